@@ -1,0 +1,203 @@
+"""What all agents share: building the model for the spaces, modes, devices, state, and the way to other processes."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.shared_weights import SharedWeights
+from rlpyt.core import Agent
+from rlpyt.models import Model
+from rlpyt.spaces import EnvSpaces, null_value
+from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.seeds import Role, torch_generator
+
+
+class BaseAgent(Agent):
+    """A model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and how it acts.
+
+    A subclass says which distribution goes with an action space and what `step` records. The previous action reaches
+    the model encoded by the distribution (one-hot where actions are discrete).
+
+    Args:
+        ModelCls: called with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`; None is the agent's default,
+            which serves any pair of spaces.
+        model_kwargs: further arguments of the model.
+        initial_model_state_dict: weights to start from, as `agent.state_dict()["model"]` returned them.
+    """
+
+    recurrent: bool = False
+    distribution: Any
+    model: nn.Module
+
+    def __init__(
+        self,
+        ModelCls: Callable[..., nn.Module] | None = None,
+        model_kwargs: Mapping[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ModelCls = ModelCls
+        self.model_kwargs = dict(model_kwargs or {})
+        self.initial_model_state_dict = initial_model_state_dict
+        self.device = torch.device("cpu")
+        self.settings = ComputeSettings()
+        self._groups: dict[bool, EnvGroup] = {}
+        self._group: EnvGroup
+        self._shared: SharedWeights | None = None
+
+    # ---- building ----
+
+    @abstractmethod
+    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
+        """Return the distribution over the action space; refuse a space that the agent cannot act in."""
+
+    @abstractmethod
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the model used where no ModelCls was given."""
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the arguments that tell a ModelCls the sizes of the spaces."""
+        return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
+
+    def make_model(self) -> nn.Module:
+        """Return a new model for the spaces (a target network is another one)."""
+        if self.ModelCls is None:
+            return self.make_default_model(self.env_spaces)
+        return self.ModelCls(**self.make_env_to_model_kwargs(self.env_spaces), **self.model_kwargs)
+
+    def initialize(
+        self,
+        env_spaces: EnvSpaces,
+        share_memory: bool = False,
+        global_B: int = 1,
+        env_ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Build model and distribution for the spaces; see `rlpyt.core.Agent.initialize`."""
+        self.env_spaces = env_spaces
+        self.distribution = self.make_distribution(env_spaces)
+        self.model = self.make_model()
+        if self.initial_model_state_dict is not None:
+            self.model.load_state_dict(self.initial_model_state_dict)
+
+    def collector_initialize(
+        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
+    ) -> None:
+        """Take charge of environments; those of training and of evaluation are kept apart."""
+        generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS)
+        rnn_example = self._next_rnn_state_example() if self.recurrent else None
+        self._groups[evaluation] = EnvGroup(global_B, env_ranks, generator, rnn_example)
+        self._group = self._groups[evaluation]
+
+    def example_inputs(self) -> tuple[Any, Any, Any]:
+        """Return null observation, previous action (not encoded) and reward of one environment, [1] leading."""
+        row = (null_value(self.env_spaces.observation), null_value(self.env_spaces.action), 0.0)
+        observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x[None])
+        return observation, action, reward.float()
+
+    @torch.inference_mode()
+    def _next_rnn_state_example(self) -> Any:
+        observation, prev_action, prev_reward = buffer_to(self.example_inputs(), self.device)
+        return self.model(observation, self.distribution.encode(prev_action), prev_reward, None)[-1]
+
+    # ---- acting ----
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
+        return self.settings.autocast(self.device)
+
+    def reset_one(self, idx: int) -> None:
+        """Forget the episode of one environment in charge."""
+        self._group.reset_one(idx)
+
+    def reset(self) -> None:
+        """Forget the episodes of all environments in charge."""
+        self._group.reset()
+
+    # ---- modes ----
+
+    def train_mode(self, itr: int) -> None:
+        """Make ready for updates."""
+        self.model.train()
+
+    def sample_mode(self, itr: int) -> None:
+        """Make ready to act in the training environments, where they stand."""
+        self.model.eval()
+        self._group = self._groups[False]
+
+    def eval_mode(self, itr: int) -> None:
+        """Make ready to act in the evaluation environments, from fresh episodes."""
+        self.model.eval()
+        self._group = self._groups[True]
+        self._group.reset()
+
+    # ---- devices and processes ----
+
+    def to_device(self, settings: ComputeSettings) -> None:
+        """Move the model to the device, in the precision and memory format of the run."""
+        self.settings = settings
+        self.device = torch.device(settings.device)
+        for module in self.modules():
+            settings.place(module, self.device)
+
+    def modules(self) -> list[nn.Module]:
+        """Return all networks of the agent, targets included."""
+        return [self.model]
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process: on the CPU, with weights in shared memory.
+
+        The other process calls `attach_shared_memory` once; this one calls `sync_shared_memory` whenever the weights
+        have changed and nobody acts.
+        """
+        clone = copy.copy(self)
+        clone.device = torch.device("cpu")
+        clone.model = copy.deepcopy(self.model).cpu()
+        clone._groups = {}
+        clone.initial_model_state_dict = None
+        self._shared = clone._shared = SharedWeights(clone.model)
+        return clone
+
+    def attach_shared_memory(self) -> None:
+        """Let this copy's weights be those in shared memory."""
+        assert self._shared is not None, "only a worker's copy is attached"
+        self._shared.attach(self.model)
+
+    def sync_shared_memory(self) -> None:
+        """Publish the weights to the copies in other processes."""
+        if self._shared is not None:
+            self._shared.publish(self.model)
+
+    # ---- state ----
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Return what an optimiser updates."""
+        return self.model.parameters()
+
+    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+        """Let the model's normaliser, if it has one, take in a batch of observations."""
+        if isinstance(self.model, Model):
+            self.model.update_obs_rms(observation, valid)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model's weights and normalising statistics."""
+        return {"model": self.model.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.model.load_state_dict(state_dict["model"])
+
+    def group_state_dict(self) -> dict[str, Any]:
+        """Return random stream and recurrent state of the training environments in charge."""
+        return self._groups[False].state_dict()
+
+    def load_group_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `group_state_dict` returned."""
+        self._groups[False].load_state_dict(state_dict)

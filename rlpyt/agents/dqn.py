@@ -1,0 +1,185 @@
+"""The deep Q-learning agent: a Q network, its target, and epsilon-greedy exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.model_kwargs import image_model_kwargs
+from rlpyt.distributions import EpsilonGreedy
+from rlpyt.models import AtariDqnModel, QModel, update_state_dict
+from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentStep
+from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.shared_memory import shared_array
+
+
+class DqnAgentInfo(NamedArrayTuple):
+    """What the agent records with every action."""
+
+    q: Any
+
+
+class DqnAgent(BaseAgent):
+    """Acts greedily by a Q network, and at random with probability epsilon.
+
+    Epsilon goes from `eps_init` to `eps_final` as the algorithm's exploration schedule goes from 0 to 1. With
+    `eps_final_min`, every environment has a final epsilon of its own, spaced evenly on a log scale from `eps_final_min`
+    to `eps_final` (Horgan et al. 2018, Ape-X).
+
+    Args:
+        eps_init: epsilon at the start.
+        eps_final: epsilon at the end of the schedule.
+        eps_final_min: the smallest final epsilon, or None for the same everywhere.
+        eps_eval: epsilon in evaluation; before the first update it is 1 there.
+        ModelCls: see `BaseAgent`; a model of one's own returns q [.., A].
+        model_kwargs: see `BaseAgent`.
+        initial_model_state_dict: see `BaseAgent`.
+    """
+
+    def __init__(
+        self,
+        eps_init: float = 1.0,
+        eps_final: float = 0.01,
+        eps_final_min: float | None = None,
+        eps_eval: float = 0.001,
+        ModelCls: Any = None,
+        model_kwargs: Mapping[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(ModelCls, model_kwargs, initial_model_state_dict)
+        for name, eps in dict(eps_init=eps_init, eps_final=eps_final, eps_eval=eps_eval).items():
+            if not 0.0 <= eps <= 1.0:
+                raise ValueError(f"{type(self).__name__}: {name} is {eps}; expected a probability in [0, 1].")
+        if eps_final_min is not None and not 0.0 < eps_final_min <= eps_final:
+            raise ValueError(
+                f"{type(self).__name__}: eps_final_min is {eps_final_min}; expected more than 0 and at most "
+                f"eps_final, {eps_final}."
+            )
+        self.eps_init, self.eps_final, self.eps_final_min, self.eps_eval = eps_init, eps_final, eps_final_min, eps_eval
+        self._annealed = np.zeros(1)  # in shared memory where workers act
+
+    def make_distribution(self, env_spaces: EnvSpaces) -> EpsilonGreedy:
+        """Return the epsilon-greedy distribution, and refuse a space that is not Discrete."""
+        if not isinstance(env_spaces.action, gymnasium.spaces.Discrete):
+            raise TypeError(
+                f"{type(self).__name__}: the action space is {env_spaces.action}; expected Discrete. "
+                "Q-learning over actions needs to count them; use a policy-gradient agent."
+            )
+        return EpsilonGreedy(int(env_spaces.action.n))
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the default Q network."""
+        return QModel(env_spaces.observation, env_spaces.action, **self.model_kwargs)
+
+    def initialize(
+        self,
+        env_spaces: EnvSpaces,
+        share_memory: bool = False,
+        global_B: int = 1,
+        env_ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Build the network and its target, which starts as a copy."""
+        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+        self.target_model = self.make_model()
+        self.target_model.requires_grad_(False)
+        self.update_target()
+
+    def modules(self) -> list[nn.Module]:
+        """Return the network and its target."""
+        return [self.model, self.target_model]
+
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return q [.., A] with gradient."""
+        with self.autocast():
+            return self.model(observation, self.distribution.encode(prev_action), prev_reward)
+
+    @torch.no_grad()
+    def target(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the target network's q [.., A]."""
+        with self.autocast():
+            return self.target_model(observation, self.distribution.encode(prev_action), prev_reward)
+
+    def update_target(self, tau: float = 1.0) -> None:
+        """Move the target network by the fraction `tau` to the network; 1 copies it."""
+        update_state_dict(self.target_model, self.model.state_dict(), tau)
+
+    @torch.inference_mode()
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
+        q = self(*buffer_to((observation, prev_action, prev_reward), self.device)).cpu()
+        noise = self._group.draw(self.distribution.draw_noise)
+        return AgentStep(self.distribution.sample(q, self._epsilon, noise), DqnAgentInfo(q))
+
+    # ---- exploration ----
+
+    def anneal_exploration(self, progress: float) -> None:
+        """Set how far epsilon has gone from `eps_init` (0) to `eps_final` (1), in every process that acts."""
+        self._annealed[0] = progress
+
+    def epsilon(self) -> torch.Tensor:
+        """Return epsilon of the training environments in charge, [B] or [1], as it stands."""
+        final = torch.tensor([self.eps_final])
+        if self.eps_final_min is not None:
+            final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), self._global_B)
+            final = final[self._groups[False].env_ranks]
+        return self.eps_init + float(self._annealed[0]) * (final - self.eps_init)
+
+    def collector_initialize(
+        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
+    ) -> None:
+        """Take charge of environments."""
+        super().collector_initialize(global_B, env_ranks, seed, evaluation)
+        if not evaluation:
+            self._global_B = global_B
+
+    def sample_mode(self, itr: int) -> None:
+        """Act in the training environments with the scheduled epsilon."""
+        super().sample_mode(itr)
+        self._epsilon = self.epsilon()
+
+    def eval_mode(self, itr: int) -> None:
+        """Act in the evaluation environments with `eps_eval`, or at random where nothing was learned yet."""
+        super().eval_mode(itr)
+        self._epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process, and follows this one's epsilon."""
+        annealed = shared_array(1, np.float64)
+        annealed[:] = self._annealed
+        self._annealed = annealed
+        clone = super().worker_copy()
+        clone.target_model = nn.Module()
+        return clone
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return network, target, and how far exploration is annealed."""
+        target = self.target_model.state_dict()
+        return {**super().state_dict(), "target": target, "annealed": float(self._annealed[0])}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.target_model.load_state_dict(state_dict["target"])
+        self.anneal_exploration(state_dict["annealed"])
+
+
+class AtariDqnAgent(DqnAgent):
+    """`DqnAgent` with the Nature network (Mnih et al. 2015)."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the Nature network."""
+        return AtariDqnModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)

@@ -1,0 +1,61 @@
+"""What an agent keeps of the environments that it acts in: random streams and recurrent state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+
+
+class EnvGroup:
+    """The environments in charge of one agent: a slice of all the run's environments.
+
+    Every group draws the noise of ALL environments from the same stream and keeps its own part, so that an environment
+    sees the same noise however the environments are dealt to workers.
+
+    Args:
+        global_B: environments of the run.
+        env_ranks: global ranks of those in charge.
+        generator: the run's stream for actions.
+        rnn_example: recurrent state of one environment, [N, 1, H] leaves, or None.
+    """
+
+    def __init__(
+        self, global_B: int, env_ranks: Sequence[int], generator: torch.Generator, rnn_example: Any = None
+    ) -> None:
+        self.env_ranks = list(env_ranks)
+        self._global_B = global_B
+        self._generator = generator
+        self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
+        B = len(self.env_ranks)
+        self.rnn_state = buffer_func(rnn_example, lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
+
+    def draw(self, draw_noise: Callable[[int, torch.Generator], torch.Tensor]) -> torch.Tensor:
+        """Return noise [B, ...] for one step; `draw_noise(batch_size, generator)` is the distribution's."""
+        noise = draw_noise(self._global_B, self._generator)
+        return noise if self._mine is None else noise[self._mine]
+
+    @torch.inference_mode()
+    def reset_one(self, idx: int) -> None:
+        """Set the recurrent state of one environment to zero."""
+        for state in buffer_leaves(self.rnn_state):
+            state[:, idx] = 0
+
+    def reset(self) -> None:
+        """Set the recurrent state of all to zero."""
+        self.rnn_state = buffer_func(self.rnn_state, torch.zeros_like)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the stream's and the recurrent state."""
+        leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
+        return {"generator": self._generator.get_state(), "rnn_state": leaves}
+
+    @torch.inference_mode()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self._generator.set_state(state_dict["generator"])
+        for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
+            leaf.copy_(saved)

@@ -1,0 +1,202 @@
+"""Policy-gradient agents: a distribution over actions and a value, feed-forward or recurrent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import torch
+from torch import nn
+
+from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
+from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
+from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel
+from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentStep
+from rlpyt.utils.arrays import buffer_func, buffer_to
+
+
+class AgentInfo(NamedArrayTuple):
+    """What a feed-forward agent records with every action."""
+
+    dist_info: Any
+    value: Any
+
+
+class AgentInfoRnn(NamedArrayTuple):
+    """What a recurrent agent records: also its state before the row, [B, N, H] leaves."""
+
+    dist_info: Any
+    value: Any
+    prev_rnn_state: Any
+
+
+class PgAgent(BaseAgent):
+    """Acts by sampling from a distribution whose parameters the model gives, beside a value.
+
+    The default model and the distribution follow the spaces: `Discrete`, `MultiDiscrete` and `MultiBinary` actions get
+    categorical distributions, `Box` a diagonal Gaussian. A model of one's own returns `(logits, value)`, or `(mean,
+    log_std, value)`; a recurrent one also its next state, in torch's layout [N, B, H].
+    """
+
+    def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | Gaussian:
+        """Return the distribution for the action space."""
+        space = env_spaces.action
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return Categorical(int(space.n))
+        if isinstance(space, gymnasium.spaces.MultiDiscrete):
+            return MultiCategorical([int(n) for n in space.nvec.ravel()])
+        if isinstance(space, gymnasium.spaces.MultiBinary):
+            return MultiCategorical([2] * int(torch.Size(space.shape).numel()))
+        if isinstance(space, gymnasium.spaces.Box):
+            return Gaussian.from_space(space)
+        raise TypeError(
+            f"{type(self).__name__}: the action space is {space}; expected Discrete, MultiDiscrete, MultiBinary or Box."
+        )
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the default model; a recurrent agent's has an LSTM (or `model_kwargs=dict(recurrent="gru")`)."""
+        recurrent = {"recurrent": "lstm"} if self.recurrent else {}
+        return PgModel(env_spaces.observation, env_spaces.action, **{**recurrent, **self.model_kwargs})
+
+    def __call__(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> tuple[Any, torch.Tensor]:
+        """Return distribution parameters and value, with gradient.
+
+        Args:
+            observation: [T, B, ...] or [B, ...], as are the previous action and reward.
+            prev_action: in row form.
+            prev_reward: float32.
+            init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        rnn = (buffer_func(init_rnn_state, _swap), episode_start) if self.recurrent else ()
+        dist_info, value, _ = self._forward(observation, prev_action, prev_reward, *rnn)
+        return dist_info, value
+
+    def _forward(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> tuple[Any, Any, Any]:
+        encoded = self.distribution.encode(prev_action)
+        with self.autocast():
+            outputs = self.model(observation, encoded, prev_reward, *rnn)
+        *params, value, next_rnn_state = outputs if self.recurrent else (*outputs, None)
+        return self.distribution.DistInfo(*params), value, next_rnn_state
+
+    @torch.inference_mode()
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Sample actions for the environments in charge, [B]; everything returned is on the CPU."""
+        group = self._group
+        inputs = buffer_to((observation, prev_action, prev_reward), self.device)
+        rnn = (group.rnn_state,) if self.recurrent else ()
+        dist_info, value, next_rnn_state = buffer_to(self._forward(*inputs, *rnn), "cpu")
+        action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
+        if not self.recurrent:
+            return AgentStep(action, AgentInfo(dist_info, value))
+        prev_rnn_state = buffer_func(group.rnn_state, _swap)
+        group.rnn_state = next_rnn_state
+        return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
+
+    @torch.inference_mode()
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the value [B] of the rows; the recurrent state stays where it is."""
+        inputs = buffer_to((observation, prev_action, prev_reward), self.device)
+        rnn = (self._group.rnn_state,) if self.recurrent else ()
+        return self._forward(*inputs, *rnn)[1].cpu()
+
+
+def _swap(state: torch.Tensor) -> torch.Tensor:
+    """Turn [N, B, H] (torch's layout) into [B, N, H] (rows first, as in samples), or back."""
+    return state.transpose(0, 1).contiguous()
+
+
+class CategoricalPgAgent(PgAgent):
+    """Policy-gradient agent for discrete actions."""
+
+    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
+        """Return the categorical distribution, and refuse a continuous space."""
+        if isinstance(env_spaces.action, gymnasium.spaces.Box):
+            raise TypeError(
+                f"{type(self).__name__}: the action space is {env_spaces.action}; expected a discrete one. "
+                "Use GaussianPgAgent."
+            )
+        return super().make_distribution(env_spaces)
+
+
+class GaussianPgAgent(PgAgent):
+    """Policy-gradient agent for continuous actions."""
+
+    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
+        """Return the Gaussian distribution, and refuse a discrete space."""
+        if not isinstance(env_spaces.action, gymnasium.spaces.Box):
+            raise TypeError(
+                f"{type(self).__name__}: the action space is {env_spaces.action}; expected a Box. "
+                "Use CategoricalPgAgent."
+            )
+        return super().make_distribution(env_spaces)
+
+
+class RecurrentCategoricalPgAgent(CategoricalPgAgent):
+    """`CategoricalPgAgent` whose model carries a state."""
+
+    recurrent = True
+
+
+class RecurrentGaussianPgAgent(GaussianPgAgent):
+    """`GaussianPgAgent` whose model carries a state."""
+
+    recurrent = True
+
+
+class AtariFfAgent(CategoricalPgAgent):
+    """`CategoricalPgAgent` with the small convolutional model of A3C (Mnih et al. 2016)."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the model for these sizes."""
+        return AtariFfModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)
+
+
+class AtariLstmAgent(RecurrentCategoricalPgAgent):
+    """`RecurrentCategoricalPgAgent` with the convolutional LSTM model."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the model for these sizes."""
+        return AtariLstmModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)
+
+
+class MujocoFfAgent(GaussianPgAgent):
+    """`GaussianPgAgent` with separate networks for policy and value."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the model for these sizes."""
+        return MujocoFfModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the observation's shape and the number of action dimensions."""
+        return vector_model_kwargs(env_spaces)
+
+
+class MujocoLstmAgent(RecurrentGaussianPgAgent):
+    """`RecurrentGaussianPgAgent` with a shared LSTM."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the model for these sizes."""
+        return MujocoLstmModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the observation's shape and the number of action dimensions."""
+        return vector_model_kwargs(env_spaces)

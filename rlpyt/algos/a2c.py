@@ -1,0 +1,46 @@
+"""Advantage actor-critic, synchronous: one gradient step a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.core import Metrics
+from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
+from rlpyt.types import Samples
+
+
+@dataclass(kw_only=True, eq=False)
+class A2C(PolicyGradientAlgo):
+    """Advantage actor-critic.
+
+        L = -mean(log pi(a_t | s_t) A_t) + value_loss_coeff mean((R_t - V(s_t))^2 / 2)
+            - entropy_loss_coeff mean(H(pi(. | s_t)))
+
+    Source: Mnih et al. 2016, arXiv:1602.01783.
+    """
+
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Take one gradient step on the batch."""
+        now = self.now(itr * self.steps_per_itr)
+        self.agent.train_mode(itr)
+        batch, init_rnn_state = self.loss_inputs(samples, now)
+        loss, metrics = self.loss(batch, init_rnn_state, now)
+        metrics["gradNorm"] = self.gradient_step(loss, now)
+        # After the update: the policy that acted and the one that learned saw the same normalised observations.
+        self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss and its metrics."""
+        dist_info, value = self.evaluate(batch, init_rnn_state)
+        log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
+        pi_loss = policy_gradient_loss(log_prob, batch.advantage, batch.valid)
+        v_loss = value_loss(value, batch.return_, batch.valid)
+        mean_entropy = valid_mean(entropy, batch.valid)
+        loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
+        perplexity = valid_mean(entropy.detach().exp(), batch.valid)
+        return loss, {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity}

@@ -1,0 +1,104 @@
+"""What A2C and PPO share: advantages from a batch of rows, and what the loss is computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from rlpyt.algos.base import RlAlgorithm
+from rlpyt.functional import (
+    ScheduleLike,
+    episode_start_from_valid,
+    generalized_advantage_estimation,
+    valid_standardize,
+)
+from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.types import AgentInputs, Samples
+from rlpyt.utils.arrays import buffer_to
+
+
+class LossInputs(NamedArrayTuple):
+    """Rows to compute a policy-gradient loss on: [T, B], or [minibatch] where the agent is feed-forward."""
+
+    agent_inputs: AgentInputs
+    action: Any
+    advantage: Any
+    return_: Any
+    valid: Any
+    old_dist_info: Any
+    old_value: Any
+    episode_start: Any = None
+    """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PolicyGradientAlgo(RlAlgorithm):
+    """Base of A2C and PPO."""
+
+    bootstrap_value: ClassVar[bool] = True
+    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "entropy", "perplexity", "valueLoss")
+
+    value_loss_coeff: ScheduleLike = 0.5
+    """Weight of the value loss."""
+    entropy_loss_coeff: ScheduleLike = 0.01
+    """Weight of the entropy bonus."""
+    gae_lambda: ScheduleLike = 1.0
+    """lambda of generalised advantage estimation, in [0, 1]; 1 is the discounted return."""
+    normalize_advantage: bool = False
+    """Whether the advantages of a batch are shifted and scaled to mean 0 and standard deviation 1."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
+        self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """Build the optimiser; every update takes the whole batch unless a subclass says otherwise."""
+        super().initialize(*args, **kwargs)
+        self.batch_size = self.batch_spec.size
+
+    def loss_inputs(self, samples: Samples, now: Any) -> tuple[LossInputs, Any]:
+        """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
+
+        The value after row t is that of row t + 1, which holds the final observation where the episode ended at t: so a
+        truncated episode bootstraps from its final observation, and nothing else needs to be known about it.
+        """
+        agent_info = samples.agent.agent_info
+        init_rnn_state = None
+        if self.agent.recurrent:
+            init_rnn_state = buffer_to(agent_info.prev_rnn_state[0], self.agent.device)
+            agent_info = agent_info._replace(prev_rnn_state=None)
+        agent, env = buffer_to((samples.agent._replace(agent_info=agent_info), samples.env), self.agent.device)
+        value = agent.agent_info.value
+        advantage, return_ = generalized_advantage_estimation(
+            env.reward,
+            value,
+            torch.cat([value[1:], agent.bootstrap_value]),
+            env.terminated,
+            env.truncated,
+            discount=now.discount,
+            gae_lambda=now.gae_lambda,
+        )
+        if self.normalize_advantage:
+            advantage = valid_standardize(advantage, env.valid)
+        inputs = LossInputs(
+            agent_inputs=AgentInputs(env.observation, agent.prev_action, env.prev_reward),
+            action=agent.action,
+            advantage=advantage,
+            return_=return_,
+            valid=env.valid,
+            old_dist_info=agent.agent_info.dist_info,
+            old_value=value,
+            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation.
+            episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
+        )
+        return inputs, init_rnn_state
+
+    def evaluate(self, batch: LossInputs, init_rnn_state: Any) -> tuple[Any, torch.Tensor]:
+        """Return the current policy's distribution parameters and values at the rows, with gradient."""
+        if self.agent.recurrent:
+            return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)
+        return self.agent(*batch.agent_inputs)

@@ -1,0 +1,142 @@
+"""Proximal policy optimisation: several epochs of minibatches on every batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.core import Metrics
+from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
+from rlpyt.types import Samples
+from rlpyt.utils.arrays import buffer_func
+
+
+@dataclass(kw_only=True, eq=False)
+class PPO(PolicyGradientAlgo):
+    """Proximal policy optimisation with the clipped surrogate.
+
+        L = -mean(min(r_t A_t, clip(r_t, 1 - ratio_clip, 1 + ratio_clip) A_t))
+            + value_loss_coeff L_V - entropy_loss_coeff H,        r_t = pi(a_t | s_t) / pi_old(a_t | s_t)
+
+    A feed-forward agent's minibatches are random rows of the whole batch; a recurrent one's are whole sequences of
+    random environments.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347.
+    """
+
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl")
+
+    value_loss_coeff: ScheduleLike = 1.0
+    """Weight of the value loss."""
+    minibatches: int = 4
+    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments)."""
+    epochs: int = 4
+    """Passes over every batch."""
+    ratio_clip: ScheduleLike = 0.1
+    """Clip of the probability ratio around 1."""
+    linear_lr_schedule: bool = True
+    """Whether learning rate and ratio clip, where given as plain numbers, go to zero linearly over the run."""
+    value_clip: ScheduleLike | None = None
+    """Clip of the value's move away from the one that acted; None for none."""
+    target_kl: ScheduleLike | None = None
+    """Estimated KL divergence from the policy that acted at which the epochs of a batch stop; None for none."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and bind the linear schedule."""
+        super().__post_init__()
+        self.check("ratio_clip", lambda x: x > 0.0, "above 0")
+        for name in ("minibatches", "epochs"):
+            self.check(name, lambda x: int(x) == x and x >= 1, "a whole number from 1")
+        if self.linear_lr_schedule:
+            if isinstance(self.learning_rate, int | float):
+                self.learning_rate = f"lin_{self.learning_rate}"
+            if isinstance(self.ratio_clip, int | float):
+                self.ratio_clip = f"lin_{self.ratio_clip}"
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """Build the optimiser; refuse minibatches that do not divide the batch."""
+        super().initialize(*args, **kwargs)
+        T, B = self.batch_spec
+        rows, what = T * B, f"the rows of a batch, batch_T x batch_B = {T} x {B} = {T * B}"
+        if self.agent.recurrent:
+            rows, what = B, f"batch_B, {B}, and a recurrent agent trains on whole sequences"
+        if rows % self.minibatches != 0:
+            divisor = max(d for d in range(1, min(rows, self.minibatches) + 1) if rows % d == 0)
+            raise ValueError(
+                f"PPO: minibatches is {self.minibatches}, which does not divide {what}. Choose a divisor, for example "
+                f"{divisor}."
+            )
+        self.batch_size = self.batch_spec.size // self.minibatches
+
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""
+        now = self.now(itr * self.steps_per_itr)
+        self.agent.train_mode(itr)
+        batch, init_rnn_state = self.loss_inputs(samples, now)
+        with torch.no_grad():
+            old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
+        metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
+        for _ in range(self.epochs):
+            for rows, rows_log_prob, rows_rnn_state in self.minibatch_rows(batch, old_log_prob, init_rnn_state):
+                loss, info = self.loss(rows, rows_log_prob, rows_rnn_state, now)
+                info["gradNorm"] = self.gradient_step(loss, now)
+                for name, value in info.items():
+                    metrics[name].append(value)
+            # One synchronisation an epoch, and only where a limit was set.
+            if now.target_kl is not None and metrics["kl"][-1] > now.target_kl:
+                break
+        # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
+        self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
+        return stack_metrics(metrics)
+
+    def minibatch_rows(
+        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any
+    ) -> Iterator[tuple[LossInputs, torch.Tensor, Any]]:
+        """Yield the batch in random minibatches: rows of it, or sequences of it where the agent is recurrent."""
+        T, B = batch.valid.shape
+        if self.agent.recurrent:
+            for idxs in self._random_parts(B):
+                on_device = idxs.to(self.agent.device)
+                starts = batch.episode_start[:, idxs]
+                rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
+                yield rows, old_log_prob[:, on_device], init_rnn_state[on_device]
+            return
+        flat = buffer_func((batch, old_log_prob), lambda x: x.reshape(T * B, *x.shape[2:]))
+        for idxs in self._random_parts(T * B):
+            on_device = idxs.to(self.agent.device)
+            rows, log_prob = buffer_func(flat, lambda x: x.index_select(0, on_device))  # noqa: B023
+            yield rows, log_prob, None
+
+    def _random_parts(self, length: int) -> tuple[torch.Tensor, ...]:
+        return torch.randperm(length, generator=self.generator).chunk(self.minibatches)
+
+    def loss(
+        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any, now: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss of a minibatch and its metrics."""
+        dist_info, value = self.evaluate(batch, init_rnn_state)
+        log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
+        pi_loss = ppo_clip_loss(log_prob, old_log_prob, batch.advantage, ratio_clip=now.ratio_clip, valid=batch.valid)
+        if now.value_clip is None:
+            v_loss = value_loss(value, batch.return_, batch.valid)
+        else:
+            v_loss = clipped_value_loss(
+                value, batch.old_value, batch.return_, value_clip=now.value_clip, valid=batch.valid
+            )
+        mean_entropy = valid_mean(entropy, batch.valid)
+        loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
+        with torch.no_grad():
+            perplexity = valid_mean(entropy.exp(), batch.valid)
+            kl = approx_kl(log_prob, old_log_prob, batch.valid)
+        metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
+        return loss, {name: metric.detach() for name, metric in metrics.items()}
+
+    def plan(self) -> dict[str, Any]:
+        """Return what will be done an iteration."""
+        return {**super().plan(), "updates an iteration": self.epochs * self.minibatches}

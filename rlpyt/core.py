@@ -1,0 +1,258 @@
+"""The interfaces: what a runner may ask of a sampler, an agent, an algorithm, a replay.
+
+The whole of training is
+
+    examples = sampler.initialize(agent, ...)
+    algo.initialize(agent, n_itr, batch_spec, ...)
+    for itr in range(n_itr):
+        samples, traj_infos = sampler.obtain_samples(itr)
+        metrics = algo.optimize_agent(itr, samples)
+
+and nobody knows more of the others than stands here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentStep, BatchSpec, Samples, TrajInfo
+from rlpyt.utils.compute import ComputeSettings
+
+Metrics = Mapping[str, torch.Tensor]
+"""Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
+
+
+class Agent(ABC):
+    """A model, a distribution over actions, and what it needs to act in many environments at once."""
+
+    recurrent: bool
+    """Whether the model carries a state from row to row."""
+
+    @abstractmethod
+    def initialize(
+        self,
+        env_spaces: EnvSpaces,
+        share_memory: bool = False,
+        global_B: int = 1,
+        env_ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Build the model and distribution for the spaces.
+
+        Args:
+            env_spaces: of one environment.
+            share_memory: kept for scripts of rlpyt 0.1; a sampler that needs it shares the weights by itself.
+            global_B: environments over all workers and replicas.
+            env_ranks: global ranks of this replica's environments; None is all.
+
+        Raises:
+            TypeError: if the agent cannot act in the action space.
+        """
+
+    @abstractmethod
+    def collector_initialize(
+        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
+    ) -> None:
+        """Take charge of the environments with these global ranks: random streams and recurrent state."""
+
+    @abstractmethod
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
+        """Return what the model says, with gradient, on the device: distribution parameters, values."""
+
+    @abstractmethod
+    def example_inputs(self) -> tuple[Any, Any, Any]:
+        """Return null observation, previous action and previous reward of one environment, tensors [1, ...]."""
+
+    @abstractmethod
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Select actions for the environments in charge, [B]; advances the recurrent state."""
+
+    @abstractmethod
+    def reset_one(self, idx: int) -> None:
+        """Forget the episode of one environment in charge."""
+
+    @abstractmethod
+    def train_mode(self, itr: int) -> None:
+        """Make ready for updates."""
+
+    @abstractmethod
+    def sample_mode(self, itr: int) -> None:
+        """Make ready to act in the training environments, where they stand."""
+
+    @abstractmethod
+    def eval_mode(self, itr: int) -> None:
+        """Make ready to act in the evaluation environments, from fresh episodes."""
+
+    @abstractmethod
+    def to_device(self, settings: ComputeSettings) -> None:
+        """Move the model to the device, in the precision and memory format of the run."""
+
+    @abstractmethod
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """Return what an optimiser updates."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return all learned and normalising state."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+
+class Algorithm(ABC):
+    """Loss, gradient, target updates, replay."""
+
+    bootstrap_value: ClassVar[bool] = False
+    """Whether the sampler must record the value of the observation after the last row."""
+    opt_info_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the metrics that `optimize_agent` returns, in the order of their columns."""
+    update_counter: int = 0
+    """Gradient steps so far."""
+    batch_size: int
+    """Rows that one update consumes; known after `initialize`."""
+    discount: Any
+
+    @abstractmethod
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: BatchSpec,
+        mid_batch_reset: bool = True,
+        examples: Samples | None = None,
+        world_size: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Build what depends on the agent and the batch: optimiser, replay, schedules.
+
+        Args:
+            agent: initialised, on its device.
+            n_itr: iterations that the run will make.
+            batch_spec: rows of one iteration of this replica.
+            mid_batch_reset: whether the sampler resets environments inside a batch.
+            examples: one row of the samples, as numpy.
+            world_size: replicas.
+            rank: this replica's number.
+            seed: of the run.
+
+        Raises:
+            ValueError: if the hyper-parameters do not fit the batch.
+        """
+
+    @abstractmethod
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Learn from one batch; return metrics, without a device synchronisation."""
+
+    @abstractmethod
+    def now(self, step: int) -> Any:
+        """Return the numeric hyper-parameters at a step, as attributes."""
+
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """Return what will be done an iteration, for the plan printed at the start."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser, counters and replay."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+    @abstractmethod
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
+
+
+class EvalResult(NamedTuple):
+    """What an evaluation gives."""
+
+    traj_infos: list[TrajInfo]
+    """Whole episodes only, as many of every environment as its quota says."""
+    steps: int
+    """Environment steps taken."""
+    unfinished: int
+    """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
+
+
+class Sampler(ABC):
+    """Collects batches of rows with an agent in environments."""
+
+    batch_spec: BatchSpec
+    mid_batch_reset: bool
+
+    @abstractmethod
+    def initialize(
+        self,
+        agent: Agent,
+        affinity: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        bootstrap_value: bool = False,
+        traj_info_kwargs: Mapping[str, Any] | None = None,
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> Samples:
+        """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
+
+    @abstractmethod
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        """Collect one batch.
+
+        Returns:
+            The rows as torch tensors on the CPU, views of a buffer that the next call overwrites; and the trajectories
+            completed in it.
+        """
+
+    @abstractmethod
+    def evaluate_agent(self, itr: int) -> EvalResult:
+        """Run whole episodes in the evaluation environments; touches nothing of the training ones."""
+
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """Return where the work will run, for the plan printed at the start."""
+
+    @abstractmethod
+    def new_traj_info(self) -> TrajInfo:
+        """Return the statistics of a trajectory that has not begun: its fields are the columns of the log."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Close environments and workers; may be called again, and after a failure."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environments, random streams and recurrent states stand."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+
+class Replay(ABC):
+    """Keeps rows and gives random ones back."""
+
+    @abstractmethod
+    def append_samples(self, samples: Any) -> None:
+        """Write [T, B] rows at the cursor, over the oldest ones when full."""
+
+    @abstractmethod
+    def sample_batch(self, batch_size: int) -> Any:
+        """Draw rows to train on."""
+
+    @abstractmethod
+    def check_valid(self) -> tuple[bool, str]:
+        """Return whether the invariants hold, and which one does not."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return rows, cursor, and random stream."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""

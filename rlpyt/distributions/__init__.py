@@ -1,0 +1,16 @@
+"""Distributions over actions: pure functions of a model's outputs and of noise."""
+
+from rlpyt.distributions.base import Distribution
+from rlpyt.distributions.categorical import Categorical, DistInfoLogits, MultiCategorical
+from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+
+__all__ = [
+    "Categorical",
+    "DistInfoLogits",
+    "DistInfoStd",
+    "Distribution",
+    "EpsilonGreedy",
+    "Gaussian",
+    "MultiCategorical",
+]

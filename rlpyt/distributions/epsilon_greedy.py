@@ -1,0 +1,41 @@
+"""Epsilon-greedy selection over Q-values."""
+
+from __future__ import annotations
+
+import torch
+
+from rlpyt.functional import to_onehot
+
+
+class EpsilonGreedy:
+    """The best of `dim` actions, or with probability epsilon any of them; action [...] int64.
+
+    Args:
+        dim: number of actions.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def encode(self, action: torch.Tensor) -> torch.Tensor:
+        """Return actions as one-hot float32 [..., dim], as a model takes its `prev_action`."""
+        return to_onehot(action, self.dim, torch.float32)
+
+    def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
+        """Return uniform noise [batch_size, 2]: whether to explore, and where to."""
+        return torch.rand(batch_size, 2, generator=generator, device=generator.device)
+
+    def sample(self, q: torch.Tensor, epsilon: float | torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Return the actions that the noise selects.
+
+        Args:
+            q: [..., dim].
+            epsilon: probability of a random action, one for all or [B] for each environment.
+            noise: [..., 2], from `draw_noise`.
+
+        Returns:
+            [...] int64.
+        """
+        # Rounding may lift the product to dim.
+        random = (noise[..., 1] * self.dim).long().clamp(max=self.dim - 1)
+        return torch.where(noise[..., 0] < epsilon, random, q.argmax(-1))

@@ -1,0 +1,225 @@
+"""The one face that samplers see of any environment.
+
+Whether an environment is gymnasium's, old gym's (4-tuple step, reset that returns only an observation) or the
+predecessor's is told by what it returns, at every call, by length: that costs nothing that can be measured, and no
+setting can be wrong. Every value is checked before it reaches a buffer, where a wrong shape or a NaN would be found
+hours later, if ever.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from gymnasium.spaces import Tuple
+
+from rlpyt.envs.base import EnvError
+from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
+
+Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class EnvAdapter:
+    """An environment of any kind, spoken to in rows (see `rlpyt.spaces`).
+
+    An observation is valid until the next `step` or `reset`: environments may write into the same array
+    again, so whoever keeps one copies it.
+
+    Two keys of `info` have a meaning to samplers, where they are there: `traj_done` (bool), False where
+    an episode ends but the game goes on (a lost life), taken as equal to done where missing; and
+    `game_score`, the raw score of the step. Where a 4-tuple environment gives done with `traj_done` False,
+    `reset` does not reset it: its last observation is the first of the next episode.
+
+    Args:
+        env: the environment.
+        rank: its number among all environments of the run, for messages.
+        seed: what the first `reset` seeds it with, unless that is given another seed.
+
+    Raises:
+        TypeError: if it lacks part of the interface, or a space is of an unsupported kind.
+        ValueError: if the bounds of the action space are no bounds.
+    """
+
+    def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
+        missing = [a for a in ("observation_space", "action_space", "reset", "step") if not hasattr(env, a)]
+        if missing:
+            raise TypeError(
+                f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
+                "gymnasium or the old gym interface. Does EnvCls return one?"
+            )
+        self.env = env
+        self.rank = rank
+        self.name = _name(env)
+        self.observation_space: Space = as_gymnasium(env.observation_space)
+        self.action_space: Space = as_gymnasium(env.action_space)
+        check_action_space(self.action_space, f"{self.name}: action_space")
+        self.spaces = EnvSpaces(self.observation_space, self.action_space)
+        self.n_steps = 0
+        self.seed = seed
+        self._first_seed = seed
+        self._to_rows = to_rows(self.observation_space)
+        self._to_env = to_env(self.action_space)
+        self._takes_seed = _takes_seed(env)
+        self._continues_from: Any = None
+
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode and return its first observation in row form, and the environment's info.
+
+        Args:
+            seed: seeds the environment; None lets its random numbers go on.
+
+        Raises:
+            EnvError: if the environment raises, or its observation is not in its space.
+        """
+        seed = self._first_seed if seed is None else seed
+        self._first_seed = None
+        try:
+            observation, info = self._reset(seed)
+            return self._to_rows(observation), info
+        except Exception as error:
+            raise self._error("reset", error) from error
+
+    def step(self, action: Any) -> Step:
+        """Take one step.
+
+        Args:
+            action: in row form.
+
+        Returns:
+            observation (in row form), reward, terminated, truncated, info.
+
+        Raises:
+            EnvError: if the environment raises, the action or the observation is not in its space, or
+                the reward is not one finite number.
+        """
+        self.n_steps += 1
+        try:
+            result = self.env.step(self._to_env(action))
+            if type(result) is not tuple or len(result) != 5:
+                result = self._read_old(result)
+            observation, reward, terminated, truncated, info = result
+            observation = self._to_rows(observation)
+            reward = float(reward)
+            if not math.isfinite(reward):
+                raise ValueError(f"reward: expected a finite number, got {reward}.")
+            if type(info) is not dict:
+                info = _as_dict(info)
+        except Exception as error:
+            raise self._error(f"step with action {action!r:.200}", error) from error
+        return observation, reward, bool(terminated), bool(truncated), info
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environment stands; empty where it has no `state_dict` of its own."""
+        inner = getattr(self.env, "unwrapped", self.env)
+        return {"env": inner.state_dict()} if hasattr(inner, "state_dict") else {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned; an environment without one stays where it is."""
+        if "env" in state_dict:
+            getattr(self.env, "unwrapped", self.env).load_state_dict(state_dict["env"])
+
+    def close(self) -> None:
+        """Close the environment, where it can be closed."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+    def _reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        if seed is None and self._continues_from is not None:
+            observation, self._continues_from = self._continues_from, None
+            return observation, {}
+        self._continues_from = None
+        if seed is None:
+            return _read_reset(self.env.reset(), self.observation_space)
+        self.seed = seed
+        if self._takes_seed:
+            return _read_reset(self.env.reset(seed=seed), self.observation_space)
+        seed_env = getattr(self.env, "seed", None)
+        if callable(seed_env):
+            seed_env(seed)
+        return _read_reset(self.env.reset(), self.observation_space)
+
+    def _read_old(self, result: Any) -> Step:
+        """Turn a 4-tuple into gymnasium's five; a done by a time limit is `truncated`."""
+        if isinstance(result, tuple) and len(result) == 5:
+            return result
+        if not isinstance(result, tuple) or len(result) != 4:
+            raise TypeError(
+                f"expected (observation, reward, terminated, truncated, info), or the older (observation, "
+                f"reward, done, info), got {type(result).__name__} {result!r:.100}."
+            )
+        observation, reward, done, info = result
+        info = _as_dict(info)
+        truncated = bool(done) and bool(info.get("TimeLimit.truncated", info.get("timeout", False)))
+        self._continues_from = observation if done and not info.get("traj_done", True) else None
+        return observation, reward, bool(done) and not truncated, truncated, info
+
+    def _error(self, doing: str, error: Exception) -> EnvError:
+        hint = ""
+        if "bool8" in str(error):
+            hint = "\nThe checker of gym 0.25 and 0.26 fails on numpy 2: make the environment with rlpyt.envs.gym_make."
+        return EnvError(
+            f"{self.name} (rank {self.rank}, seed {self.seed}), its step {self.n_steps}: {doing}: "
+            f"{type(error).__name__}: {error}{hint}"
+        )
+
+
+def make_env(
+    EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], rank: int = 0, seed: int | None = None
+) -> EnvAdapter:
+    """Build an environment and put the adapter around it.
+
+    Args:
+        EnvCls: any callable that returns an environment, `gymnasium.make` among them.
+        env_kwargs: its arguments.
+        rank: number of the environment among all of the run.
+        seed: what its first `reset` seeds it with.
+
+    Raises:
+        EnvError: if `EnvCls` raises, or what it returns cannot be used; the text has the call.
+    """
+    try:
+        return EnvAdapter(EnvCls(**env_kwargs), rank, seed)
+    except Exception as error:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in env_kwargs.items())
+        called = getattr(EnvCls, "__qualname__", repr(EnvCls))
+        raise EnvError(
+            f"Making environment {rank}: {called}({arguments}) failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _name(env: Any) -> str:
+    """Return the class and, where the environment was made by id, the id."""
+    spec = getattr(env, "spec", None)
+    return type(env).__name__ if spec is None else f"{type(env.unwrapped).__name__} {spec.id}"
+
+
+def _takes_seed(env: Any) -> bool:
+    """Return whether `reset` takes a seed; a wrapper that passes its arguments on is looked through."""
+    parameters = inspect.signature(env.reset).parameters
+    if "seed" in parameters:
+        return True
+    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    inner = getattr(env, "env", None)
+    return passes_on and (inner is None or _takes_seed(inner))
+
+
+def _read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
+    """Tell (observation, info) from an observation alone, which may be a tuple itself."""
+    is_pair = type(result) is tuple and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping))
+    if is_pair and not (isinstance(space, Tuple) and space.contains(result)):
+        return result[0], _as_dict(result[1])
+    return result, {}
+
+
+def _as_dict(info: Any) -> dict[str, Any]:
+    """Return an info as a dictionary: None is empty, a named tuple is its fields."""
+    if info is None:
+        return {}
+    if isinstance(info, Mapping):
+        return dict(info)
+    if isinstance(info, tuple) and hasattr(info, "_asdict"):
+        return info._asdict()
+    raise TypeError(f"info: expected a dictionary, a named tuple or None, got {type(info).__name__}.")

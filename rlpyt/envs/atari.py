@@ -1,0 +1,234 @@
+"""Atari games on the Arcade Learning Environment, with the preprocessing of the DQN papers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class AtariEnv(gymnasium.Env[np.ndarray, Any]):
+    """One Atari game: grayscale, frames skipped and stacked.
+
+    A step repeats the action for `frame_skip` raw frames; of the last two the maximum is taken (sprites
+    flicker) and shrunk by area. The observation is the last `num_img_obs` such images, uint8
+    [num_img_obs, height, width], oldest first, zeros where an episode has not as many yet. It is ONE
+    array that every step writes again: valid until the next `step` or `reset`, so copy what you keep.
+
+    info holds `game_score` (float, raw reward of the step), `traj_done` (bool, the whole game ended) and
+    `lives` (int). With `episodic_lives` a lost life is `terminated` with `traj_done` False, and the next
+    `reset()` without a seed goes on with the same game.
+
+    Args:
+        game: a name in any of the usual spellings: "space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5",
+            "SpaceInvadersNoFrameskip-v4". A version in it changes nothing else.
+        frame_skip: raw frames a step.
+        num_img_obs: images in an observation.
+        clip_reward: give the sign of the score as the reward.
+        episodic_lives: end an episode where a life is lost.
+        fire_on_reset: press FIRE at the start of a game (after the no-ops) and of a life, where there is such a button.
+        max_start_noops: a game starts with a random number of raw frames without action, at most this.
+        repeat_action_probability: probability, at each raw frame, that the action before is taken instead
+            (sticky actions); 0 as in the older benchmarks, 0.25 in Machado et al. 2018.
+        horizon: steps of a game after which it is truncated.
+        image_size: height and width of the images; one number is both.
+        full_action_space: all 18 actions instead of those that the game uses.
+
+    Raises:
+        ImportError: if ale-py or OpenCV is not installed.
+        ValueError: if there is no such game; the text has the names close to it.
+
+    Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods; Machado et al. 2018, arXiv:1709.06009.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(
+        self,
+        game: str = "pong",
+        frame_skip: int = 4,
+        num_img_obs: int = 4,
+        clip_reward: bool = True,
+        episodic_lives: bool = True,
+        fire_on_reset: bool = False,
+        max_start_noops: int = 30,
+        repeat_action_probability: float = 0.0,
+        horizon: int = 27_000,
+        image_size: int | tuple[int, int] = 84,
+        full_action_space: bool = False,
+    ) -> None:
+        try:
+            import ale_py
+            import cv2
+        except ImportError as error:
+            raise ImportError("AtariEnv needs ale-py and OpenCV: pip install rlpyt[atari].") from error
+        if min(frame_skip, num_img_obs, horizon) < 1 or max_start_noops < 0:
+            raise ValueError(
+                "AtariEnv: frame_skip, num_img_obs and horizon must be at least 1 and max_start_noops at least 0, got "
+                f"{frame_skip}, {num_img_obs}, {horizon} and {max_start_noops}."
+            )
+        cv2.setNumThreads(1)
+        self._resize, self._area = cv2.resize, cv2.INTER_AREA
+        self._make_state = ale_py.ALEState
+        self._frame_skip = frame_skip
+        self._clip_reward = clip_reward
+        self._episodic_lives = episodic_lives
+        self._max_start_noops = max_start_noops
+        self._horizon = horizon
+        self.rom = _find_rom(game)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", repeat_action_probability)
+        self._load_game()
+        self.actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
+        self._noop, fire = ale_py.Action.NOOP, ale_py.Action.FIRE
+        self._fire = fire if fire_on_reset and fire in self.actions else None
+
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self._size = (width, height)
+        self._frame, self._last_frame = np.zeros((2, *self.ale.getScreenDims()), np.uint8)
+        self._max_frame = np.zeros_like(self._frame)
+        self._observation = np.zeros((num_img_obs, height, width), np.uint8)
+        self._older, self._newer, self._newest = self._observation[:-1], self._observation[1:], self._observation[-1]
+        self._lives = 0
+        self._n_steps = 0
+        self._lost_life = False
+        self.observation_space = Box(0, 255, self._observation.shape, np.uint8)
+        self.action_space = Discrete(len(self.actions))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start a game, or the next life of one; with a seed always a new game.
+
+        Args:
+            seed: of the no-ops and the emulator's sticky actions.
+            options: not used; gymnasium's signature has it.
+
+        Returns:
+            observation uint8 [num_img_obs, height, width], info.
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self._load_game()
+        if seed is None and self._lost_life:
+            self._observation[:-1] = 0
+        else:
+            self._start_game()
+        if self._fire is not None:
+            self.ale.act(self._fire)
+            self._show_first_frame()
+        self._lost_life = False
+        self._lives = self.ale.lives()
+        return self._observation, {"game_score": 0.0, "traj_done": False, "lives": self._lives}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take `frame_skip` raw frames with an action.
+
+        Args:
+            action: index into `actions`.
+
+        Returns:
+            observation uint8 [num_img_obs, height, width], reward, terminated, truncated, info.
+        """
+        score = self._act(self.actions[action])
+        np.maximum(self._frame, self._last_frame, out=self._max_frame)
+        self._older[:] = self._newer
+        self._resize(self._max_frame, self._size, self._newest, interpolation=self._area)
+        self._n_steps += 1
+
+        game_over = self.ale.game_over(with_truncation=False)
+        lives = self.ale.lives()
+        # Some games count down to no lives before they are over: that is left to game_over.
+        self._lost_life = self._episodic_lives and 0 < lives < self._lives and not game_over
+        self._lives = lives
+        terminated = game_over or self._lost_life
+        out_of_time = self._n_steps >= self._horizon
+        traj_done = game_over or out_of_time
+        self._lost_life = self._lost_life and not traj_done
+        reward = float((score > 0) - (score < 0)) if self._clip_reward else score
+        info = {"game_score": score, "traj_done": traj_done, "lives": lives}
+        return self._observation, reward, terminated, out_of_time and not terminated, info
+
+    def render(self) -> np.ndarray:
+        """Return the screen, uint8 [height, width, 3] in colour and full size."""
+        return self.ale.getScreenRGB()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that decides what happens next, the emulator's and the generator's state included."""
+        return {
+            "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
+            "np_random": self.np_random.bit_generator.state,
+            "frame": self._frame.copy(),
+            "observation": self._observation.copy(),
+            "lives": self._lives,
+            "n_steps": self._n_steps,
+            "lost_life": self._lost_life,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where `state_dict` was taken, by an environment of the same game and settings."""
+        # Only cloneSystemState comes back to the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
+        self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
+        self.np_random.bit_generator.state = state["np_random"]
+        self._frame[:] = state["frame"]
+        self._observation[:] = state["observation"]
+        self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
+
+    def _load_game(self) -> None:
+        """Load the game with a seed from the generator; the emulator takes a seed only here."""
+        self.ale.setInt("random_seed", int(self.np_random.integers(2**31 - 1)))
+        self.ale.loadROM(self.rom)
+
+    def _start_game(self) -> None:
+        self.ale.reset_game()
+        for _ in range(self.np_random.integers(self._max_start_noops + 1)):
+            self.ale.act(self._noop)
+        if self.ale.game_over():
+            self.ale.reset_game()
+        self._n_steps = 0
+        self._show_first_frame()
+
+    def _act(self, action: Any) -> float:
+        """Repeat an action; only the screens of the last two frames are read, at 11 us each."""
+        act = self.ale.act
+        score = 0
+        for _ in range(self._frame_skip - 2):
+            score += act(action)
+        if self._frame_skip > 1:
+            score += act(action)
+            self.ale.getScreenGrayscale(self._last_frame)
+        else:
+            self._frame, self._last_frame = self._last_frame, self._frame
+        score += act(action)
+        self.ale.getScreenGrayscale(self._frame)
+        return float(score)
+
+    def _show_first_frame(self) -> None:
+        self.ale.getScreenGrayscale(self._frame)
+        self._observation[:] = 0
+        self._resize(self._frame, self._size, self._newest, interpolation=self._area)
+
+
+def _find_rom(game: str) -> Path:
+    """Return the path of a game in any spelling of its name."""
+    from ale_py import ALEInterface, roms
+
+    by_letters = {rom_id.replace("_", ""): rom_id for rom_id in roms.get_all_rom_ids()}
+    name = re.sub(r"(-ram)?(NoFrameskip|Deterministic)?(-v\d+)?$", "", game.split("/")[-1])
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    if letters in by_letters:
+        path = roms.get_rom_path(by_letters[letters])
+        # Games for two players are listed and shipped, but loading one ends the process.
+        if path is not None and ALEInterface.isSupportedROM(path) is not None:
+            return path
+        raise ValueError(f"AtariEnv: the game {game!r} is not supported by ale-py; it is for two players.")
+    close = [by_letters[x] for x in difflib.get_close_matches(letters, by_letters)]
+    expected = f"did you mean {' or '.join(close)}" if close else f"expected one of {', '.join(by_letters.values())}"
+    raise ValueError(f"AtariEnv: there is no game {game!r}; {expected}.")

@@ -1,0 +1,127 @@
+"""A look at an environment before a run: what it gives, and whether it keeps to its spaces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlpyt.envs.adapter import EnvAdapter
+from rlpyt.envs.base import EnvError
+from rlpyt.envs.info import numeric
+from rlpyt.spaces import EnvSpaces, Space, null_value, random_value, subspaces
+
+
+class EnvExamples(NamedTuple):
+    """One example of everything that an environment gives, to make buffers from.
+
+    Attributes:
+        spaces: its two spaces.
+        observation, action: zeros in row form.
+        reward: a float32 zero.
+        info: by name, zeros of every numeric field of fixed shape that `step` gave in `info`.
+        ignored_info: names of the other fields.
+    """
+
+    spaces: EnvSpaces
+    observation: Any
+    action: Any
+    reward: np.float32
+    info: dict[str, np.ndarray]
+    ignored_info: tuple[str, ...]
+
+
+def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+    """Reset an environment twice and take random steps; return examples of what it gives.
+
+    The adapter checks shapes, dtypes and finite numbers at every step of a run; here also bounds are looked at,
+    and whether a seed repeats an episode's start.
+
+    Args:
+        env: the environment; it is left within an episode.
+        seed: seeds the environment and the random actions.
+        n_steps: number of random steps.
+
+    Raises:
+        EnvError: if the environment raises, or gives what its spaces do not allow.
+
+    Warns:
+        UserWarning: if float observations leave their bounds, or the same seed gives another start.
+    """
+    rng = np.random.default_rng(seed)
+    first = _copy(env.reset(seed)[0])
+    again, _ = env.reset(seed)
+    if not _equal(first, again):
+        warnings.warn(
+            f"{env.name}: two resets with seed {seed} gave different observations; runs with this environment "
+            "will not repeat. Draw its random numbers from a generator seeded by reset(seed=...).",
+            stacklevel=2,
+        )
+    warned: set[str] = set()
+    _check_bounds(env, again, warned)
+    infos: list[dict[str, Any]] = []
+    for _ in range(n_steps):
+        observation, _, terminated, truncated, info = env.step(random_value(env.action_space, rng))
+        _check_bounds(env, observation, warned)
+        infos.append(dict(info))
+        if terminated or truncated:
+            _check_bounds(env, env.reset()[0], warned)
+    examples, ignored = _info_examples(infos)
+    return EnvExamples(
+        env.spaces, null_value(env.observation_space), null_value(env.action_space), np.float32(0), examples, ignored
+    )
+
+
+def _info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return zeros for the fields that are numbers of one shape wherever they are given, and the other names."""
+    examples: dict[str, np.ndarray] = {}
+    ignored: list[str] = []
+    for key in dict.fromkeys(key for info in infos for key in info):
+        values = [numeric(info[key]) for info in infos if info.get(key) is not None]
+        arrays = [value for value in values if value is not None]
+        if arrays and len(arrays) == len(values) and len({a.shape for a in arrays}) == 1:
+            dtype = np.result_type(*{a.dtype for a in arrays})
+            examples[key] = np.zeros(arrays[0].shape, np.float32 if dtype.kind == "f" else dtype)
+        else:
+            ignored.append(key)
+    return examples, tuple(ignored)
+
+
+def _check_bounds(env: EnvAdapter, observation: Any, warned: set[str]) -> None:
+    for name, space, value in _leaves(env.observation_space, observation, "observation"):
+        if not isinstance(space, Box):
+            continue
+        # float32 rows of float64 bounds may miss them by a rounding.
+        slack = 1e-6 * np.maximum(1, np.abs(value)) if value.dtype.kind == "f" else 0
+        if ((value + slack >= space.low) & (value - slack <= space.high)).all():
+            continue
+        text = (
+            f"{env.name} (rank {env.rank}), its step {env.n_steps}: {name} has values from {value.min()} to "
+            f"{value.max()}, expected within {space}. Mend the bounds of its space."
+        )
+        if value.dtype.kind != "f":
+            raise EnvError(text)
+        if name not in warned:
+            warned.add(name)
+            warnings.warn(text, stacklevel=3)
+
+
+def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, Any]]:
+    parts = subspaces(space)
+    if not parts:
+        yield name, space, value
+    for key, part in parts:
+        yield from _leaves(part, value[key], f"{name}[{key!r}]")
+
+
+def _copy(value: Any) -> Any:
+    return type(value)(*[_copy(x) for x in value]) if isinstance(value, tuple) else np.array(value)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))

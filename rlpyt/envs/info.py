@@ -1,0 +1,85 @@
+"""What of an environment's info is kept in the samples.
+
+Buffers hold numbers of a fixed shape; info may hold anything, and other things at other steps. What is asked
+for and can be stored is recorded; the rest is left to the classes that look at each step (TrajInfo), with one notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+
+
+class InfoRecorder(NamedTuple):
+    """How info is recorded.
+
+    `example` is the row of zeros to make buffers from (None where nothing is recorded), `record` maps an
+    info to a row, and `notice` is the text to show once about the fields that are not kept, or empty.
+    """
+
+    example: NamedArrayTuple | None
+    record: Callable[[Mapping[str, Any]], NamedArrayTuple | None]
+    notice: str
+
+
+def info_recorder(
+    keys: Iterable[str] | Mapping[str, Any], info_example: Mapping[str, Any], ignored: Iterable[str] = ()
+) -> InfoRecorder:
+    """Return the recorder of some fields of info.
+
+    A field that is missing from an info, or None there, is recorded as zeros.
+
+    Args:
+        keys: names of the fields to record, any strings; or a mapping from name to an example, for fields
+            that no example shows (given once in an episode, say).
+        info_example: numeric fields that the environment was seen to give (see `check_env`), by name.
+        ignored: further fields that it was seen to give and that are no numbers, for the notice.
+
+    Raises:
+        ValueError: if a key has no example, or its example is no number or array of numbers.
+    """
+    examples = {**info_example, **(keys if isinstance(keys, Mapping) else {})}
+    names = list(keys)
+    unknown = [key for key in names if key not in examples]
+    if unknown:
+        raise ValueError(
+            f"info_recorder: no example of the fields {unknown} was seen; the numeric ones seen are "
+            f"{list(info_example)}, not numeric {list(ignored)}. Give a mapping from name to example instead of names."
+        )
+    left_out = [key for key in [*info_example, *ignored] if key not in names]
+    notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
+    if not names:
+        return InfoRecorder(None, lambda info: None, notice)
+    nulls = [(key, _null(key, examples[key])) for key in names]
+    EnvInfo = namedarraytuple("EnvInfo", names)
+
+    def record(info: Mapping[str, Any]) -> NamedArrayTuple:
+        return EnvInfo(*[null if (value := info.get(key)) is None else value for key, null in nulls])
+
+    return InfoRecorder(EnvInfo(*[null for _, null in nulls]), record, notice)
+
+
+def numeric(value: Any) -> np.ndarray | None:
+    """Return a value as an array of bool, int64 or float32 (any number kind, any shape), or None if it is no number."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return None
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    return array if array.dtype.kind == "b" else None
+
+
+def _null(key: str, example: Any) -> np.ndarray:
+    array = numeric(example)
+    if array is None:
+        raise ValueError(
+            f"info_recorder: the example of {key!r} is {example!r:.100}, expected a number or an array of numbers."
+        )
+    return np.zeros_like(array)

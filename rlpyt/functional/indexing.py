@@ -1,0 +1,60 @@
+"""Picking entries by an index, and indexes as one-hot vectors, under any leading dimensions."""
+
+from __future__ import annotations
+
+import torch
+
+
+def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return tensor[..., indexes[...], :], one entry for each place of the leading dimensions.
+
+    Args:
+        indexes: [...] integer, in 0..N-1; the leading dimensions may be none at all, as [B] or [T, B].
+        tensor: [..., N] or [..., N, *trailing], such as Q-values, or atoms of a distribution.
+
+    Returns:
+        [...] or [..., *trailing].
+
+    Raises:
+        ValueError: if the leading dimensions differ.
+    """
+    dim = indexes.dim()
+    if tensor.dim() <= dim or tensor.shape[:dim] != indexes.shape:
+        raise ValueError(
+            f"select_at_indexes: got indexes {tuple(indexes.shape)} and tensor "
+            f"{tuple(tensor.shape)}; expected the tensor to have the shape of the indexes, then "
+            "the dimension that they point into. Does one of them carry a dimension of 1 to "
+            "squeeze, or are they in the wrong order (indexes come first)?"
+        )
+    trailing = tensor.shape[dim + 1 :]
+    index = indexes.long().reshape(*indexes.shape, 1, *[1] * len(trailing))
+    return tensor.gather(dim, index.expand(*indexes.shape, 1, *trailing)).squeeze(dim)
+
+
+def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return vectors that are 1 at the index and 0 elsewhere.
+
+    Args:
+        indexes: [...] integer, in 0..num-1.
+        num: length of the vectors.
+        dtype: of the result; None means that of the indexes.
+
+    Returns:
+        [..., num].
+    """
+    onehot = torch.zeros(*indexes.shape, num, dtype=dtype or indexes.dtype, device=indexes.device)
+    return onehot.scatter_(-1, indexes.long().unsqueeze(-1), 1)
+
+
+def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    """Return the index of the largest entry along a dimension, which undoes `to_onehot`.
+
+    Args:
+        onehot: [..., num] of any dtype.
+        dim: the dimension of the vectors.
+        dtype: of the result.
+
+    Returns:
+        [...], onehot without dim.
+    """
+    return onehot.argmax(dim).to(dtype)

@@ -1,0 +1,209 @@
+"""Returns and advantages over `[T, B]` rows, for every algorithm.
+
+In all of them next_value[t] is the value of the observation that action[t] led to. A sampler's
+batch keeps that observation in row t+1 whether or not the episode went on, so next_value is the
+batch's value shifted by one row, with the bootstrap value last. A terminated step does not use it,
+a truncated step does. Rows that hold the final observation of an episode (`valid` False) come out
+meaningless, finite for finite input, and nothing in them, NaN included, reaches another row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rlpyt.functional.checks import check_bool, check_same_shape
+
+
+def _sum_backward(y: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
+    """Turn y in place into the sums y_t := y_t + decay_t * y_t+1 with y_T = 0, and return it.
+
+    By doubling: y_t, summed over `span` rows so far, takes in y_t+span times the decay between.
+    log2(T) rounds instead of T steps: [128, 8] takes 94 us against 245 us for an in-place loop over
+    t, [2048, 1] 167 us against 3,900 us (one CPU core).
+    """
+    T, span = len(y), 1
+    while span < T:
+        # decay[t] is the product over rows t to t+span-1 here.
+        carry = decay[: T - span]
+        # Where the carry is cut, y_t+span may be NaN, and 0 * NaN is NaN.
+        y[:-span].add_((carry * y[span:]).masked_fill_(carry == 0, 0.0))
+        decay = decay[:-span] * decay[span:]
+        span *= 2
+    return y
+
+
+@torch.no_grad()
+def lambda_return(
+    reward: torch.Tensor,
+    next_value: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    *,
+    discount: float,
+    lambda_: float,
+) -> torch.Tensor:
+    """Return the lambda-returns, a mixture of the returns of all n.
+
+        G_t = r_t + discount * (1 - terminated_t) * ((1 - l_t) * next_value_t + l_t * G_t+1),
+        l_t = 0 where the step was truncated or t = T-1, else lambda
+
+    Args:
+        reward: [T, B] float; reward[t] follows action[t].
+        next_value: [T, B] float, V of the observation that action[t] led to.
+        terminated: [T, B] bool, True at the step that ended the episode by itself.
+        truncated: [T, B] bool, True at the step after which the episode was cut.
+        discount: gamma in [0, 1].
+        lambda_: in [0, 1]; 0 gives one-step targets, 1 the discounted return.
+
+    Returns:
+        return_: [T, B] float, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ; the message gives them all.
+        TypeError: if terminated or truncated is not bool.
+
+    Source: Sutton and Barto 2018, section 12.1.
+    """
+    flags = {"terminated": terminated, "truncated": truncated}
+    check_same_shape("lambda_return", reward=reward, next_value=next_value, **flags)
+    check_bool("lambda_return", **flags)
+    done = terminated | truncated
+    bootstrap = torch.full_like(next_value, 1 - lambda_).masked_fill_(done, 1.0)
+    bootstrap[-1:] = 1.0
+    target = reward + discount * bootstrap * next_value.masked_fill(terminated, 0.0)
+    decay = torch.full_like(target, discount * lambda_).masked_fill_(done, 0.0)
+    return _sum_backward(target, decay)
+
+
+def discounted_return(
+    reward: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    next_value: torch.Tensor,
+    *,
+    discount: float,
+) -> torch.Tensor:
+    """Return the discounted sums of reward, bootstrapped where the rows stop but the task does not.
+
+        G_t = r_t + discount * (1 - terminated_t) * G'_t+1,
+        G'_t+1 = next_value_t where the step was truncated or t = T-1, else G_t+1
+
+    This is `lambda_return` with lambda = 1, where the value of every other row has weight zero.
+
+    Args:
+        reward: [T, B] float; reward[t] follows action[t].
+        terminated: [T, B] bool, True at the step that ended the episode by itself.
+        truncated: [T, B] bool, True at the step after which the episode was cut.
+        next_value: [T, B] float, V of the observation that action[t] led to.
+        discount: gamma in [0, 1].
+
+    Returns:
+        return_: [T, B] float, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ; the message gives them all.
+        TypeError: if terminated or truncated is not bool.
+
+    Source: Mnih et al. 2016, arXiv:1602.01783, algorithm S3.
+    """
+    return lambda_return(reward, next_value, terminated, truncated, discount=discount, lambda_=1.0)
+
+
+@torch.no_grad()
+def generalized_advantage_estimation(
+    reward: torch.Tensor,
+    value: torch.Tensor,
+    next_value: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    *,
+    discount: float,
+    gae_lambda: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return advantages and lambda-returns by GAE.
+
+        delta_t = r_t + discount * (1 - terminated_t) * next_value_t - value_t
+        A_t     = delta_t + discount * gae_lambda * (1 - done_t) * A_t+1,    A_T = 0
+        G_t     = A_t + value_t
+
+    Args:
+        reward: [T, B] float; reward[t] follows action[t].
+        value: [T, B] float, V(s_t) of the behaviour policy.
+        next_value: [T, B] float, V of the observation that action[t] led to. Where the episode was
+            truncated this is its final observation, not the one after the reset.
+        terminated: [T, B] bool, True at the step that ended the episode by itself.
+        truncated: [T, B] bool, True at the step after which the episode was cut; done is either.
+        discount: gamma in [0, 1].
+        gae_lambda: lambda in [0, 1]; 1 gives the discounted return minus value.
+
+    Returns:
+        advantage, return_: [T, B] float each, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ; the message gives them all.
+        TypeError: if terminated or truncated is not bool.
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, section 3.
+    """
+    flags = {"terminated": terminated, "truncated": truncated}
+    check_same_shape("GAE", reward=reward, value=value, next_value=next_value, **flags)
+    check_bool("GAE", **flags)
+    delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
+    decay = torch.full_like(delta, discount * gae_lambda).masked_fill_(terminated | truncated, 0.0)
+    advantage = _sum_backward(delta, decay)
+    return advantage, advantage + value
+
+
+class NStepReturn(NamedTuple):
+    """What `n_step_return` gives for each window; every field has the window's trailing shape."""
+
+    return_: np.ndarray
+    """float: the discounted sum of the rewards up to and including the first done."""
+    bootstrap_discount: np.ndarray
+    """float: discount ** steps, or 0 where the window ended in termination."""
+    terminated_n: np.ndarray
+    """bool: whether the window ended in termination."""
+    steps: np.ndarray
+    """int64 in 1..n_step: how many rewards were summed; row start + steps is bootstrapped from."""
+
+
+def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, *, discount: float) -> NStepReturn:
+    """Return the n-step returns of the windows of n_step rows that begin at given rows.
+
+        steps = 1 + (index of the first done in the window, or n_step - 1)
+        G     = sum_{k < steps} discount^k * r_k
+
+    to which the caller adds bootstrap_discount * (value or Q at row start + steps). Replays are
+    numpy, hence so is this. For a sequence of T + n_step - 1 rows the windows of all T rows are
+    `np.moveaxis(np.lib.stride_tricks.sliding_window_view(reward, n_step, axis=0), -1, 0)`.
+
+    Args:
+        reward: [n_step, ...] float; the windows side by side, as [n_step, M] or [n_step, T, B].
+        terminated: [n_step, ...] bool, True at the step that ended the episode by itself.
+        truncated: [n_step, ...] bool, True at the step after which the episode was cut.
+        discount: gamma in [0, 1].
+
+    Returns:
+        NStepReturn of arrays [...]; the floats are float32, or float64 where reward is.
+
+    Raises:
+        ValueError: if the shapes differ; the message gives them all.
+        TypeError: if terminated or truncated is not bool.
+
+    Source: Sutton and Barto 2018, equation 7.1.
+    """
+    flags = {"terminated": terminated, "truncated": truncated}
+    check_same_shape("n_step_return", reward=reward, **flags)
+    check_bool("n_step_return", **flags)
+    counted = np.ones(reward.shape, dtype=bool)
+    counted[1:] = ~np.logical_or.accumulate(terminated | truncated, axis=0)[:-1]
+    steps = counted.sum(axis=0)
+    powers = np.power(float(discount), np.arange(len(reward) + 1))
+    powers = powers.astype(np.result_type(reward, np.float32))
+    return_ = np.tensordot(powers[:-1], np.where(counted, reward, 0), axes=1)
+    terminated_n = np.logical_or.reduce(terminated & counted, axis=0)
+    bootstrap_discount = np.where(terminated_n, 0, powers[steps])
+    return NStepReturn(return_, bootstrap_discount, terminated_n, steps)

@@ -1,0 +1,90 @@
+"""Files that are whole or absent, so that a killed run or a full disk never costs the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a full disk and of an exhausted quota: training goes on without the file."""
+
+
+class _WitnessedFile(io.BufferedWriter):
+    """A file that remembers why it failed: torch.save turns a full disk into a RuntimeError."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextlib.contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a temporary file that takes the place of `path` when the block ends without an error.
+
+    File and directory are synchronised with the disk around the replacement, so that after a kill
+    or a power cut `path` holds either all of the old content or all of the new.
+
+    Args:
+        path: the file to create or to replace; its directory must exist.
+
+    Yields:
+        A binary file open for writing, `<path>.tmp-<pid>` in the same directory.
+
+    Raises:
+        OSError: what the disk said, also where the writer in between said something else. The
+            temporary file is removed and the old file stays.
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    file = _WitnessedFile(io.FileIO(temporary, "w"))
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if file.error is not None and isinstance(error, Exception):
+            raise file.error from None
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    # Some network file systems refuse to synchronise a directory: the file is in place all the same.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write a dictionary of JSON values as an indented file, whole or not at all.
+
+    Args:
+        path: the file to create or to replace.
+        content: JSON values only; `rlpyt.logging.params.to_json` makes them of anything.
+    """
+    text = json.dumps(content, indent=4, allow_nan=False)
+    with replace_file(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what `replace_file` left half written in `directory` when its process was killed."""
+    for leftover in directory.glob("*.tmp-[0-9]*"):
+        leftover.unlink(missing_ok=True)

@@ -1,0 +1,142 @@
+"""What params.json says about a run: the user's settings and what is needed to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import math
+import platform
+import subprocess
+import sys
+import types
+from collections.abc import Mapping, Set
+from importlib import metadata
+from os import PathLike
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+MAX_ARRAY_SIZE = 1000
+"""Larger arrays are described by shape and dtype instead of written out."""
+
+
+@runtime_checkable
+class _NamedTuple(Protocol):
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_WRITTEN_AS_TEXT = (PathLike, torch.device, torch.dtype, np.dtype)
+
+
+def to_json(value: Any) -> Any:
+    """Return `value` as JSON values; what JSON cannot say becomes a name or a repr; never raises.
+
+    Classes and functions become `module.name`, enum members their name, dataclasses and named
+    tuples dictionaries, numpy and torch scalars and arrays numbers and lists, numbers that are not
+    finite their text, anything else its repr.
+
+    Args:
+        value: anything.
+
+    Returns:
+        None, bool, int, float or str, or lists and dictionaries of them with str keys.
+    """
+    return _convert(value, frozenset())
+
+
+def _convert(value: Any, parents: frozenset[int]) -> Any:
+    if id(value) in parents or len(parents) > 50:
+        return f"<{type(value).__name__} inside itself>"
+    try:
+        return _convert_container(value, parents | {id(value)})
+    except Exception:
+        # A foreign __repr__, property or iterator may raise anything; a log must not end a run.
+        return f"<{type(value).__name__}>"
+
+
+def _convert_container(value: Any, parents: frozenset[int]) -> Any:
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        return _convert(_array_content(value), parents)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {name: _convert(getattr(value, name), parents) for name in fields}
+    if isinstance(value, tuple) and isinstance(value, _NamedTuple):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {_key(key): _convert(item, parents) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((_convert(item, parents) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        return [_convert(item, parents) for item in value]
+    return _convert_leaf(value, parents)
+
+
+def _convert_leaf(value: Any, parents: frozenset[int]) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, _NAMED):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, functools.partial):
+        parts = {"function": value.func, "arguments": value.args, "keywords": value.keywords}
+        return _convert(parts, parents)
+    return str(value) if isinstance(value, _WRITTEN_AS_TEXT) else repr(value)
+
+
+def _array_content(value: np.ndarray | np.generic | torch.Tensor) -> Any:
+    shape = tuple(value.shape)
+    if math.prod(shape) > MAX_ARRAY_SIZE:
+        return f"<{type(value).__name__} of shape {shape}, {value.dtype}>"
+    content = value.tolist()
+    # tolist gives numpy back for types that Python has no word for, such as long double.
+    return repr(value) if isinstance(content, np.ndarray | np.generic) else content
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(to_json(key))
+
+
+def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | str) -> dict[str, Any]:
+    """Return the first content of params.json.
+
+    Args:
+        log_params: the user's settings, kept at the top level.
+        name: of the experiment.
+        run_ID: of this run of it.
+
+    Returns:
+        JSON values: `log_params`, `name`, `run_ID`, and beside them `versions`, `git_commit`
+        (None outside a repository) and `argv`, which give way to settings of the same name.
+    """
+    origin = {"versions": _versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
+    return to_json({**origin, **(log_params or {}), "name": name, "run_ID": run_ID})
+
+
+def _versions() -> dict[str, str | None]:
+    try:
+        rlpyt_version = metadata.version("rlpyt")
+    except metadata.PackageNotFoundError:
+        rlpyt_version = None
+    return {
+        "rlpyt": rlpyt_version,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _git_commit() -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()

@@ -1,0 +1,115 @@
+"""Learning curves from `progress.csv`, without any other tool."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
+    """Read the `progress.csv` of a run, also while it is being written.
+
+    Args:
+        run_dir: the directory of the run.
+
+    Returns:
+        One list for each column, in order, one number for each row; nan where a cell is empty or
+        holds text.
+
+    Raises:
+        FileNotFoundError: if the run has written no row yet.
+    """
+    path = Path(run_dir) / "progress.csv"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"reading progress: there is no file {path}, expected a run directory such as "
+            "data/run_0 with at least one row logged."
+        )
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        keys = list(reader.fieldnames or [])
+        rows = list(reader)
+    return {key: [_to_number(row[key]) for row in rows] for key in keys}
+
+
+def _to_number(cell: str | None) -> float:
+    try:
+        return float(cell or "nan")
+    except ValueError:
+        return math.nan
+
+
+def plot_progress(
+    run_dir: str | os.PathLike[str],
+    x: str = "Diagnostics/CumSteps",
+    y: str = "ReturnAverage",
+    file: str = "learning_curve.png",
+) -> Path:
+    """Draw one column of a run over another and save the picture.
+
+    Where `y` is the Average of a statistic, its Min to Max is shaded, or one Std to each side where
+    these columns are missing.
+
+    Args:
+        run_dir: the directory of the run.
+        x: name of the column for the x-axis.
+        y: name of the column for the y-axis; rows where it is empty or nan are left out.
+        file: where to save, seen from `run_dir`; the ending gives the format.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        FileNotFoundError: if the run has written no row yet.
+        ValueError: if a column is missing, or has no numbers.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "plot_progress: the package matplotlib was not found; it is optional. "
+            "Install it with `pip install rlpyt[plot]`."
+        ) from error
+    progress = read_progress(run_dir)
+    for column in (x, y):
+        if column not in progress:
+            raise ValueError(f"plotting {run_dir}: got column {column!r}, expected one of {sorted(progress)}.")
+    xs, ys = _finite(progress[x], progress[y])
+    if not xs:
+        raise ValueError(f"plotting {run_dir}: {y} over {x} has no row with two numbers yet.")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(xs, ys, label=y)
+    band = _band(progress, y)
+    if band is not None:
+        label, low, high = band
+        xs, low, high = _finite(progress[x], low, high)
+        axes.fill_between(xs, low, high, alpha=0.2, linewidth=0, label=label)
+    axes.set(xlabel=x, ylabel=y, title=Path(run_dir).resolve().name)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    path = Path(run_dir) / file
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _band(progress: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]] | None:
+    if not y.endswith("Average"):
+        return None
+    key = y.removesuffix("Average")
+    if f"{key}Min" in progress and f"{key}Max" in progress:
+        return "Min to Max", progress[f"{key}Min"], progress[f"{key}Max"]
+    if f"{key}Std" in progress:
+        pairs = list(zip(progress[y], progress[f"{key}Std"], strict=True))
+        low, high = [mean - std for mean, std in pairs], [mean + std for mean, std in pairs]
+        return "one Std", low, high
+    return None
+
+
+def _finite(*columns: Sequence[float]) -> tuple[list[float], ...]:
+    rows = [row for row in zip(*columns, strict=True) if all(map(math.isfinite, row))]
+    return tuple([row[i] for row in rows] for i in range(len(columns)))

@@ -1,0 +1,184 @@
+"""The directory of one run: its name, the lock that keeps it to one process, and its status.
+
+The lock is an flock, which the kernel releases when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import socket
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rlpyt.logging.files import remove_temporaries, write_json
+
+LOCK_FILE = "run.lock"
+STATUS_FILE = "status.json"
+PREEMPTED = 85
+"""Exit code of a run that a scheduler stopped; it counts as interrupted, as do 128 + signal."""
+
+_RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl")
+_RECORDS = (*_RESULTS, "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
+
+
+class RunDirectoryError(RuntimeError):
+    """The run directory belongs to another run, which is going on or has left its results."""
+
+
+@contextlib.contextmanager
+def hold_run_directory(
+    log_dir: Path, run_ID: int | str | None, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[Path]:
+    """Make `<log_dir>/run_<run_ID>` and hold it for this process until the block ends.
+
+    Args:
+        log_dir: the directory of the experiment, made where it is missing.
+        run_ID: None for the first number without a directory; mkdir decides between processes.
+        overwrite: remove the records of an earlier run with this ID.
+        resume: go on with the records of an earlier run with this ID.
+
+    Yields:
+        The absolute path of the run directory.
+
+    Raises:
+        RunDirectoryError: if another process holds the directory, or an earlier run has left
+            results there and neither `overwrite` nor `resume` is set.
+        ValueError: if the settings contradict each other, or `run_ID` is not a plain name.
+    """
+    _check_choices(run_ID, overwrite, resume)
+    log_dir = Path(os.path.abspath(log_dir))
+    log_dir.mkdir(parents=True, exist_ok=True)
+    if run_ID is None:
+        directory, lock = _first_free(log_dir)
+    else:
+        directory = log_dir / f"run_{run_ID}"
+        directory.mkdir(exist_ok=True)
+        lock = _lock(directory)
+    try:
+        _prepare(directory, overwrite, resume)
+        yield directory
+    finally:
+        os.close(lock)
+
+
+def _check_choices(run_ID: int | str | None, overwrite: bool, resume: bool) -> None:
+    if overwrite and resume:
+        raise ValueError("run directory: got overwrite=True and resume=True, expected at most one.")
+    if resume and run_ID is None:
+        raise ValueError(
+            "run directory: got resume=True without a run_ID, expected the ID of the run to go on with. Pass run_ID."
+        )
+    if run_ID is not None and os.sep in str(run_ID):
+        raise ValueError(
+            f"run directory: got run_ID {run_ID!r}, expected a number or a name without {os.sep!r}. "
+            "Put folders into log_dir."
+        )
+
+
+def _first_free(log_dir: Path) -> tuple[Path, int]:
+    for number in itertools.count():
+        directory = log_dir / f"run_{number}"
+        # A process that was given this very ID may slip in between mkdir and lock: count on.
+        with contextlib.suppress(FileExistsError, RunDirectoryError):
+            directory.mkdir()
+            return directory, _lock(directory)
+    raise AssertionError("counting has no end")
+
+
+def _lock(directory: Path) -> int:
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise RunDirectoryError(
+            f"{directory} is in use by {holder or 'another process'}; a run directory belongs to one "
+            "running process. Choose another run_ID, or run_ID=None for the next free number, or "
+            "stop that process."
+        ) from None
+    except OSError as error:
+        # Lustre mounted without flock, for one: a run there is worth more than its lock.
+        warnings.warn(f"{directory} cannot be locked ({error}); going on without.", stacklevel=2)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n".encode(), 0)
+    return descriptor
+
+
+def _prepare(directory: Path, overwrite: bool, resume: bool) -> None:
+    remove_temporaries(directory)
+    if resume:
+        return
+    results = sorted(file.name for pattern in _RESULTS for file in directory.glob(pattern))
+    if results and not overwrite:
+        raise RunDirectoryError(
+            f"{directory} already holds the results of a run ({', '.join(results[:3])}); they are not "
+            "written over by chance. Choose another run_ID, or run_ID=None for the next free number, "
+            "or overwrite=True to remove them, or resume=True to go on with them."
+        )
+    for pattern in _RECORDS:
+        for file in directory.glob(pattern):
+            file.unlink()
+
+
+@contextlib.contextmanager
+def record_status(directory: Path) -> Iterator[None]:
+    """Keep `status.json` while the block runs: running, then finished, failed or interrupted.
+
+    A run that was killed is the one that says running while nobody holds its lock.
+
+    Args:
+        directory: of the run.
+    """
+    start = time.perf_counter()
+    status: dict[str, Any] = {
+        "status": "running",
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "started": _now(),
+    }
+    write_json(directory / STATUS_FILE, status)
+    try:
+        yield
+    except BaseException as error:
+        status["status"] = _ending(error)
+        if status["status"] != "finished":
+            status["exception"] = {
+                "type": type(error).__name__,
+                "message": str(error),
+                "traceback": "".join(traceback.format_exception(error)),
+            }
+        raise
+    else:
+        status["status"] = "finished"
+    finally:
+        status["ended"] = _now()
+        status["seconds"] = round(time.perf_counter() - start, 3)
+        try:
+            write_json(directory / STATUS_FILE, status)
+        except OSError as error:
+            # The error of the run itself must not be hidden by a full disk.
+            warnings.warn(f"{STATUS_FILE} could not be written: {error}", stacklevel=2)
+
+
+def _ending(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit):
+        if error.code in (None, 0):
+            return "finished"
+        if isinstance(error.code, int) and (error.code == PREEMPTED or 128 < error.code <= 192):
+            return "interrupted"
+    return "failed"
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

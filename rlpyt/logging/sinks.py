@@ -1,0 +1,191 @@
+"""Where rows of the log go. A sink is anything with `write` and `close`; three stand here."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rlpyt.logging.files import replace_file
+
+Row = Mapping[str, float | int | str]
+"""One row of the log: values by column name."""
+
+
+class Sink(Protocol):
+    """What the logger asks of a place where rows go."""
+
+    def write(self, row: Row, step: int) -> None:
+        """Take one row, which belongs to `step`, and bring it to its place before returning."""
+
+    def close(self) -> None:
+        """Release what is held; called once, after the last row."""
+
+
+def print_line(text: str) -> None:
+    """Print to standard output, and go on without it where nobody reads it any more."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit and would end with code 120 (docs of `signal`,
+        # Note on SIGPIPE): what is still in its buffer goes to the null device.
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), sys.stdout.fileno())
+    except UnicodeEncodeError:
+        print_line(text.encode("ascii", "backslashreplace").decode())
+    except (OSError, ValueError):
+        # A stream that was closed, or a terminal that is gone.
+        return
+
+
+class ConsoleTable:
+    """Prints each row as a table of two columns."""
+
+    def __init__(self, emit: Callable[[str], None] = print_line) -> None:
+        self._emit = emit
+
+    def write(self, row: Row, step: int) -> None:
+        """Print the row under a line that names the step."""
+        cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
+        left = max(map(len, cells), default=0)
+        right = max(map(len, cells.values()), default=0)
+        rule = f"{'-' * left}  {'-' * right}"
+        lines = [f"{key:<{left}}  {cell:>{right}}" for key, cell in cells.items()]
+        self._emit("\n".join([f"step {step}", rule, *lines, rule]))
+
+    def close(self) -> None:
+        """Hold nothing, release nothing."""
+
+
+class CsvSink:
+    """Appends rows to a CSV file whose columns keep the order in which they were first seen.
+
+    A row with new columns rewrites the file, old rows padded with nothing, whole or not at all.
+    A row that finds the disk full raises, stays in memory and is written with the next one.
+    The file is opened for each row, so that a killed run leaves only whole rows.
+
+    Args:
+        path: the file; its columns and rows are kept where it exists already.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.keys: list[str] = []
+        self._waiting: list[Row] = []
+        if self.path.exists():
+            self._drop_torn_row()
+            self.keys = self._read()[0]
+
+    def write(self, row: Row, step: int) -> None:
+        """Append the row; `step` is not written, it is one of the columns where wanted."""
+        self._waiting.append(row)
+        self._flush()
+
+    def rewind(self, n_rows: int, keys: Iterable[str]) -> int:
+        """Forget all but the first rows, and columns that were first seen after them.
+
+        Args:
+            n_rows: rows to keep.
+            keys: columns to keep, in order.
+
+        Returns:
+            Rows kept, fewer than `n_rows` where the file has fewer.
+        """
+        self._waiting.clear()
+        rows = self._read()[1][:n_rows] if self.path.exists() else []
+        if rows:
+            self._rewrite(list(keys), rows)
+        else:
+            self.keys = list(keys)
+            self.path.unlink(missing_ok=True)
+        return len(rows)
+
+    def close(self) -> None:
+        """Write rows that still wait for space on the disk."""
+        if self._waiting:
+            self._flush()
+
+    def _flush(self) -> None:
+        new = {key: None for row in self._waiting for key in row if key not in self.keys}
+        if new or not self.path.exists():
+            rows = self._read()[1] if self.path.exists() else []
+            self._rewrite([*self.keys, *new], [*rows, *self._waiting])
+        else:
+            self._append(_to_text(self.keys, self._waiting).encode())
+        self._waiting.clear()
+
+    def _append(self, content: bytes) -> None:
+        with open(self.path, "ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                if file.write(content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(end)
+                raise
+
+    def _rewrite(self, keys: list[str], rows: Sequence[Row]) -> None:
+        header = dict(zip(keys, keys, strict=True))
+        with replace_file(self.path) as file:
+            file.write(_to_text(keys, [header, *rows]).encode())
+        self.keys = keys
+
+    def _read(self) -> tuple[list[str], list[Row]]:
+        with open(self.path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows: list[Row] = list(reader)
+            return list(reader.fieldnames or []), rows
+
+    def _drop_torn_row(self) -> None:
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(self.path, whole)
+
+
+def _to_text(keys: Sequence[str], rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, extrasaction="ignore", lineterminator="\n")
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+class TensorBoardSink:
+    """Writes each number of a row as a TensorBoard scalar, tagged with the column's name.
+
+    Args:
+        directory: where the event file goes; the run directory, for `tensorboard --logdir`.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "TensorBoardSink: the package tensorboard was not found; it is optional. "
+                "Install it with `pip install rlpyt[tensorboard]`."
+            ) from error
+        self._writer = SummaryWriter(str(directory))
+
+    def write(self, row: Row, step: int) -> None:
+        """Add the row at `step`; text values become text summaries."""
+        for key, value in row.items():
+            if isinstance(value, str):
+                self._writer.add_text(key, value, step)
+            else:
+                self._writer.add_scalar(key, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()

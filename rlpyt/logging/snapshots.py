@@ -1,0 +1,173 @@
+"""Snapshots of a run's parameters: which are kept, and files that hold data and never code."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from rlpyt.logging.files import replace_file
+
+SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
+"""Which snapshots a run keeps: `params.pkl` for last, `itr_<N>.pkl` for all and gap."""
+
+
+class SnapshotError(RuntimeError):
+    """A file that is no snapshot: damaged, written by something else, or with code inside."""
+
+
+def check_snapshot_settings(mode: str, gap: int) -> None:
+    """Raise ValueError unless `mode` is a SnapshotMode and `gap` a number of iterations >= 1."""
+    if mode not in get_args(SnapshotMode):
+        raise ValueError(f"snapshots: got snapshot_mode {mode!r}, expected one of {get_args(SnapshotMode)}.")
+    if gap < 1:
+        raise ValueError(f"snapshots: got snapshot_gap {gap}, expected iterations >= 1.")
+
+
+def snapshot_names(mode: SnapshotMode, itr: int, gap: int) -> list[str]:
+    """Return the file names under which the snapshot of an iteration is saved.
+
+    Args:
+        mode: none; last: `params.pkl`, replaced each time; all: `itr_<N>.pkl` each time; gap: the
+            same at itr 0 and where itr + 1 is a multiple of `gap`; last+gap: both.
+        itr: iteration, from 0.
+        gap: iterations between snapshots that are kept.
+
+    Returns:
+        No, one or two names.
+    """
+    names = ["params.pkl"] if mode in ("last", "last+gap") else []
+    at_gap = "gap" in mode and (itr == 0 or (itr + 1) % gap == 0)
+    return [*names, f"itr_{itr}.pkl"] if mode == "all" or at_gap else names
+
+
+def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
+    """Save plain data as a file that `torch.load(path, weights_only=True)` reads.
+
+    Numpy arrays become tensors, numpy scalars Python numbers, every mapping a dict; a view is saved
+    without the rest of its storage. The old file stays until the new one is safe on the disk.
+
+    Args:
+        path: the file; its directory must exist.
+        params: dictionaries, lists and tuples of tensors, numpy arrays, numbers, str and None.
+
+    Raises:
+        TypeError: if anything else is inside; the message names its place.
+        OSError: what the disk said; the old file stays.
+    """
+    content = _to_plain(params, "params")
+    with replace_file(path) as file:
+        torch.save(content, file)
+
+
+def _to_plain(value: Any, place: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return _to_plain_tensor(value, place)
+    if isinstance(value, Mapping):
+        return {_to_plain_key(key, place): _to_plain(item, f"{place}[{key!r}]") for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to_plain(item, f"{place}[{i}]") for i, item in enumerate(value))
+    raise _not_plain(place, type(value))
+
+
+def _to_plain_tensor(value: torch.Tensor | np.ndarray, place: str) -> torch.Tensor:
+    if isinstance(value, np.ndarray):
+        try:
+            # A read-only array is copied: torch would warn that it cannot keep it read-only.
+            return torch.from_numpy(np.require(value, requirements=["C", "W"]))
+        except (TypeError, ValueError):
+            raise _not_plain(place, f"an array of dtype {value.dtype}") from None
+    value = value.detach()
+    if type(value) is not torch.Tensor:
+        raise _not_plain(place, type(value))
+    # torch.save writes the whole storage behind a view: one row would bring the whole buffer.
+    whole = value.layout is not torch.strided or value.untyped_storage().nbytes() == value.nbytes
+    return value if whole else value.clone()
+
+
+def _to_plain_key(key: Any, place: str) -> Any:
+    if isinstance(key, np.generic):
+        key = key.item()
+    if key is None or type(key) in (bool, int, float, str):
+        return key
+    raise _not_plain(f"a key of {place}", type(key))
+
+
+def _not_plain(place: str, what: type | str) -> TypeError:
+    name = f"{what.__module__}.{what.__qualname__}" if isinstance(what, type) else what
+    return TypeError(
+        f"saving a snapshot: {place} is {name}, expected dict, list, tuple, tensor, numeric array, "
+        "number, str, bool or None, so that loading never runs code. Save its state_dict() or its "
+        "numbers instead."
+    )
+
+
+def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device | None = "cpu") -> Any:
+    """Load a snapshot without running anything that is in the file.
+
+    Args:
+        path: the file.
+        map_location: the device for its tensors; None for the devices they were saved from.
+
+    Returns:
+        What was saved; arrays come back as tensors.
+
+    Raises:
+        FileNotFoundError: if there is no such file; the message lists those beside it.
+        SnapshotError: if the file is damaged, no snapshot, or holds more than plain data.
+    """
+    path = Path(path)
+    if not path.is_file():
+        beside = sorted(file.name for file in path.parent.glob("*.pkl"))
+        raise FileNotFoundError(
+            f"loading a snapshot: there is no file {path}; beside it are {beside or 'no snapshots'}. "
+            "Was the run's snapshot_mode 'none'?"
+        )
+    _check_archive(path)
+    try:
+        return torch.load(path, map_location=map_location, weights_only=True)
+    except Exception as error:
+        foreign = _foreign_names(path)
+        if not foreign:
+            raise SnapshotError(f"loading a snapshot: {path} does not load: {error}") from error
+        # Not chained: the message of torch recommends to load it all the same.
+        raise SnapshotError(
+            f"loading a snapshot: {path} names {foreign}, expected plain data only; to load such a "
+            "file is to run its code, so it was not loaded. Save it again with save_snapshot where "
+            "it comes from."
+        ) from None
+
+
+def _check_archive(path: Path) -> None:
+    """Compare each part with its checksum, which torch.load does not: a flipped bit loads there."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except Exception as error:
+        # A damaged archive makes zipfile raise BadZipFile, EOFError, NotImplementedError and more.
+        raise SnapshotError(
+            f"loading a snapshot: {path} is no whole snapshot file ({error}), expected one written "
+            "by save_snapshot. Is it truncated, or a pickle of something else; the snapshots beside "
+            "it may be whole."
+        ) from error
+    if damaged is not None:
+        raise SnapshotError(
+            f"loading a snapshot: {path} is damaged, its part {damaged} differs from its checksum. "
+            "Take another snapshot of the run."
+        )
+
+
+def _foreign_names(path: Path) -> list[str]:
+    try:
+        return torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception:
+        return []

@@ -1,0 +1,60 @@
+"""Neural networks: full models that agents call, and the parts they are made of."""
+
+from rlpyt.models.atari import AtariDqnModel, AtariFfModel, AtariLstmModel
+from rlpyt.models.base import Model
+from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, PixelConv2d
+from rlpyt.models.dueling import DuelingHeadModel
+from rlpyt.models.encoders import (
+    Encoder,
+    EncoderSettings,
+    ImageEncoder,
+    NestedEncoder,
+    OneHotEncoder,
+    VectorEncoder,
+    encoded_action_size,
+    is_image,
+    make_encoder,
+)
+from rlpyt.models.mlp import MlpModel, OutputLinear
+from rlpyt.models.mujoco import MujocoFfModel, MujocoLstmModel
+from rlpyt.models.pg import PgModel
+from rlpyt.models.q import QModel
+from rlpyt.models.recurrent import RecurrentCore, RnnState
+from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_state_dict
+
+__all__ = [
+    # full models
+    "Model",
+    "PgModel",
+    "QModel",
+    "AtariFfModel",
+    "AtariLstmModel",
+    "AtariDqnModel",
+    "MujocoFfModel",
+    "MujocoLstmModel",
+    # parts
+    "MlpModel",
+    "OutputLinear",
+    "Conv2dModel",
+    "Conv2dHeadModel",
+    "PixelConv2d",
+    "DuelingHeadModel",
+    "RecurrentCore",
+    "RnnState",
+    "RunningMeanStdModel",
+    "Encoder",
+    "EncoderSettings",
+    "ImageEncoder",
+    "NestedEncoder",
+    "OneHotEncoder",
+    "VectorEncoder",
+    "make_encoder",
+    "is_image",
+    "encoded_action_size",
+    # functions
+    "conv2d_output_shape",
+    "init_orthogonal",
+    "scale_grad",
+    "update_state_dict",
+]

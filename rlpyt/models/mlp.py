@@ -1,0 +1,56 @@
+"""Fully connected networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rlpyt.models.utils import as_sizes
+
+Nonlinearity = Callable[[], nn.Module]
+
+
+class OutputLinear(nn.Linear):
+    """The last layer of a network: computes in float32 under autocast too.
+
+    Logits and values rounded to bfloat16 would move a PPO ratio by more than an update does.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return input @ weight.T + bias, [..., output_size] float32."""
+        device_type = input.device.type
+        if not torch.is_autocast_enabled(device_type):
+            return F.linear(input, self.weight, self.bias)
+        with torch.autocast(device_type, enabled=False):
+            return F.linear(input.float(), self.weight, self.bias)
+
+
+class MlpModel(nn.Sequential):
+    """Linear layers, each hidden one followed by the nonlinearity; any leading dimensions.
+
+    Args:
+        input_size: features in.
+        hidden_sizes: one number is one layer; none gives a linear model (or, without output, the identity).
+        output_size: features out of a last linear layer, in float32; None leaves it away.
+        nonlinearity: called for each hidden layer.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: int | Sequence[int] | None,
+        output_size: int | None = None,
+        nonlinearity: Nonlinearity = nn.ReLU,
+    ) -> None:
+        sizes = [input_size, *as_sizes(hidden_sizes)]
+        layers: list[nn.Module] = []
+        for n_in, n_out in pairwise(sizes):
+            layers += [nn.Linear(n_in, n_out), nonlinearity()]
+        if output_size is not None:
+            layers.append(OutputLinear(sizes[-1], output_size))
+        super().__init__(*layers)
+        self.output_size = sizes[-1] if output_size is None else output_size

@@ -1,0 +1,92 @@
+"""Recurrent layers over [T, B], in which episodes may start anywhere."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from rlpyt.namedarraytuple import NamedArrayTuple
+
+KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class RnnState(NamedArrayTuple):
+    """State of a recurrent core, in torch's own layout: [N, B, H], layers, environments, units."""
+
+    h: torch.Tensor
+    c: torch.Tensor | None = None
+    """The cells of an LSTM; None for a GRU."""
+
+
+class RecurrentCore(nn.Module):
+    """An LSTM or GRU whose state is set to zero where an episode starts, inside the unroll.
+
+    Args:
+        input_size: features in.
+        hidden_size: H.
+        num_layers: N.
+        kind: "lstm" or "gru".
+
+    Raises:
+        ValueError: if the kind is neither.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, kind: str = "lstm") -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise ValueError(f"RecurrentCore: kind is {kind!r}; expected one of {list(KINDS)}.")
+        self.rnn = KINDS[kind](input_size, hidden_size, num_layers)
+        self.output_size = hidden_size
+
+    def initial_rnn_state(self, batch_size: int) -> RnnState:
+        """Return the state of zeros, [N, batch_size, H]."""
+        weight = next(self.rnn.parameters())
+        h = weight.new_zeros(self.rnn.num_layers, batch_size, self.rnn.hidden_size)
+        return RnnState(h, torch.zeros_like(h) if isinstance(self.rnn, nn.LSTM) else None)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rnn_state: RnnState | None = None,
+        episode_start: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, RnnState]:
+        """Return the outputs of all rows and the state after the last one.
+
+        The rows are cut where any environment starts an episode, and each piece runs in one call.
+
+        Args:
+            x: [T, B, input_size].
+            rnn_state: before row 0; None is zero.
+            episode_start: [T, B] bool, where the state is zero before the row; None is nowhere. On the CPU it is
+                read without waiting for another device that x is on.
+
+        Returns:
+            [T, B, H], and the state.
+        """
+        state = self.initial_rnn_state(x.shape[1]) if rnn_state is None else rnn_state
+        if episode_start is None:
+            return self._unroll(x, state)
+        starts = set(episode_start.any(1).nonzero().flatten().tolist())
+        episode_start = episode_start.to(x.device, non_blocking=True)
+        outputs = []
+        for t0, t1 in pairwise([*sorted(starts | {0}), len(x)]):
+            if t0 in starts:
+                state = _zero_where(episode_start[t0], state)
+            output, state = self._unroll(x[t0:t1], state)
+            outputs.append(output)
+        return torch.cat(outputs), state
+
+    def _unroll(self, x: torch.Tensor, state: RnnState) -> tuple[torch.Tensor, RnnState]:
+        if isinstance(self.rnn, nn.GRU):
+            output, h = self.rnn(x, state.h)
+            return output, RnnState(h)
+        output, (h, c) = self.rnn(x, tuple(state))
+        return output, RnnState(h, c)
+
+
+def _zero_where(start: torch.Tensor, state: RnnState) -> RnnState:
+    """Return the state [N, B, H] with zeros where start [B] is True."""
+    h, c = state
+    return RnnState(h.masked_fill(start[:, None], 0), None if c is None else c.masked_fill(start[:, None], 0))

@@ -1,0 +1,83 @@
+"""Normalisation by the mean and variance of all that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rlpyt.functional import zero_invalid
+
+
+class RunningMeanStdModel(nn.Module):
+    """Normalises by running statistics, which stand in the state_dict and change in `update` only.
+
+        clip((x - mean) / sqrt(max(var, var_clip)), -clip, clip)
+
+    Args:
+        shape: of one x; every entry has its own statistics.
+        clip: bound of the result.
+        var_clip: least variance to divide by.
+    """
+
+    mean: torch.Tensor
+    var: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, shape: Sequence[int], clip: float = 10.0, var_clip: float = 1e-6) -> None:
+        super().__init__()
+        self.clip, self.var_clip = clip, var_clip
+        # In float32, sums over a long run would stop to grow.
+        self.register_buffer("mean", torch.zeros(*shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(*shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x [..., *shape] normalised, float32."""
+        scale = self.var.clamp(min=self.var_clip).rsqrt()
+        return ((x - self.mean) * scale).clamp(-self.clip, self.clip).float()
+
+    @torch.no_grad()
+    def update(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> None:
+        """Take a batch into the statistics.
+
+        Args:
+            x: [..., *shape].
+            valid: [...] bool, which entries to take; None is all.
+        """
+        x = x.double().reshape(-1, *self.mean.shape)
+        if valid is None:
+            count = torch.full_like(self.count, len(x))
+            keep = None
+        else:
+            keep = valid.reshape(-1, *[1] * self.mean.dim()).expand_as(x)
+            count = valid.sum(dtype=torch.float64)
+        n = count.clamp(min=1)
+        mean = zero_invalid(x, keep).sum(0) / n
+        var = zero_invalid((x - mean).square(), keep).sum(0) / n
+        self.merge(mean, var, count)
+
+    @torch.no_grad()
+    def merge(self, mean: torch.Tensor, var: torch.Tensor, count: torch.Tensor) -> None:
+        """Take the moments of a batch, or of another replica's batch, into the statistics.
+
+            delta = mean_b - mean,    n = count + count_b
+            mean <- mean + delta * count_b / n
+            var  <- (count * var + count_b * var_b + delta^2 * count * count_b / n) / n
+
+        Args:
+            mean: *shape float64.
+            var: *shape float64, divided by the count.
+            count: scalar float64.
+
+        Source: Chan et al. 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+        """
+        total = (self.count + count).clamp(min=1)
+        share = count / total
+        delta = mean - self.mean
+        # With nothing seen yet and nothing new the first variance, 1, has to stay.
+        kept = torch.where(self.count + count > 0, self.count / total, 1.0)
+        self.mean += delta * share
+        self.var.mul_(kept).add_(share * (var + delta.square() * kept))
+        self.count += count

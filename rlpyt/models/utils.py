@@ -1,0 +1,94 @@
+"""Small functions that models share: sizes, initialisation, copying weights, scaling gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def as_sizes(sizes: int | Sequence[int] | None) -> list[int]:
+    """Return layer sizes as a list; one number is one layer, None is no layer."""
+    if sizes is None:
+        return []
+    return [sizes] if isinstance(sizes, int) else list(sizes)
+
+
+def conv2d_output_shape(
+    h: int,
+    w: int,
+    kernel_size: int | tuple[int, ...] = 1,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+) -> tuple[int, int]:
+    """Return height and width after a convolution or a pooling.
+
+    floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1, not below 0
+    """
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (
+        (x, x) if isinstance(x, int) else x for x in (kernel_size, stride, padding, dilation)
+    )
+    h = (h + 2 * ph - dh * (kh - 1) - 1) // sh + 1
+    w = (w + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    return max(h, 0), max(w, 0)
+
+
+def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
+    """Set the weights of linear and convolutional layers orthogonal times `gain`, of recurrent ones times 1; biases 0.
+
+    Source: Saxe et al. 2014, arXiv:1312.6120.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.RNNBase):
+            for parameter in layer.parameters(recurse=False):
+                if parameter.dim() == 1:
+                    nn.init.zeros_(parameter)
+                else:
+                    nn.init.orthogonal_(parameter, 1.0 if isinstance(layer, nn.RNNBase) else gain)
+
+
+@torch.no_grad()
+def update_state_dict(model: nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1.0) -> None:
+    """Move a model's weights, in place, by the fraction tau to those of another.
+
+        w <- (1 - tau) * w + tau * w_new
+
+    Buffers, such as running statistics and counts, are copied whatever tau is.
+
+    Args:
+        model: to be changed, usually a target network.
+        state_dict: of a model with the same layers.
+        tau: in [0, 1]; 1 copies.
+
+    Raises:
+        ValueError: if tau is out of range, or the names differ.
+    """
+    own = model.state_dict()
+    if not 0.0 <= tau <= 1.0 or own.keys() != state_dict.keys():
+        raise ValueError(
+            f"update_state_dict: got tau {tau} and names that differ in {sorted(own.keys() ^ state_dict.keys())}; "
+            "expected tau in [0, 1] and the state_dict of a model with the same layers."
+        )
+    moved = [name for name, _ in model.named_parameters() if tau < 1.0]
+    torch._foreach_lerp_([own[name] for name in moved], [state_dict[name] for name in moved], tau)
+    for name in own.keys() - set(moved):
+        own[name].copy_(state_dict[name])
+
+
+class _ScaleGrad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grads[0] * ctx.scale, None
+
+
+def scale_grad(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return x, whose gradient will be multiplied by `scale` on its way back."""
+    return _ScaleGrad.apply(x, scale)

@@ -1,0 +1,238 @@
+"""A named tuple whose fields are arrays, nested tuples of them, or None.
+
+One index or slice reads or writes every field, whatever the nesting and whatever the arrays are:
+
+    samples[t, b] = step          # writes all fields of one row, without a copy of anything else
+    minibatch = samples[T_idxs, B_idxs]
+
+Observations that are dictionaries, recurrent states that are pairs and plain arrays all pass through the
+same line of a collector. Nothing is imported here that is not in the standard library.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, ClassVar, Self, dataclass_transform
+
+_TUPLE_NAMES = frozenset(dir(tuple))
+
+
+@dataclass_transform(eq_default=False, frozen_default=True)
+class _NamedArrayTupleMeta(type):
+    """Turns the annotated fields of a class body into tuple places, as `typing.NamedTuple` does."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        namespace.setdefault("__slots__", ())
+        defaults = {k: namespace[k] for k in namespace if not callable(namespace[k])}
+        cls: Any = super().__new__(mcs, name, bases, namespace)
+        fields = tuple(f for f in inspect.get_annotations(cls) if not f.startswith("_"))
+        if fields:
+            _install_fields(cls, fields, {f: defaults[f] for f in fields if f in defaults})
+        return cls
+
+
+class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
+    """Base of all named array tuples; subclass it with annotated fields, or call `namedarraytuple`.
+
+    Iteration, unpacking and `len` go over the fields, as in any named tuple. `x[key]` with a string gives
+    the field of that name (any string: `observation["ale.lives"]`); any other key indexes every field and
+    gives a tuple of the same type. `x[key] = value` writes into every field in place; `value` is a tuple
+    with the same fields, a mapping with the same keys, or one scalar or array that is written to all.
+    None as a field is an empty place: it is skipped in reading and writing.
+
+        class AgentStep(NamedArrayTuple):
+            action: Any
+            agent_info: Any = None
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _field_defaults: ClassVar[dict[str, Any]] = {}
+    _by_name: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Take the fields by position or by name."""
+        if len(args) == len(cls._fields) and not kwargs:
+            return tuple.__new__(cls, args)
+        return tuple.__new__(cls, _bind(cls, args, kwargs))
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Self:
+        """Build from an iterable with one value a field (as in `collections.namedtuple`)."""
+        return cls(*values)
+
+    def _asdict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary, not recursively."""
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, **kwargs: Any) -> Self:
+        """Return a new tuple with the named fields replaced."""
+        return type(self)(**{**self._asdict(), **kwargs})
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is str:
+            return tuple.__getitem__(self, self._index(key))
+        try:
+            return tuple.__new__(type(self), [None if x is None else x[key] for x in self])
+        except (IndexError, TypeError, ValueError) as error:
+            raise self._read_error(key, error) from error
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is str:
+            raise TypeError(
+                f"{type(self).__name__}: the field {key!r} cannot be rebound; write into it with "
+                f"`x[{key!r}][:] = value`, or make a new tuple with `x._replace(...)`."
+            )
+        for i, (dest, src) in enumerate(zip(self, self._sources(key, value), strict=True)):
+            if dest is None or src is None:
+                continue
+            try:
+                dest[key] = src
+            except (IndexError, TypeError, ValueError, RuntimeError) as error:
+                raise self._write_error(i, key, src, error) from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def get(self, index: int) -> Any:
+        """Return the field at a position (`x[3]` indexes into the arrays instead)."""
+        return tuple.__getitem__(self, index)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over pairs of name and field."""
+        return iter(zip(self._fields, self, strict=True))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.items())})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # A type made by a call is rebuilt from its names wherever it is unpickled: no module needs to know it.
+        if self._by_name:
+            return _rebuild, (type(self).__name__, self._fields, tuple(self))
+        return type(self), tuple(self)
+
+    def _index(self, name: str) -> int:
+        try:
+            return self._fields.index(name)
+        except ValueError:
+            raise KeyError(
+                f"{type(self).__name__} has no field {name!r}; its fields are {list(self._fields)}."
+            ) from None
+
+    def _sources(self, key: Any, value: Any) -> Iterable[Any]:
+        """Lay a value to be written beside the fields."""
+        if isinstance(value, tuple):
+            names = value._fields if isinstance(value, NamedArrayTuple) else self._fields
+            if len(value) != len(self._fields) or names != self._fields:
+                raise ValueError(
+                    f"{type(self).__name__} at {key!r}: the value has the fields {list(names)} (length "
+                    f"{len(value)}), expected {list(self._fields)}."
+                )
+            return value
+        if isinstance(value, Mapping):
+            if value.keys() != set(self._fields):
+                raise ValueError(
+                    f"{type(self).__name__} at {key!r}: the value has the keys {list(value)}, "
+                    f"expected {list(self._fields)}."
+                )
+            return [value[f] for f in self._fields]
+        return (value,) * len(self._fields)
+
+    def _read_error(self, key: Any, error: Exception) -> Exception:
+        for name, x in self.items():
+            try:
+                None if x is None else x[key]
+            except (IndexError, TypeError, ValueError) as field_error:
+                text = f"{type(self).__name__}.{name}{_shape(x)} cannot be read at {key!r}: {field_error}"
+                return type(error)(text)
+        return error
+
+    def _write_error(self, place: int, key: Any, src: Any, error: Exception) -> Exception:
+        dest, name = self.get(place), f"{type(self).__name__}.{self._fields[place]}"
+        # An inner tuple has named the field and its shapes already.
+        shapes = "" if isinstance(dest, tuple) else f" expects {_target(dest, key)}, got{_shape(src)}"
+        return type(error)(f"{name} at {key!r}:{shapes} ({error})")
+
+
+def _target(dest: Any, key: Any) -> str:
+    try:
+        return f"shape {tuple(dest[key].shape)}"
+    except (IndexError, TypeError, ValueError, AttributeError):
+        return f"an index into{_shape(dest)}"
+
+
+def _shape(x: Any) -> str:
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    return f" {type(x).__name__}" if shape is None else f" shape {tuple(shape)} {dtype}"
+
+
+def _bind(cls: type[NamedArrayTuple], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Order arguments by field, with defaults, or say what is missing or too much."""
+    fields = cls._fields
+    values = {**cls._field_defaults, **dict(zip(fields, args, strict=False)), **kwargs}
+    missing = [f for f in fields if f not in values]
+    surplus = [k for k in kwargs if k not in fields or k in fields[: len(args)]]
+    if missing or surplus or len(args) > len(fields):
+        raise TypeError(
+            f"{cls.__name__} takes the fields {list(fields)}; got {len(args)} by position and "
+            f"{list(kwargs)} by name: missing {missing}, unknown or given twice {surplus}."
+        )
+    return [values[f] for f in fields]
+
+
+def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any]) -> None:
+    """Give a class its fields: names, defaults, and an attribute wherever the name can be one."""
+    cls._fields = fields
+    cls._field_defaults = defaults
+    for i, name in enumerate(fields):
+        if _can_be_attribute(name):
+            setattr(cls, name, property(_place(i), doc=f"Field {i}."))
+
+
+def _place(index: int) -> Callable[[tuple[Any, ...]], Any]:
+    """Return a reader of one place of a tuple that ignores an overridden `__getitem__`."""
+    get = tuple.__getitem__
+    return lambda self: get(self, index)
+
+
+def _can_be_attribute(name: str) -> bool:
+    taken = name in _TUPLE_NAMES or name in ("get", "items") or name.startswith("_")
+    return name.isidentifier() and not keyword.iskeyword(name) and not taken
+
+
+@cache
+def _type_of(typename: str, fields: tuple[str, ...]) -> type[NamedArrayTuple]:
+    cls: Any = _NamedArrayTupleMeta(typename, (NamedArrayTuple,), {"__slots__": ()})
+    _install_fields(cls, fields, {})
+    cls._by_name = True
+    return cls
+
+
+def _rebuild(typename: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> NamedArrayTuple:
+    return _type_of(typename, fields)(*values)
+
+
+def namedarraytuple(typename: str, field_names: str | Iterable[str]) -> type[NamedArrayTuple]:
+    """Return the named array tuple type with these fields; the same names give the same type.
+
+    Args:
+        typename: name of the type, for messages.
+        field_names: the names, as an iterable or as one string with spaces or commas. Any string is a
+            field name; one that is no identifier, or that a tuple method has, is read as `x["name"]`.
+
+    Raises:
+        TypeError: if a name is not a string.
+        ValueError: if a name comes twice, or there is none.
+    """
+    if isinstance(field_names, str):
+        field_names = field_names.replace(",", " ").split()
+    fields = tuple(field_names)
+    if not all(isinstance(f, str) for f in fields):
+        raise TypeError(f"namedarraytuple {typename!r}: field names must be strings, got {fields!r}.")
+    if not fields or len(set(fields)) != len(fields):
+        raise ValueError(
+            f"namedarraytuple {typename!r}: field names must be at least one and all different, got {fields!r}."
+        )
+    return _type_of(typename, fields)

@@ -1,0 +1,71 @@
+"""Chooses device, precision, memory format and threads for this machine, by measuring where it is worth it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rlpyt.core import Agent
+from rlpyt.types import BatchSpec
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_cpus
+
+_ROWS = 128  # enough that a batch is not all overhead, few enough that the choice takes about a second
+_WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
+
+
+def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, Any]) -> ComputeSettings:
+    """Return settings for an initialised agent.
+
+    Networks on images are timed, forward and backward, in float32, in channels-last and in bfloat16; networks on
+    vectors keep float32 and one thread, which is the fastest for their size. A CUDA device is used where the affinity
+    names one.
+
+    Args:
+        agent: initialised, still on the CPU.
+        batch_spec: rows of an iteration.
+        affinity: `cuda_idx` and `master_torch_threads` are obeyed.
+    """
+    cuda_idx = affinity.get("cuda_idx")
+    device = "cpu" if cuda_idx is None else f"cuda:{cuda_idx}"
+    inputs = agent.example_inputs()
+    images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
+    threads = affinity.get("master_torch_threads") or (len(available_cpus()) if images else 1)
+    base = ComputeSettings(device=device, torch_threads=threads)
+    if not images:
+        return base
+    torch.set_num_threads(threads)
+    candidates = [
+        (base, 1.0),
+        (ComputeSettings(device=device, torch_threads=threads, channels_last=True), 1.05),
+        (ComputeSettings(device=device, torch_threads=threads, channels_last=True, precision="bfloat16"), _WORTH),
+    ]
+    rows = buffer_func(inputs, lambda x: x.expand(min(_ROWS, batch_spec.size), *x.shape[1:]).contiguous())
+    best, best_seconds = base, float("inf")
+    for settings, worth in candidates:
+        seconds = _seconds(agent, settings, rows)
+        if seconds * worth < best_seconds:
+            best, best_seconds = settings, seconds
+    agent.to_device(base)
+    return best
+
+
+def _seconds(agent: Agent, settings: ComputeSettings, rows: Any) -> float:
+    """Return the seconds of a forward and backward pass, the best of three after one to warm up."""
+    agent.to_device(settings)
+    rows = buffer_to(rows, settings.device)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        outputs = agent(*rows)
+        sum(leaf.float().sum() for leaf in buffer_leaves(outputs) if leaf.requires_grad).backward()
+        if settings.device != "cpu":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    for parameter in agent.parameters():
+        parameter.grad = None
+    return min(times[1:])

@@ -1,0 +1,347 @@
+"""The loop of training: sample, optimise, log."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from abc import abstractmethod
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import Any
+
+import psutil
+import torch
+
+from rlpyt.core import Agent, Algorithm, EvalResult, Metrics, Sampler
+from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.types import TrajInfo
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.seeds import make_seed, set_seed
+
+
+class TrainingDiverged(RuntimeError):
+    """A metric of the updates is not finite: the run was stopped before its snapshot was overwritten."""
+
+
+class MinibatchRlBase:
+    """Wires a sampler, an agent and an algorithm, and runs them.
+
+    Args:
+        algo: learns.
+        agent: acts.
+        sampler: collects.
+        n_steps: rows to collect, all environments counted; rounded up to whole iterations.
+        seed: of all random streams; None draws one, which is printed.
+        affinity: cores and devices, as `rlpyt` has always had them: `cuda_idx`, `master_cpus`, `workers_cpus`,
+            `master_torch_threads`, `set_affinity`; all optional.
+        log_interval_steps: steps between rows of the log.
+        settings: device, precision, memory format and threads; None chooses them for this machine.
+
+    Raises:
+        ValueError: if n_steps or log_interval_steps is not above 0.
+    """
+
+    def __init__(
+        self,
+        algo: Algorithm,
+        agent: Agent,
+        sampler: Sampler,
+        n_steps: float,
+        seed: int | None = None,
+        affinity: Mapping[str, Any] | None = None,
+        log_interval_steps: float = 1e5,
+        settings: ComputeSettings | None = None,
+    ) -> None:
+        for name, steps in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
+            if not steps > 0:
+                raise ValueError(f"{type(self).__name__}: {name} is {steps!r}; expected more than 0 steps.")
+        self.algo = algo
+        self.agent = agent
+        self.sampler = sampler
+        self.n_steps = int(n_steps)
+        self.seed = make_seed() if seed is None else int(seed)
+        self.affinity = dict(affinity or {})
+        self.log_interval_steps = int(log_interval_steps)
+        self.settings = settings
+        self.world_size = 1
+        self.rank = 0
+
+    def train(self) -> None:
+        """Train until `n_steps`; whatever happens, no worker is left behind."""
+        with _termination_as_exception():
+            try:
+                n_itr = self.startup()
+                for itr in range(n_itr):
+                    samples, traj_infos = self.sampler.obtain_samples(itr)
+                    metrics = self.algo.optimize_agent(itr, samples)
+                    self.store_diagnostics(itr, traj_infos, metrics)
+                    if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
+                        self.log_diagnostics(itr)
+            finally:
+                self.shutdown()
+
+    # ---- set-up ----
+
+    def startup(self) -> int:
+        """Build everything, check that it fits together, print the plan; return the number of iterations."""
+        self.logger: Logger = current_logger()
+        if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
+            cpus = [c for c in self.affinity["master_cpus"] if c in available_cpus()]
+            psutil.Process().cpu_affinity(cpus or available_cpus())
+        set_seed(self.seed)
+        # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
+        torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
+        examples = self.sampler.initialize(
+            agent=self.agent,
+            affinity=self.affinity,
+            seed=self.seed,
+            bootstrap_value=self.algo.bootstrap_value,
+            traj_info_kwargs=self.get_traj_info_kwargs(),
+            world_size=self.world_size,
+            rank=self.rank,
+        )
+        self.itr_batch_size = self.sampler.batch_spec.size * self.world_size
+        n_itr = self.get_n_itr()
+        if self.settings is None:
+            self.settings = choose_settings(self.agent, self.sampler.batch_spec, self.affinity)
+        torch.set_num_threads(self.settings.torch_threads)
+        self.agent.to_device(self.settings)
+        self.algo.initialize(
+            agent=self.agent,
+            n_itr=n_itr,
+            batch_spec=self.sampler.batch_spec,
+            mid_batch_reset=self.sampler.mid_batch_reset,
+            examples=examples,
+            world_size=self.world_size,
+            rank=self.rank,
+            seed=self.seed,
+        )
+        self.print_plan(n_itr)
+        self.initialize_logging()
+        return n_itr
+
+    def get_traj_info_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of TrajInfoCls."""
+        return {"discount": float(self.algo.discount) if isinstance(self.algo.discount, int | float) else 1.0}
+
+    def get_n_itr(self) -> int:
+        """Return the number of iterations, and set the number between rows of the log."""
+        n_itr = ceil(self.n_steps / self.itr_batch_size)
+        self.log_interval_itrs = min(n_itr, max(1, self.log_interval_steps // self.itr_batch_size))
+        return n_itr
+
+    def print_plan(self, n_itr: int) -> None:
+        """Log what will be done, before it is done."""
+        assert self.settings is not None
+        T, B = self.sampler.batch_spec
+        plan = {
+            "seed": self.seed,
+            "iterations": n_itr,
+            "steps": n_itr * self.itr_batch_size,
+            "batch": f"T {T} x B {B}",
+            **self.algo.plan(),
+            **self.sampler.plan(),
+            "parameters": sum(p.numel() for p in self.agent.parameters()),
+            **self.settings.as_dict(),
+        }
+        numbers = {k: f"{v:,}" if isinstance(v, int) and k != "seed" else v for k, v in plan.items()}
+        self.logger.log("plan: " + ", ".join(f"{k} {v}" for k, v in numbers.items()))
+        self.logger.record_params({"plan": plan})
+
+    def initialize_logging(self) -> None:
+        """Start the clocks and the window of statistics."""
+        self._metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
+        self._cum_completed_trajs = 0
+        self._start_time = self._last_time = time.monotonic()
+        self._last_steps = self._last_update_counter = 0
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def shutdown(self) -> None:
+        """Stop the workers and close the environments; may be called again."""
+        self.sampler.shutdown()
+        if "pbar" in self.__dict__:
+            self.pbar.stop()
+
+    # ---- diagnostics ----
+
+    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
+        """Keep what the next row of the log is made of, and stop a run that has diverged."""
+        self._cum_completed_trajs += len(traj_infos)
+        for name, values in metrics.items():
+            self._metrics[name].append(values)
+        self.check_finite(itr, metrics)
+        self.pbar.update(itr % self.log_interval_itrs + 1)
+
+    def check_finite(self, itr: int, metrics: Metrics) -> None:
+        """Raise `TrainingDiverged` where a metric is not finite: one synchronisation an iteration."""
+        if not metrics or torch.stack([values.isfinite().all() for values in metrics.values()]).all():
+            return
+        step = (itr + 1) * self.itr_batch_size
+        bad = [name for name, values in metrics.items() if not values.isfinite().all()]
+        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.now(step)).items())
+        raise TrainingDiverged(
+            f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
+            f"{', '.join(bad)} not finite; expected finite numbers. Worth looking at: a lower learning_rate or "
+            f"clip_grad_norm, the scale of rewards and observations, float32 instead of {self.settings}. The "
+            f"hyper-parameters were: {hyper}. The last snapshot in {self.logger.directory} is from before."
+        )
+
+    def log_diagnostics(self, itr: int) -> None:
+        """Write one row of the log, and a snapshot."""
+        self.pbar.stop()
+        self.save_itr_snapshot(itr)
+        self.log_row(itr + 1)
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    @abstractmethod
+    def log_row(self, n_done: int) -> None:
+        """Write one row of the log after `n_done` iterations."""
+
+    def log_counters(self, n_done: int, new_time: float) -> None:
+        """Record the counters and speeds since the last row."""
+        steps = n_done * self.itr_batch_size
+        updates = self.algo.update_counter
+        new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
+        rows_per_update = self.algo.batch_size * self.world_size
+        nan = float("nan")
+        for key, value in {
+            "Iteration": n_done,
+            "CumTime (s)": time.monotonic() - self._start_time,
+            "CumSteps": steps,
+            "CumCompletedTrajs": self._cum_completed_trajs,
+            "CumUpdates": updates,
+            "StepsPerSecond": new_steps / new_time if new_time > 0 else nan,
+            "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
+            "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
+            "CumReplayRatio": rows_per_update * updates / steps if steps else nan,
+        }.items():
+            self.logger.record_tabular(key, value)
+        self._last_steps, self._last_update_counter = steps, updates
+
+    def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
+        """Record statistics of trajectories and of the metrics since the last row."""
+        names = (traj_infos[0] if traj_infos else self.sampler.new_traj_info()).statistics()
+        for name in names:
+            self.logger.record_tabular_misc_stat(name, [info.statistics()[name] for info in traj_infos])
+        for name in dict.fromkeys([*self.algo.opt_info_fields, *self._metrics]):
+            values = [v.flatten() for v in self._metrics[name]]
+            self.logger.record_tabular_misc_stat(name, torch.cat(values) if values else [])
+        self._metrics.clear()
+
+    # ---- snapshots ----
+
+    def get_itr_snapshot(self, itr: int) -> dict[str, Any]:
+        """Return what a snapshot holds."""
+        return {
+            "itr": itr,
+            "cum_steps": (itr + 1) * self.itr_batch_size,
+            "agent_state_dict": self.agent.state_dict(),
+            "optimizer_state_dict": self.algo.optim_state_dict(),
+        }
+
+    def save_itr_snapshot(self, itr: int) -> None:
+        """Save a snapshot as the logger's mode says."""
+        self.logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+
+
+class MinibatchRl(MinibatchRlBase):
+    """Logs the statistics of the trajectories that training itself completes.
+
+    Args:
+        log_traj_window: how many of the last trajectories the statistics are of.
+        *args: see `MinibatchRlBase`.
+        **kwargs: see `MinibatchRlBase`.
+    """
+
+    def __init__(self, *args: Any, log_traj_window: int = 100, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.log_traj_window = int(log_traj_window)
+
+    def initialize_logging(self) -> None:
+        """Start the clocks and the window of trajectories."""
+        super().initialize_logging()
+        self._traj_infos: deque[TrajInfo] = deque(maxlen=self.log_traj_window)
+        self._new_completed_trajs = 0
+
+    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
+        """Keep the last trajectories."""
+        self._new_completed_trajs += len(traj_infos)
+        self._traj_infos.extend(traj_infos)
+        super().store_diagnostics(itr, traj_infos, metrics)
+
+    def log_row(self, n_done: int) -> None:
+        """Write one row of the log."""
+        now = time.monotonic()
+        with self.logger.tabular_prefix("Diagnostics/"):
+            self.logger.record_tabular("NewCompletedTrajs", self._new_completed_trajs)
+            self.logger.record_tabular("StepsInTrajWindow", sum(info.Length for info in self._traj_infos))
+            self.log_counters(n_done, now - self._last_time)
+        self._log_infos(list(self._traj_infos))
+        self.logger.dump_tabular(n_done * self.itr_batch_size)
+        self._new_completed_trajs = 0
+        self._last_time = time.monotonic()
+
+
+class MinibatchRlEval(MinibatchRlBase):
+    """Evaluates the agent before the first iteration and at every row of the log, and logs those trajectories."""
+
+    def startup(self) -> int:
+        """Build everything, and evaluate the agent as it starts."""
+        n_itr = super().startup()
+        self.log_row(0)
+        return n_itr
+
+    def initialize_logging(self) -> None:
+        """Start the clocks."""
+        super().initialize_logging()
+        self._cum_eval_time = 0.0
+
+    def evaluate_agent(self, itr: int) -> EvalResult:
+        """Run an evaluation and count its time."""
+        start = time.monotonic()
+        result = self.sampler.evaluate_agent(itr)
+        self._cum_eval_time += time.monotonic() - start
+        if result.unfinished:
+            self.logger.warn_once(
+                "unfinished evaluation",
+                f"{result.unfinished} episodes of the evaluation's quota were cut off by eval_max_steps and are not in "
+                "its statistics, which favours short ones. Raise eval_max_steps or lower eval_max_trajectories.",
+            )
+        return result
+
+    def log_row(self, n_done: int) -> None:
+        """Evaluate, and write one row of the log."""
+        train_time = time.monotonic() - self._last_time
+        result = self.evaluate_agent(n_done)
+        with self.logger.tabular_prefix("Diagnostics/"):
+            self.logger.record_tabular("StepsInEval", result.steps)
+            self.logger.record_tabular("TrajsInEval", len(result.traj_infos))
+            self.logger.record_tabular("TrajsUnfinishedInEval", result.unfinished)
+            self.logger.record_tabular("CumEvalTime", self._cum_eval_time)
+            self.logger.record_tabular("CumTrainTime", time.monotonic() - self._start_time - self._cum_eval_time)
+            self.log_counters(n_done, train_time)
+        self._log_infos(result.traj_infos)
+        self.logger.dump_tabular(n_done * self.itr_batch_size)
+        self._last_time = time.monotonic()
+
+
+@contextmanager
+def _termination_as_exception() -> Iterator[None]:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that a stopped job stops its workers too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

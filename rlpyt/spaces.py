@@ -1,0 +1,354 @@
+"""Spaces, and the two translations at the edge of an environment.
+
+An environment speaks gymnasium: dictionaries, tuples, float64, indices that start somewhere. Agents and
+buffers speak rows: numpy arrays and named array tuples of them, float32, indices from 0. `to_rows` and
+`to_env` look at a space once and return the function that translates each value, so that a step pays only
+for what its space needs.
+
+| space | row form |
+|---|---|
+| Box | array of the space's shape; float64 becomes float32, every other dtype is kept |
+| Discrete | int64 scalar, `value - start` |
+| MultiDiscrete | int64 array, `value - start` |
+| MultiBinary | int8 array |
+| Dict, Tuple | named array tuple; its fields are the keys in the space's order, or "0", "1", ... |
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from numpy.typing import ArrayLike, DTypeLike
+
+from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+
+Space: TypeAlias = "gymnasium.Space[Any]"
+Converter: TypeAlias = Callable[[Any], Any]
+
+_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+# Which kinds of number may be stored as which, without losing what they say.
+_STORED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
+# From this size on OpenBLAS starts threads for a dot product, which costs far more than it saves beside busy cores.
+_BLAS_THREADS_FROM = 10_000
+
+
+class EnvSpaces(NamedTuple):
+    """What an environment shows and what it takes."""
+
+    observation: Space
+    action: Space
+
+
+def to_rows(space: Space, name: str = "observation") -> Converter:
+    """Return the function that turns what an environment gives into row form, and checks it.
+
+    It raises TypeError for a value of the wrong kind (None, a float for an integer space, a list for a
+    Dict) and ValueError for a wrong shape, wrong keys, an index out of range, or a float that is NaN or
+    infinite. Values that have the row form already are passed on, not copied.
+
+    Args:
+        space: the space that the values are to be in.
+        name: what the values are called in messages.
+
+    Raises:
+        TypeError: if the space is none of those in the table above.
+    """
+    match space:
+        case Discrete():
+            return _discrete_to_row(space, name)
+        case MultiDiscrete():
+            return _multi_discrete_to_row(space, name)
+        case Box() | MultiBinary():
+            return _array_to_row(space, name)
+        case Dict():
+            return _dict_to_row(space, name)
+        case Tuple():
+            return _tuple_to_row(space, name)
+    _refuse(space, name)
+
+
+def to_env(space: Space, name: str = "action") -> Converter:
+    """Return the inverse of `to_rows` for actions: from what an agent gives to what an environment takes.
+
+    Box actions are clipped into [low, high] per dimension, rounded if the space holds integers, and come
+    in the space's shape and dtype; Discrete actions are Python integers. The function raises ValueError for
+    an index out of range (native environments may hang on one) and for NaN.
+
+    Args:
+        space: the action space of the environment.
+        name: what the actions are called in messages.
+
+    Raises:
+        TypeError: if the space is none of those in the table above.
+    """
+    match space:
+        case Discrete():
+            return _discrete_to_env(space, name)
+        case MultiDiscrete():
+            return _multi_discrete_to_env(space, name)
+        case MultiBinary():
+            return lambda row: np.asarray(row, np.int8).reshape(space.shape)
+        case Box():
+            return _box_to_env(space, name)
+        case Dict():
+            parts = {key: to_env(s, f"{name}[{key!r}]") for key, s in subspaces(space)}
+            return lambda row: {key: part(row[key]) for key, part in parts.items()}
+        case Tuple():
+            places = [to_env(s, f"{name}[{key}]") for key, s in subspaces(space)]
+            return lambda row: tuple(part(x) for part, x in zip(places, row, strict=True))
+    _refuse(space, name)
+
+
+def null_value(space: Space) -> Any:
+    """Return zeros in row form: what fills prev_action at a reset, and the example to make buffers from."""
+    match space:
+        case Discrete():
+            return np.int64(0)
+        case Box() | MultiDiscrete() | MultiBinary():
+            return np.zeros(space.shape, _row_dtype(space))
+        case Dict() | Tuple():
+            return _row_type(space)(*[null_value(s) for _, s in subspaces(space)])
+    _refuse(space, "a value")
+
+
+def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
+    """Return `space.sample()` in row form.
+
+    Args:
+        space: where to draw from.
+        rng: what decides the draw, whatever the space drew before; by default the space's own generator.
+    """
+    if rng is not None:
+        space.seed(int(rng.integers(2**31)))
+    return to_rows(space, "sample")(space.sample())
+
+
+def subspaces(space: Space) -> list[tuple[str, Space]]:
+    """Return the parts of a Dict or Tuple space with their names, in the order of the row's fields."""
+    match space:
+        case Dict():
+            return list(space.spaces.items())
+        case Tuple():
+            return [(str(i), s) for i, s in enumerate(space.spaces)]
+    return []
+
+
+def check_action_space(space: Space, name: str = "action_space") -> None:
+    """Refuse bounds that no action can be scaled into; infinite bounds are allowed here.
+
+    Raises:
+        ValueError: if a bound is NaN, or low is above high.
+    """
+    for key, part in subspaces(space):
+        check_action_space(part, f"{name}[{key!r}]")
+    if isinstance(space, Box) and not (space.low <= space.high).all():
+        raise ValueError(
+            f"{name}: every bound must be a number with low <= high, got low {space.low} and high "
+            f"{space.high}. Mend the Box in the environment."
+        )
+
+
+def as_gymnasium(space: Any) -> Space:
+    """Return a space as one of gymnasium's; those of old gym are known by the names of their classes.
+
+    Raises:
+        TypeError: if it is a space of neither.
+    """
+    if isinstance(space, gymnasium.Space):
+        return space
+    classes = {cls.__name__ for cls in type(space).__mro__}
+    if "Box" in classes:
+        return Box(space.low, space.high, space.shape, space.dtype)
+    if "Discrete" in classes:
+        return Discrete(int(space.n), start=int(vars(space).get("start", 0)))
+    if "MultiDiscrete" in classes:
+        return MultiDiscrete(space.nvec)
+    if "MultiBinary" in classes:
+        return MultiBinary(space.n)
+    if "Dict" in classes:
+        return Dict({key: as_gymnasium(s) for key, s in space.spaces.items()})
+    if "Tuple" in classes:
+        return Tuple([as_gymnasium(s) for s in space.spaces])
+    raise TypeError(f"Got {type(space).__name__} {space!r} for a space; expected gymnasium's {_SUPPORTED}.")
+
+
+def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
+    """Return the integers of range(low, high): Discrete without a shape, else Box.
+
+    The range is half-open, so that images are `IntBox(0, 256, shape, "uint8")`.
+    """
+    if shape is None:
+        return Discrete(high - low, start=low)
+    return Box(low, high - 1, shape, np.dtype(dtype).type)
+
+
+def FloatBox(
+    low: ArrayLike,
+    high: ArrayLike,
+    shape: tuple[int, ...] | None = None,
+    dtype: DTypeLike = "float32",
+) -> Box[Any]:
+    """Return a Box of floats; without a shape the bounds give it."""
+    bounds = np.broadcast_arrays(np.asarray(low, dtype), np.asarray(high, dtype))
+    low, high = bounds if shape is None else (np.broadcast_to(b, shape) for b in bounds)
+    return Box(low, high, dtype=np.dtype(dtype).type)
+
+
+def _refuse(space: Any, name: str) -> NoReturn:
+    raise TypeError(
+        f"{name}: the space {space!r} cannot be stored in rows; expected {_SUPPORTED}. "
+        "Wrap the environment to give one of these."
+    )
+
+
+def _row_dtype(space: Space) -> np.dtype[Any]:
+    if isinstance(space, MultiDiscrete):
+        return np.dtype(np.int64)
+    dtype = np.dtype(space.dtype)
+    return np.dtype(np.float32) if dtype == np.float64 else dtype
+
+
+def _row_type(space: Space) -> type[NamedArrayTuple]:
+    return namedarraytuple(type(space).__name__, [key for key, _ in subspaces(space)])
+
+
+def _array_to_row(space: Space, name: str) -> Converter:
+    shape, dtype, array_type = space.shape, _row_dtype(space), np.ndarray
+    is_finite = _finite_check(space) if dtype.kind == "f" else None
+
+    def to_row(value: Any) -> Any:
+        if type(value) is not array_type or value.dtype is not dtype or value.shape != shape:
+            value = _cast(value, shape, dtype, name)
+        if is_finite is not None and not is_finite(value):
+            raise ValueError(f"{name} must be finite as {dtype}, got {value}.")
+        return value
+
+    return to_row
+
+
+def _cast(value: Any, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in _STORED_FROM[dtype.kind]:
+        raise TypeError(
+            f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype}). "
+            "Cast it in the environment, or mend its space."
+        )
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}. Mend the space or the value.")
+    cast = array.astype(dtype)
+    if dtype.kind != "f" and (cast != array).any():
+        raise ValueError(f"{name}: values from {array.min()} to {array.max()} do not fit into {dtype}.")
+    return cast
+
+
+def _finite_check(space: Space) -> Callable[[np.ndarray], bool]:
+    """Return the cheapest test for NaN and infinity: for vectors a dot product, a third of isfinite().all()."""
+    shape = space.shape or ()
+    if len(shape) != 1 or shape[0] >= _BLAS_THREADS_FROM:
+        return lambda x: bool(np.isfinite(x).all())
+    zeros, isfinite = np.zeros(shape, _row_dtype(space)), math.isfinite
+    # Zero times NaN or infinity is NaN; the product with itself would overflow for large finite numbers.
+    return lambda x: isfinite(x.dot(zeros))
+
+
+def _index(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected one integer, got {type(value).__name__} {value!r}.") from None
+
+
+def _discrete_to_row(space: Discrete[Any], name: str) -> Converter:
+    n, start = int(space.n), int(space.start)
+
+    def to_row(value: Any) -> np.int64:
+        index = _index(value, name) - start
+        if not 0 <= index < n:
+            raise ValueError(f"{name}: expected an integer from {start} to {start + n - 1}, got {value!r}.")
+        return np.int64(index)
+
+    return to_row
+
+
+def _discrete_to_env(space: Discrete[Any], name: str) -> Converter:
+    n, start = int(space.n), int(space.start)
+
+    def to_env(row: Any) -> int:
+        index = _index(row, name)
+        if not 0 <= index < n:
+            raise ValueError(f"{name}: expected an index from 0 to {n - 1}, got {row!r}.")
+        return index + start
+
+    return to_env
+
+
+def _multi_discrete_to_row(space: MultiDiscrete[Any], name: str) -> Converter:
+    to_array, start = _array_to_row(space, name), space.start.astype(np.int64)
+
+    def to_row(value: Any) -> np.ndarray:
+        indices = to_array(value) - start
+        if not ((indices >= 0) & (indices < space.nvec)).all():
+            raise ValueError(f"{name}: expected integers from {start} to below {start + space.nvec}, got {value!r}.")
+        return indices
+
+    return to_row
+
+
+def _multi_discrete_to_env(space: MultiDiscrete[Any], name: str) -> Converter:
+    def to_env(row: Any) -> np.ndarray:
+        indices = np.asarray(row).reshape(space.shape)
+        if indices.dtype.kind not in "iu" or not ((indices >= 0) & (indices < space.nvec)).all():
+            raise ValueError(f"{name}: expected integers from 0 to below {space.nvec}, got {row!r}.")
+        return (indices + space.start).astype(space.dtype)
+
+    return to_env
+
+
+def _box_to_env(space: Box[Any], name: str) -> Converter:
+    shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
+    is_finite, is_float = _finite_check(space), dtype.kind == "f"
+
+    def to_env(row: Any) -> np.ndarray:
+        action = np.asarray(row).reshape(shape)
+        if action.dtype.kind == "f":
+            if not is_finite(action):
+                raise ValueError(f"{name} must be finite, got {row!r}. Has the agent diverged?")
+            action = action if is_float else np.rint(action)
+        # np.clip is the same, at twice the price.
+        return np.asarray(np.minimum(np.maximum(action, low), high), dtype)
+
+    return to_env
+
+
+def _dict_to_row(space: Dict, name: str) -> Converter:
+    Row, keys = _row_type(space), set(space.spaces)
+    parts = [(key, to_rows(s, f"{name}[{key!r}]")) for key, s in subspaces(space)]
+
+    def to_row(value: Any) -> NamedArrayTuple:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name}: expected a mapping with the keys {list(keys)}, got {type(value).__name__}.")
+        if value.keys() != keys:
+            raise ValueError(f"{name}: expected the keys {[k for k, _ in parts]}, got {list(value)}.")
+        return Row(*[part(value[key]) for key, part in parts])
+
+    return to_row
+
+
+def _tuple_to_row(space: Tuple, name: str) -> Converter:
+    Row = _row_type(space)
+    parts = [to_rows(s, f"{name}[{key}]") for key, s in subspaces(space)]
+
+    def to_row(value: Any) -> NamedArrayTuple:
+        if not isinstance(value, tuple | list):
+            raise TypeError(f"{name}: expected a tuple of {len(parts)} parts, got {type(value).__name__}.")
+        if len(value) != len(parts):
+            raise ValueError(f"{name}: expected {len(parts)} parts, got {len(value)}.")
+        return Row(*[part(x) for part, x in zip(parts, value, strict=True)])
+
+    return to_row

@@ -1,0 +1,142 @@
+"""The words of the library: what a row, a batch and a trajectory are made of.
+
+A batch has `[T, B]` leading dimensions: T time steps of B environments. Row `[t, b]` holds the observation, the
+action taken on it, the reward and the flags of that step. Where the step at t ended an episode, row t + 1 holds
+the final observation with null action and zero reward and is not `valid`; row t + 2 starts the next episode.
+So the state that the action of row t led to is always in row t + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlpyt.namedarraytuple import NamedArrayTuple
+
+
+class BatchSpec(NamedTuple):
+    """The size of one sampler batch."""
+
+    T: int
+    """Time steps."""
+    B: int
+    """Environments, those of all workers together (of this replica)."""
+
+    @property
+    def size(self) -> int:
+        """Rows in a batch."""
+        return self.T * self.B
+
+
+class AgentInputs(NamedArrayTuple):
+    """What every agent is given, each with leading dimensions [], [B] or [T, B]."""
+
+    observation: Any
+    prev_action: Any
+    prev_reward: Any
+
+
+class AgentInputsRnn(NamedArrayTuple):
+    """What a recurrent agent is given in training: the inputs, and its state before the first row."""
+
+    observation: Any
+    prev_action: Any
+    prev_reward: Any
+    init_rnn_state: Any
+
+
+class AgentStep(NamedArrayTuple):
+    """What an agent answers in sampling: the action, and whatever else the algorithm needs of it."""
+
+    action: Any
+    agent_info: Any = None
+
+
+class AgentSamples(NamedArrayTuple):
+    """What the agent did, [T, B]."""
+
+    action: Any
+    """In the space's row form (see `rlpyt.spaces`)."""
+    prev_action: Any
+    """A view of `action` one row back; null at an episode's start."""
+    agent_info: Any
+    """What the agent's `step` returned: distribution parameters, value, recurrent state before the step, ..."""
+    bootstrap_value: Any = None
+    """[1, B] value of the observation after the last row, where the algorithm asked for it."""
+
+
+class EnvSamples(NamedArrayTuple):
+    """What the environments answered, [T, B]."""
+
+    observation: Any
+    """The observation that the row's action was chosen on."""
+    reward: Any
+    """float32, follows the row's action."""
+    prev_reward: Any
+    """A view of `reward` one row back; zero at an episode's start."""
+    terminated: Any
+    """bool, the row's action ended the episode in a terminal state: its value is zero."""
+    truncated: Any
+    """bool, the row's action ended the episode by a limit: the next row's value counts."""
+    valid: Any
+    """bool, train on this row; False where the row holds a final observation."""
+    env_info: Any = None
+    """The numbers of the environments' info dictionaries that were named to the sampler."""
+
+    @property
+    def done(self) -> Any:
+        """bool, the row's action ended the episode."""
+        return self.terminated | self.truncated
+
+
+class Samples(NamedArrayTuple):
+    """One sampler batch; `samples[t, b]` is a row."""
+
+    agent: AgentSamples
+    env: EnvSamples
+
+
+class TrajInfo:
+    """Statistics of one trajectory, from a reset of the environment to the end of the game.
+
+    Subclass it to log more: every public attribute becomes columns `<Name>Average`, `Std`, `Median`, `Min`, `Max`.
+    An environment that clips its reward or ends an episode at the loss of a life says so in two reserved fields of its
+    info: `game_score`, the raw reward, is summed up in `GameScore`; `traj_done` false keeps the trajectory going.
+    """
+
+    def __init__(self, discount: float = 1.0) -> None:
+        self.Length = 0
+        self.Return = 0.0
+        self.NonzeroRewards = 0
+        self.DiscountedReturn = 0.0
+        self._discount = discount
+        self._cumulative_discount = 1.0
+
+    def step(
+        self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Mapping[str, Any]
+    ) -> None:
+        """Take in one step of one environment.
+
+        Args:
+            observation: the observation after the step.
+            action: the action, in the space's row form.
+            reward: as the agent sees it.
+            done: whether the step ended the episode.
+            agent_info: what the agent recorded with the action.
+            env_info: the environment's info, whole.
+        """
+        self.Length += 1
+        self.Return += reward
+        self.NonzeroRewards += reward != 0
+        self.DiscountedReturn += self._cumulative_discount * reward
+        self._cumulative_discount *= self._discount
+        if "game_score" in env_info:
+            self.GameScore: float = self.__dict__.get("GameScore", 0.0) + env_info["game_score"]
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        """Return the finished statistics; `observation` is the final one."""
+        return self
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the public attributes, which are logged."""
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}

@@ -1,0 +1,1 @@
+"""Ground floor: arrays and buffers, shared memory, processes, seeds, compute settings."""

@@ -1,0 +1,99 @@
+"""Buffers: named array tuples of numpy arrays or torch tensors with leading dimensions.
+
+A buffer is allocated once; `torchify_buffer` and `numpify_buffer` give the other library's view of the same
+bytes. All functions walk named array tuples and other tuples, and leave None as None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.utils.shared_memory import shared_array
+
+
+def buffer_func(buffer: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the buffer with `func(leaf, *args, **kwargs)` in place of every leaf."""
+    if buffer is None:
+        return None
+    if isinstance(buffer, tuple):
+        leaves = [buffer_func(b, func, *args, **kwargs) for b in buffer]
+        return type(buffer)(*leaves) if hasattr(buffer, "_fields") else tuple(leaves)
+    return func(buffer, *args, **kwargs)
+
+
+def buffer_method(buffer: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    """Return the buffer with the result of `leaf.method(*args, **kwargs)` in place of every leaf."""
+    return buffer_func(buffer, lambda leaf: getattr(leaf, method)(*args, **kwargs))
+
+
+def buffer_leaves(buffer: Any) -> list[Any]:
+    """Return all leaves in order, None left out."""
+    if buffer is None:
+        return []
+    if isinstance(buffer, tuple):
+        return [leaf for b in buffer for leaf in buffer_leaves(b)]
+    return [buffer]
+
+
+def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> Any:
+    """Allocate a buffer of numpy arrays, zero at first, with every leaf like the example's plus leading dimensions.
+
+    Args:
+        example: array, scalar, tensor, None, or (nested) tuple of them: one element of the buffer.
+        leading_dims: for example T, (T, B) or ().
+        share_memory: whether other processes will write it (see `rlpyt.utils.shared_memory`).
+
+    Raises:
+        TypeError: if a leaf is neither numeric nor boolean.
+    """
+    return buffer_func(example, build_array, leading_dims, share_memory)
+
+
+def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> np.ndarray:
+    """Allocate one array like the example plus leading dimensions; see `buffer_from_example`."""
+    if isinstance(example, torch.Tensor):
+        example = example.detach().cpu().float() if example.dtype == torch.bfloat16 else example.detach().cpu()
+    a = np.asarray(example)
+    if a.dtype.kind not in "biufc":
+        raise TypeError(
+            f"Allocating a buffer: the example {example!r} has dtype {a.dtype}; expected numbers or booleans. "
+            "Leave it out of what the environment or the agent records."
+        )
+    lead = (leading_dims,) if isinstance(leading_dims, int) else tuple(leading_dims)
+    return (shared_array if share_memory else np.zeros)(lead + a.shape, dtype=a.dtype)
+
+
+def torchify_buffer(buffer: Any) -> Any:
+    """Return the buffer as torch tensors that share the arrays' memory."""
+    return buffer_func(buffer, lambda x: x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x)))
+
+
+def numpify_buffer(buffer: Any) -> Any:
+    """Return the buffer as numpy arrays that share the (CPU) tensors' memory."""
+    return buffer_func(buffer, lambda x: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x))
+
+
+def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:
+    """Return the buffer of tensors on a device; what is there already is not copied."""
+    return buffer_func(buffer, lambda x: x.to(device, non_blocking=True))
+
+
+def buffer_nbytes(buffer: Any) -> int:
+    """Return the bytes of all leaves."""
+    return sum(leaf.nbytes for leaf in buffer_leaves(buffer))
+
+
+def get_leading_dims(buffer: Any, n_dim: int = 1) -> tuple[int, ...] | None:
+    """Return the first `n_dim` dimensions, which all leaves must share.
+
+    Raises:
+        ValueError: if two leaves differ; the message gives all of them.
+    """
+    dims = [tuple(leaf.shape[:n_dim]) for leaf in buffer_leaves(buffer)]
+    if len(set(dims)) > 1:
+        raise ValueError(f"Leading dimensions of a buffer: its leaves have {dims}; expected the same for all.")
+    return dims[0] if dims else None

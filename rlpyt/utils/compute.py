@@ -1,0 +1,55 @@
+"""Settings of a run that say where and in which precision its networks compute."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeSettings:
+    """Device, precision, memory format and threads; no algorithm and no model knows them."""
+
+    device: str = "cpu"
+    """Where the optimiser's network lives: "cpu", "cuda:0", ..."""
+    precision: str = "float32"
+    """"float32", or "bfloat16" for autocast of hidden layers (parameters, heads and losses stay float32)."""
+    channels_last: bool = False
+    """Whether image networks compute in channels-last memory format."""
+    torch_threads: int = 1
+    """Intra-op threads of the process that optimises; workers always have one."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can mean."""
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}.")
+        if self.torch_threads < 1:
+            raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")
+        device = torch.device(self.device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"Compute settings: device is {self.device!r}, but torch sees no CUDA device; use 'cpu'.")
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context in which networks on a device are called.
+
+        Inside it, nested calls share one cast of the weights: hold it around a whole batch of forward passes.
+        """
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+
+    def place(self, module: torch.nn.Module, device: torch.device) -> None:
+        """Move a module to a device and into the memory format, in place."""
+        if self.channels_last:
+            module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        else:
+            module.to(device)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings for logs."""
+        return asdict(self)

@@ -1,0 +1,62 @@
+"""Seeds: one number a run, spawned by role and global index so that no two streams are the same.
+
+Every random stream of a run is `SeedSequence(seed, spawn_key=(role, index))`. The index of an environment is
+its global rank over all workers and replicas, so the streams do not depend on how the environments are dealt
+to workers. Source: numpy's SeedSequence (O'Neill's seed_seq design).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+
+class Role(IntEnum):
+    """Who draws from a stream. The numbers are part of every published result: never renumber them."""
+
+    MODEL = 0
+    ENV = 1
+    EVAL_ENV = 2
+    ACTIONS = 3
+    EVAL_ACTIONS = 4
+    ALGO = 5
+    DECORRELATION = 6
+    ENV_CHECK = 7
+
+
+def seed_sequence(seed: int, role: Role, index: int = 0) -> np.random.SeedSequence:
+    """Return the seed sequence of one stream of a run."""
+    return np.random.SeedSequence(seed, spawn_key=(int(role), index))
+
+
+def stream_seed(seed: int, role: Role, index: int = 0) -> int:
+    """Return a 31-bit number that seeds one stream, for libraries that take a number (gymnasium, ALE)."""
+    return int(seed_sequence(seed, role, index).generate_state(1)[0] >> 1)
+
+
+def numpy_generator(seed: int, role: Role, index: int = 0) -> np.random.Generator:
+    """Return numpy's generator of one stream."""
+    return np.random.default_rng(seed_sequence(seed, role, index))
+
+
+def torch_generator(seed: int, role: Role, index: int = 0) -> torch.Generator:
+    """Return a CPU generator of torch of one stream."""
+    state = seed_sequence(seed, role, index).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
+def make_seed() -> int:
+    """Return a fresh 31-bit seed from the system's entropy."""
+    return secrets.randbits(31)
+
+
+def set_seed(seed: int) -> None:
+    """Seed the global generators of `random`, numpy and torch, which user code may draw from."""
+    state = stream_seed(seed, Role.MODEL)
+    random.seed(state)
+    np.random.seed(state)
+    torch.manual_seed(state)

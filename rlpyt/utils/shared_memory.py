@@ -1,0 +1,105 @@
+"""Arrays in anonymous shared memory, and the pickler that hands them over by reference.
+
+The memory is a memfd: it has no name, so a killed process leaves nothing behind, and its pages are
+reserved when it is made, so that a full memory is an error here and no bus error at some later write.
+An array made by `shared_array`, or any view of one, is pickled by `dumps` as a reference; the process
+that loads it sees the same bytes. This works under every start method, at any time while the sender is
+alive and holds the array.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+
+class SharedMemory(mmap.mmap):
+    """A block of anonymous shared memory of `size` bytes, zero at first."""
+
+    fd: int
+
+    @classmethod
+    def allocate(cls, size: int) -> Self:
+        """Reserve a new block.
+
+        Raises:
+            MemoryError: if the machine (or its container) has not that much memory left.
+            OSError: on a system without memfd (only Linux has it).
+        """
+        if not hasattr(os, "memfd_create"):
+            raise OSError(
+                "Allocating shared memory: this system has no memfd_create (Linux has). "
+                "Use SerialSampler, which needs no shared memory."
+            )
+        fd = os.memfd_create("rlpyt")
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            os.close(fd)
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise MemoryError(
+                f"Allocating shared memory: {size:,} bytes were asked for and the machine has not that much "
+                "left. Lower batch_T, batch_B or replay_size, or raise the container's memory limit."
+            ) from error
+        return cls._map(fd, size)
+
+    @classmethod
+    def attach(cls, pid: int, fd: int, size: int) -> Self:
+        """Map the block that process `pid` holds under the descriptor `fd`."""
+        return cls._map(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC), size)
+
+    @classmethod
+    def _map(cls, fd: int, size: int) -> Self:
+        memory = cls(fd, size)
+        memory.fd = fd
+        return memory
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
+    """Return a zero array in shared memory of its own."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return np.ndarray(shape, dtype, buffer=SharedMemory.allocate(max(size, 1)))
+
+
+def dumps(message: Any) -> bytes:
+    """Pickle a message for another process of this run: classes by value where need be, shared arrays by reference."""
+    file = io.BytesIO()
+    _Pickler(file).dump(message)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray:
+            memory = _memory_of(obj)
+            if memory is not None:
+                start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+                offset = obj.__array_interface__["data"][0] - start
+                return _view, (memory, obj.shape, obj.dtype, offset, obj.strides)
+        if isinstance(obj, SharedMemory):
+            return SharedMemory.attach, (os.getpid(), obj.fd, len(obj))
+        return super().reducer_override(obj)
+
+
+def _view(memory: SharedMemory, shape: Any, dtype: np.dtype, offset: int, strides: Any) -> np.ndarray:
+    return np.ndarray(shape, dtype, buffer=memory, offset=offset, strides=strides)
+
+
+def _memory_of(array: np.ndarray) -> SharedMemory | None:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, SharedMemory) else None

@@ -1,0 +1,47 @@
+"""Packaging of rlpyt; the tools' settings stand in pyproject.toml, the exact versions that are tested in .ci/."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+version = re.search(r'__version__ = "(.+)"', (HERE / "rlpyt" / "version.py").read_text()).group(1)
+
+extras = {
+    "atari": ["ale-py>=0.11", "opencv-python-headless>=4.8"],
+    "gym": ["gym>=0.25,<0.27"],
+    "tensorboard": ["tensorboard>=2.14"],
+    "plot": ["matplotlib>=3.8"],
+}
+extras["all"] = sorted({requirement for name, group in extras.items() if name != "gym" for requirement in group})
+extras["dev"] = extras["all"] + [
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
+    "hypothesis>=6.100",
+    "ruff>=0.9",
+    "mypy>=1.13",
+]
+
+setup(
+    name="rlpyt",
+    version=version,
+    description="Modular deep reinforcement learning research in PyTorch, with parallel samplers",
+    long_description=(HERE / "README.md").read_text() if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["rlpyt", "rlpyt.*"]),
+    package_data={"rlpyt": ["py.typed"]},
+    python_requires=">=3.11",
+    install_requires=[
+        # Older releases run code from a file that was loaded as weights only.
+        "torch>=2.10",
+        "numpy>=1.26",
+        "gymnasium>=1.1,<2",
+        "cloudpickle>=3",
+        "psutil>=5.9",
+        "pyprind>=2.11",
+    ],
+    extras_require=extras,
+)

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import sys
+
+import ale_py
+import cv2
+import numpy as np
+import pytest
+from ale_py import roms
+from ale_py.vector_env import AtariVectorEnv
+
+from rlpyt.envs import AtariEnv, check_env, make_env
+
+NOOP, FIRE = 0, 1
+BREAKOUT = {"game": "breakout", "max_start_noops": 0}
+
+
+def lose_a_life(env, max_steps=400):
+    """Press FIRE and never move; returns the last step and how many steps it took."""
+    for t in range(1, max_steps):
+        result = env.step(FIRE if t % 5 == 1 else NOOP)
+        if result[2] or result[3]:
+            return result, t
+    raise AssertionError("no episode ended")
+
+
+class SlowAtari:
+    """The observations of an AtariEnv, from a list of every raw frame of an emulator of its own."""
+
+    def __init__(self, game, frame_skip, n_images, size, fire=False):
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(roms.get_rom_path(game))
+        self.frame_skip, self.n_images, self.size, self.fire = frame_skip, n_images, size, fire
+        self.actions = self.ale.getMinimalActionSet()
+        self.over = True
+
+    def reset(self):
+        if self.over:
+            self.ale.reset_game()
+            self.raw = [self.ale.getScreenGrayscale()]
+            self.images = [self.raw[-1]]
+        if self.fire:
+            self.ale.act(self.actions[FIRE])
+            self.raw.append(self.ale.getScreenGrayscale())
+            self.images = [self.raw[-1]]
+        # What a lost life leaves behind is its last image.
+        self.images = self.images[-1:]
+        self.lives = self.ale.lives()
+        return self.stack()
+
+    def step(self, action):
+        score = 0
+        for _ in range(self.frame_skip):
+            score += self.ale.act(self.actions[action])
+            self.raw.append(self.ale.getScreenGrayscale())
+        self.images.append(np.maximum(self.raw[-1], self.raw[-2]))
+        lost, self.over = self.ale.lives() < self.lives, self.ale.game_over()
+        return self.stack(), score, lost or self.over, self.over
+
+    def stack(self):
+        shrunk = [cv2.resize(x, self.size[::-1], interpolation=cv2.INTER_AREA) for x in self.images[-self.n_images :]]
+        blank = [np.zeros(self.size, np.uint8)] * (self.n_images - len(shrunk))
+        return np.stack(blank + shrunk)
+
+
+@pytest.mark.parametrize(("frame_skip", "n_images", "fire"), [(4, 4, False), (1, 2, True), (2, 1, False), (3, 5, True)])
+def test_observations_against_a_slow_reference(frame_skip, n_images, fire):
+    size = (30, 42)
+    env = AtariEnv("breakout", frame_skip, n_images, max_start_noops=0, image_size=size, fire_on_reset=fire)
+    slow = SlowAtari("breakout", frame_skip, n_images, size, fire)
+    observation, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(observation, slow.reset())
+    n_lost = n_games = 0
+    for action in np.random.default_rng(0).choice(4, p=[0.6, 0.2, 0.1, 0.1], size=4800 // frame_skip):
+        observation, reward, terminated, truncated, info = env.step(action)
+        expected, score, over, game_over = slow.step(action)
+        np.testing.assert_array_equal(observation, expected)
+        assert (info["game_score"], terminated, truncated, info["traj_done"]) == (score, over, False, game_over)
+        assert reward == np.sign(score) and info["lives"] == slow.ale.lives()
+        if over:
+            n_lost += not game_over
+            n_games += game_over
+            np.testing.assert_array_equal(env.reset()[0], slow.reset())
+    assert n_lost > 2 and n_games > 0
+
+
+@pytest.mark.parametrize("game", ["pong", "space_invaders"])
+def test_observations_against_the_native_vector_environment(game):
+    native = AtariVectorEnv(game, num_envs=1, noop_max=0, use_fire_reset=False, repeat_action_probability=0.0)
+    env = AtariEnv(game, max_start_noops=0, episodic_lives=False)
+    np.testing.assert_array_equal(env.reset(seed=0)[0], native.reset(seed=0)[0][0])
+    total = 0.0
+    for action in np.random.default_rng(0).integers(env.action_space.n, size=150):
+        observation, reward, terminated, *_ = env.step(action)
+        expected, rewards, terminations, *_ = native.step(np.array([action]))
+        np.testing.assert_array_equal(observation, expected[0])
+        assert reward == rewards[0] and terminated == terminations[0]
+        total += abs(reward)
+    assert total > 0
+    native.close()
+
+
+def test_forms():
+    env = AtariEnv("Pong", num_img_obs=2, image_size=(50, 40))
+    observation, info = env.reset(seed=1)
+    assert observation.shape == (2, 50, 40) and observation.dtype == np.uint8
+    assert env.observation_space.contains(observation)
+    assert info == {"game_score": 0.0, "traj_done": False, "lives": 0}
+    again, reward, terminated, truncated, info = env.step(2)
+    assert again is observation
+    assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+    assert {key: type(x) for key, x in info.items()} == {"game_score": float, "traj_done": bool, "lives": int}
+    assert env.render().shape == (210, 160, 3)
+    assert AtariEnv("pong").observation_space.shape == (4, 84, 84)
+
+
+def test_action_sets():
+    assert AtariEnv("breakout").action_space.n == 4
+    assert AtariEnv("breakout", full_action_space=True).action_space.n == 18
+
+
+def test_a_lost_life_ends_the_episode_and_the_game_goes_on():
+    env = AtariEnv(**BREAKOUT)
+    env.reset(seed=0)
+    for lives in (4, 3, 2, 1):
+        (observation, _, terminated, truncated, info), _ = lose_a_life(env)
+        assert (terminated, truncated, info["traj_done"], info["lives"]) == (True, False, False, lives)
+        newest, frame = observation[-1].copy(), env.ale.getEpisodeFrameNumber()
+        observation, info = env.reset()
+        assert env.ale.getEpisodeFrameNumber() == frame and info["lives"] == lives
+        np.testing.assert_array_equal(observation[-1], newest)
+        assert not observation[:-1].any()
+    (_, _, terminated, _, info), _ = lose_a_life(env)
+    assert terminated and info["traj_done"]
+    assert env.reset()[1]["lives"] == 5 and env.ale.getEpisodeFrameNumber() == 0
+
+
+def test_with_a_seed_a_new_game_starts_after_a_lost_life():
+    env = AtariEnv(**BREAKOUT)
+    first = env.reset(seed=3)[0].copy()
+    lose_a_life(env)
+    observation, info = env.reset(seed=3)
+    assert info["lives"] == 5
+    np.testing.assert_array_equal(observation, first)
+
+
+def test_without_episodic_lives_only_the_game_ends():
+    env = AtariEnv(**BREAKOUT, episodic_lives=False)
+    env.reset(seed=0)
+    (_, _, terminated, truncated, info), n_steps = lose_a_life(env, 2000)
+    assert terminated and not truncated and info["traj_done"] and info["lives"] == 0 and n_steps > 100
+
+
+def test_fire_on_reset_serves_the_ball_at_every_life():
+    env = AtariEnv(**BREAKOUT, fire_on_reset=True)
+    env.reset(seed=0)
+    for _ in range(2):
+        assert any(env.step(NOOP)[2] for _ in range(100))
+        env.reset()
+    env = AtariEnv(**BREAKOUT)
+    env.reset(seed=0)
+    assert not any(env.step(NOOP)[2] for _ in range(200))
+
+
+def test_horizon_truncates_the_game_exactly():
+    env = AtariEnv("pong", horizon=7)
+    env.reset(seed=0)
+    for _ in range(2):
+        steps = [env.step(NOOP) for _ in range(7)]
+        assert [s[3] for s in steps] == [False] * 6 + [True]
+        assert [s[4]["traj_done"] for s in steps] == [False] * 6 + [True]
+        assert not any(s[2] for s in steps)
+        env.reset()
+        assert env.ale.getEpisodeFrameNumber() <= 30
+
+
+def test_horizon_counts_the_steps_of_all_lives():
+    env = AtariEnv(**BREAKOUT, horizon=110)
+    env.reset(seed=0)
+    n_steps, ends = 0, []
+    while n_steps < 110:
+        (_, _, terminated, truncated, _), t = lose_a_life(env)
+        n_steps += t
+        ends.append((terminated, truncated))
+        env.reset()
+    assert n_steps == 110 and len(ends) > 2
+    assert ends == [(True, False)] * (len(ends) - 1) + [(False, True)]
+    assert env.ale.lives() == 5
+
+
+def test_rewards_are_clipped_and_scores_are_raw():
+    scores, rewards, raw = [], [], []
+    for clip in (True, False):
+        env = AtariEnv("space_invaders", clip_reward=clip)
+        env.reset(seed=0)
+        for action in np.random.default_rng(1).integers(6, size=300):
+            _, reward, terminated, _, info = env.step(action)
+            (rewards if clip else raw).append(reward)
+            scores.append(info["game_score"])
+            if terminated:
+                env.reset()
+    assert max(scores) >= 5 and max(rewards) == 1
+    assert rewards == np.sign(scores[:300]).tolist()
+    assert raw == scores[300:] == scores[:300]
+
+
+def trajectory(env, seed):
+    rng, seen = np.random.default_rng(0), []
+    for k in range(3):
+        observation, _ = env.reset(seed=seed if k == 0 else None)
+        for action in rng.integers(env.action_space.n, size=30):
+            seen.append((int(observation.astype(int).sum()), env.step(action)[1]))
+    return seen
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"max_start_noops": 0, "repeat_action_probability": 0.25}])
+def test_seeds_decide_no_ops_and_sticky_actions(kwargs):
+    env = AtariEnv("pong", **kwargs)
+    first = trajectory(env, 5)
+    assert trajectory(env, 5) == first
+    assert trajectory(AtariEnv("pong", **kwargs), 5) == first
+    assert trajectory(env, 6) != first
+
+
+def test_number_of_no_ops():
+    env = AtariEnv("pong", max_start_noops=4)
+    env.reset(seed=0)
+    numbers = set()
+    for _ in range(40):
+        env.reset()
+        numbers.add(env.ale.getEpisodeFrameNumber())
+    assert numbers == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("frame_skip", [1, 4])
+def test_state_goes_on_in_another_environment(frame_skip):
+    kwargs = {"game": "breakout", "frame_skip": frame_skip, "repeat_action_probability": 0.25, "max_start_noops": 9}
+    env, other = AtariEnv(**kwargs), AtariEnv(**kwargs)
+    env.reset(seed=1)
+    other.reset(seed=2)
+    rng = np.random.default_rng(0)
+    n_ends = 0
+    for k in range(120 * 4 // frame_skip):
+        if k % 40 == 0:
+            other.load_state_dict(env.state_dict())
+        action = 1 if k % 5 == 0 else rng.integers(4)
+        observation, *rest = env.step(action)
+        expected, *same = other.step(action)
+        np.testing.assert_array_equal(observation, expected)
+        assert rest == same
+        if rest[1]:
+            n_ends += 1
+            other.load_state_dict(env.state_dict())
+            observation, info = env.reset()
+            expected, same_info = other.reset()
+            np.testing.assert_array_equal(observation, expected)
+            assert info == same_info
+    assert n_ends > 1
+
+
+def test_the_right_game_is_found_in_every_spelling():
+    for game in ("space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4"):
+        assert AtariEnv(game).rom.stem == "space_invaders"
+    for game in ("pong", "Pong", "ALE/Pong-v5", "PongDeterministic-v0", "Pong-ramNoFrameskip-v4"):
+        assert AtariEnv(game).rom.stem == "pong"
+
+
+@pytest.mark.parametrize(
+    ("game", "text"),
+    [
+        ("brekout", "there is no game 'brekout'; did you mean .*breakout"),
+        ("ALE/SpaceInvader-v5", "did you mean space_invaders"),
+        ("xyz", "expected one of .*pong"),
+        ("combat", "'combat' is not supported by ale-py; it is for two players"),
+    ],
+)
+def test_a_game_that_does_not_exist(game, text):
+    with pytest.raises(ValueError, match=text):
+        AtariEnv(game)
+
+
+def test_wrong_settings():
+    with pytest.raises(
+        ValueError, match="frame_skip, num_img_obs and horizon must be at least 1.*got 0, 4, 27000 and 30"
+    ):
+        AtariEnv("pong", frame_skip=0)
+
+
+@pytest.mark.parametrize("missing", ["ale_py", "cv2"])
+def test_a_missing_package_is_named(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=r"pip install rlpyt\[atari\]"):
+        AtariEnv("pong")
+
+
+def test_check_env_finds_the_score():
+    examples = check_env(make_env(AtariEnv, {"game": "pong"}), seed=0)
+    assert {key: x.dtype.name for key, x in examples.info.items()} == {
+        "game_score": "float32",
+        "traj_done": "bool",
+        "lives": "int64",
+    }

@@ -1,0 +1,96 @@
+"""Masked statistics: hand numbers, and nothing from invalid places."""
+
+import math
+
+import pytest
+import torch
+
+from rlpyt.functional import (
+    episode_start_from_valid,
+    explained_variance,
+    valid_mean,
+    valid_standardize,
+    zero_invalid,
+)
+
+X = torch.tensor([[1.0, math.nan], [3.0, 8.0]])
+VALID = torch.tensor([[True, False], [True, True]])
+
+
+def gradient(output, x):
+    return torch.autograd.grad(output, x)[0]
+
+
+def test_valid_mean_by_hand():
+    assert valid_mean(X, VALID).item() == 4.0
+    assert valid_mean(X, VALID, dim=0).tolist() == [2.0, 8.0]
+    assert valid_mean(X, VALID, dim=1).tolist() == [1.0, 5.5]
+    assert valid_mean(X, VALID, dim=(0, 1)).item() == 4.0
+    assert valid_mean(X[1]).item() == 5.5
+    assert valid_mean(torch.eye(4), dim=0).tolist() == [0.25] * 4
+
+
+def test_valid_mean_of_flags_is_a_fraction():
+    assert valid_mean(X > 2, VALID).item() == pytest.approx(2 / 3)
+    assert valid_mean(X > 2).item() == 0.5
+
+
+def test_nothing_valid_gives_zero_value_and_zero_gradient():
+    x = X.clone().requires_grad_()
+    mean = valid_mean(x, torch.zeros_like(VALID))
+    assert mean.item() == 0
+    assert gradient(mean, x).tolist() == [[0, 0], [0, 0]]
+    assert valid_mean(X, VALID & torch.tensor([True, False]), dim=0).tolist() == [2.0, 0.0]
+    assert valid_standardize(X, torch.zeros_like(VALID)).tolist() == [[0, 0], [0, 0]]
+
+
+def test_gradient_is_zero_at_invalid_places():
+    x = X.clone().requires_grad_()
+    expected = torch.tensor([[2.0, 0.0], [6.0, 16.0]]) / 3
+    mean_square = valid_mean(zero_invalid(x, VALID).square(), VALID)
+    torch.testing.assert_close(gradient(mean_square, x), expected)
+
+
+def test_valid_standardize_by_hand():
+    standard = valid_standardize(X, VALID)
+    std = math.sqrt((9 + 1 + 16) / 3)
+    torch.testing.assert_close(standard, torch.tensor([[-3.0, 0.0], [-1.0, 4.0]]) / std)
+    assert valid_mean(standard, VALID).item() == pytest.approx(0, abs=1e-6)
+    assert valid_mean(standard.square(), VALID).item() == pytest.approx(1)
+    torch.testing.assert_close(valid_standardize(X[1]), torch.tensor([-1.0, 1.0]))
+
+
+def test_valid_standardize_of_equal_entries_is_zero_with_finite_gradient():
+    x = torch.full((5,), 7.0, requires_grad=True)
+    standard = valid_standardize(x)
+    assert standard.tolist() == [0] * 5
+    assert gradient(standard.sum(), x).isfinite().all()
+    assert valid_standardize(torch.tensor([3.0])).item() == 0
+
+
+def test_explained_variance():
+    return_ = torch.tensor([1.0, 2.0, 3.0, math.nan])
+    valid = torch.tensor([True, True, True, False])
+    assert explained_variance(return_ + 5, return_, valid).item() == pytest.approx(1)
+    assert explained_variance(torch.full((4,), 9.0), return_, valid).item() == pytest.approx(0)
+    assert explained_variance(-return_, return_, valid).item() == pytest.approx(-3)
+    assert explained_variance(return_[:3] / 2, return_[:3]).item() == pytest.approx(0.75)
+    assert explained_variance(return_[:3], torch.ones(3)).item() == 0
+
+
+def test_episode_start_follows_the_final_row():
+    valid = torch.tensor([[1, 0], [1, 1], [0, 1], [1, 1], [1, 0]]) != 0
+    expected = torch.tensor([[0, 0], [0, 1], [0, 0], [1, 0], [0, 0]]) != 0
+    assert torch.equal(episode_start_from_valid(valid), expected)
+    assert episode_start_from_valid(valid[:1]).tolist() == [[False, False]]
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"got shapes x \(2, 2\), valid \(2,\); expected all of them equal"):
+        valid_mean(X, VALID[0])
+    with pytest.raises(TypeError, match=r"got valid of dtype torch.float32; expected bool. Convert"):
+        valid_mean(X, VALID.float())
+    with pytest.raises(TypeError, match="episode_start_from_valid: got valid"):
+        episode_start_from_valid(VALID.float())
+    with pytest.raises(ValueError, match=r"explained_variance: got shapes value \(2,\), return_ \(2, 1\)"):
+        explained_variance(torch.ones(2), torch.ones(2, 1))

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlpyt.logging
+from rlpyt.logging import RunDirectoryError, current_logger, load_snapshot, logger_context
+from rlpyt.logging.run_directory import hold_run_directory
+
+ROOT = Path(rlpyt.logging.__file__).parents[2]
+
+
+def read_json(directory: Path, name: str) -> dict:
+    return json.loads((directory / name).read_text())
+
+
+def log_one_row(logger) -> None:
+    logger.record_tabular("a", 1)
+    logger.dump_tabular(1)
+
+
+def test_files_of_a_run(tmp_path, capsys):
+    with logger_context(tmp_path, 7, "pong", {"algo": {"discount": 0.9}, "EnvCls": dict}) as logger:
+        assert current_logger() is logger
+        assert logger.directory == tmp_path / "run_7"
+        assert read_json(tmp_path / "run_7", "status.json")["status"] == "running"
+        logger.log("hello")
+        log_one_row(logger)
+        logger.save_itr_params(0, {"itr": 0})
+    directory = tmp_path / "run_7"
+    assert {path.name for path in directory.iterdir()} == {
+        "progress.csv",
+        "debug.log",
+        "params.json",
+        "params.pkl",
+        "run.lock",
+        "status.json",
+    }
+    assert capsys.readouterr().out.splitlines()[0] == f"run directory: {directory}"
+    debug = (directory / "debug.log").read_text()
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \| hello$", debug, re.MULTILINE)
+    status = read_json(directory, "status.json")
+    assert status["status"] == "finished"
+    assert status["pid"] == os.getpid()
+    assert status["host"] == socket.gethostname()
+    assert status["seconds"] >= 0
+    assert f"pid {os.getpid()} on host" in (directory / "run.lock").read_text()
+    params = read_json(directory, "params.json")
+    assert params["name"] == "pong"
+    assert params["run_ID"] == 7
+    assert params["algo"] == {"discount": 0.9}
+    assert params["EnvCls"] == "builtins.dict"
+    assert set(params["versions"]) == {"rlpyt", "torch", "numpy", "python"}
+    assert params["argv"] == sys.argv
+    assert load_snapshot(directory / "params.pkl") == {"itr": 0}
+
+
+def test_git_commit_of_the_working_directory(tmp_path, monkeypatch):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    with logger_context("data", 0):
+        pass
+    assert read_json(repository / "data" / "run_0", "params.json")["git_commit"] is None
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    with logger_context("data", 1):
+        pass
+    assert read_json(repository / "data" / "run_1", "params.json")["git_commit"] == head
+
+
+def test_run_ids_are_counted(tmp_path):
+    (tmp_path / "run_1").mkdir()
+    directories = []
+    for _ in range(3):
+        with logger_context(tmp_path) as logger:
+            directories.append(logger.directory)
+    assert directories == [tmp_path / run for run in ("run_0", "run_2", "run_3")]
+    assert read_json(tmp_path / "run_3", "params.json")["run_ID"] == 3
+
+
+def test_counting_at_once_gives_different_directories(tmp_path):
+    def count() -> list[Path]:
+        found = []
+        for _ in range(10):
+            with hold_run_directory(tmp_path, None) as directory:
+                found.append(directory)
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        lists = [job.result() for job in [pool.submit(count) for _ in range(8)]]
+    directories = [directory for found in lists for directory in found]
+    assert len(set(directories)) == 80
+    assert {directory.name for directory in directories} == {f"run_{i}" for i in range(80)}
+
+
+def test_prefix_of_date_and_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with logger_context("pong", 0, override_prefix=False) as logger:
+        assert re.fullmatch(rf"{tmp_path}/data/local/\d{{8}}/\d{{6}}/pong/run_0", str(logger.directory))
+    with logger_context("data/pong", 0, override_prefix=False) as logger:
+        assert logger.directory == tmp_path / "data" / "pong" / "run_0"
+    with logger_context("pong", 0) as logger:
+        assert logger.directory == tmp_path / "pong" / "run_0"
+
+
+def test_exception_is_recorded_and_everything_put_back(tmp_path):
+    class Sink:
+        closed = False
+
+        def write(self, row, step):
+            pass
+
+        def close(self):
+            self.closed = True
+
+    sink = Sink()
+    before = current_logger()
+    with pytest.raises(ZeroDivisionError), logger_context(tmp_path, 0, sinks=[sink]):
+        1 / 0  # noqa: B018
+    assert current_logger() is before
+    assert sink.closed
+    status = read_json(tmp_path / "run_0", "status.json")
+    assert status["status"] == "failed"
+    assert status["exception"]["type"] == "ZeroDivisionError"
+    assert status["exception"]["message"] == "division by zero"
+    assert "1 / 0" in status["exception"]["traceback"]
+    with logger_context(tmp_path, 0):  # no results were left: the lock is free and the place too
+        pass
+    assert "exception" not in read_json(tmp_path / "run_0", "status.json")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (SystemExit(128 + signal.SIGTERM), "interrupted"),
+        (SystemExit(85), "interrupted"),
+        (SystemExit(0), "finished"),
+        (SystemExit(None), "finished"),
+        (SystemExit(1), "failed"),
+        (SystemExit("no such game"), "failed"),
+    ],
+)
+def test_status_of_endings(tmp_path, error, status):
+    with pytest.raises(type(error)), logger_context(tmp_path, 0):
+        raise error
+    recorded = read_json(tmp_path / "run_0", "status.json")
+    assert recorded["status"] == status
+    assert ("exception" in recorded) == (status != "finished")
+
+
+def test_contexts_nest(tmp_path):
+    with logger_context(tmp_path, 0) as outer:
+        with logger_context(tmp_path, 1) as inner:
+            assert current_logger() is inner
+            log_one_row(inner)
+        assert current_logger() is outer
+        log_one_row(outer)
+        with pytest.raises(RunDirectoryError, match=f"in use by pid {os.getpid()}"), logger_context(tmp_path, 0):
+            pass
+        assert current_logger() is outer
+    for run in ("run_0", "run_1"):
+        assert (tmp_path / run / "progress.csv").read_text() == "a\n1\n"
+
+
+def test_current_logger_without_a_context_is_of_the_console_and_stays(tmp_path):
+    assert current_logger().directory is None
+    assert current_logger() is current_logger()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_process_does_not_write_to_its_parents_files(tmp_path):
+    with logger_context(tmp_path, 0) as logger:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if current_logger().directory is None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert current_logger() is logger
+
+
+def test_results_are_not_written_over_by_chance(tmp_path):
+    with logger_context(tmp_path, 0, log_params={"old": 1}) as logger:
+        log_one_row(logger)
+        logger.save_itr_params(0, {"old": 1})
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run_0").iterdir() if path.name != "run.lock"}
+    with (
+        pytest.raises(
+            RunDirectoryError, match=r"run_0 already holds the results of a run \(params.pkl, progress.csv\)"
+        ),
+        logger_context(tmp_path, 0),
+    ):
+        pass
+    after = {path.name: path.read_bytes() for path in (tmp_path / "run_0").iterdir() if path.name != "run.lock"}
+    assert after == before
+
+    (tmp_path / "run_0" / "notes.txt").write_text("of the user")
+    (tmp_path / "run_0" / "params.pkl.tmp-123").write_text("of a killed process")
+    with logger_context(tmp_path, 0, overwrite=True):
+        names = {path.name for path in (tmp_path / "run_0").iterdir()}
+        assert names == {"run.lock", "status.json", "params.json", "debug.log", "notes.txt"}
+        assert "old" not in read_json(tmp_path / "run_0", "params.json")
+
+
+def test_resume_goes_on_with_the_files(tmp_path):
+    with logger_context(tmp_path, 0, log_params={"old": 1}, resume=True) as logger:
+        log_one_row(logger)
+        state = logger.state_dict()
+        log_one_row(logger)
+    with logger_context(tmp_path, 0, log_params={"new": 2}, resume=True) as logger:
+        logger.load_state_dict(state)
+        logger.record_tabular("b", 2)
+        logger.dump_tabular(2)
+    assert (tmp_path / "run_0" / "progress.csv").read_text() == "a,b\n1,\n,2\n"
+    params = read_json(tmp_path / "run_0", "params.json")
+    assert (params["old"], params["new"]) == (1, 2)
+    assert (tmp_path / "run_0" / "debug.log").read_text().count("run directory: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"run_ID": 0, "overwrite": True, "resume": True}, "expected at most one"),
+        ({"resume": True}, "resume=True without a run_ID"),
+        ({"run_ID": "../other"}, "got run_ID '../other', expected a number or a name"),
+        ({"snapshot_mode": "first"}, "got snapshot_mode 'first'"),
+    ],
+)
+def test_wrong_settings_leave_nothing_behind(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message), logger_context(tmp_path / "new", **settings):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_directory_of_another_process_is_refused_until_it_dies(tmp_path):
+    script = """
+import sys, time
+from rlpyt.logging import logger_context
+with logger_context(sys.argv[1], 0):
+    time.sleep(60)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("run directory: ")
+            choices: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
+            for choice in choices:
+                with pytest.raises(RunDirectoryError) as error, logger_context(tmp_path, 0, **choice):
+                    pass
+                message = str(error.value)
+                assert f"{tmp_path / 'run_0'} is in use by pid {process.pid} on host {socket.gethostname()}" in message
+                assert "run_ID=None" in message
+            with logger_context(tmp_path) as logger:
+                assert logger.directory == tmp_path / "run_1"
+        finally:
+            process.kill()
+    assert read_json(tmp_path / "run_0", "status.json")["status"] == "running"
+    with logger_context(tmp_path, 0):
+        pass
+    assert read_json(tmp_path / "run_0", "status.json")["status"] == "finished"
+
+
+def test_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch):
+    def no_flock(descriptor, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_flock)
+    with pytest.warns(UserWarning, match="cannot be locked"), logger_context(tmp_path, 0):
+        pass
+    assert read_json(tmp_path / "run_0", "status.json")["status"] == "finished"
+
+
+def test_summary_writer_changes_no_column(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    for run_ID, use in ((0, False), (1, True)):
+        with logger_context(tmp_path, run_ID, use_summary_writer=use) as logger:
+            logger.record_tabular_misc_stat("Return", [1.0, 3.0])
+            logger.dump_tabular(10)
+    assert (tmp_path / "run_0" / "progress.csv").read_bytes() == (tmp_path / "run_1" / "progress.csv").read_bytes()
+    assert not list((tmp_path / "run_0").glob("events.out.tfevents.*"))
+    assert len(list((tmp_path / "run_1").glob("events.out.tfevents.*"))) == 1

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.logging import Logger, load_snapshot
+
+
+class ListSink:
+    def __init__(self):
+        self.rows = []
+        self.n_closed = 0
+
+    def write(self, row, step):
+        self.rows.append((step, dict(row)))
+
+    def close(self):
+        self.n_closed += 1
+
+
+def read_rows(directory: Path) -> list[list[str]]:
+    with open(directory / "progress.csv", newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_row_reaches_every_sink_once(tmp_path, capsys):
+    sink = ListSink()
+    logger = Logger(tmp_path, [sink])
+    logger.record_tabular("Diagnostics/CumSteps", 500)
+    logger.record_tabular("loss", torch.tensor(0.25))
+    logger.dump_tabular(500)
+    logger.dump_tabular(600)  # nothing recorded, no row
+    assert sink.rows == [(500, {"Diagnostics/CumSteps": 500, "loss": 0.25})]
+    assert read_rows(tmp_path) == [["Diagnostics/CumSteps", "loss"], ["500", "0.25"]]
+    table = capsys.readouterr().out
+    assert "step 500" in table
+    assert "loss" in table
+    assert "0.25" in (tmp_path / "debug.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (3, 3),
+        (True, 1),
+        (np.float32(0.5), 0.5),
+        (np.array([2]), 2),
+        (torch.tensor(1.5, dtype=torch.bfloat16), 1.5),
+        ("text", "text"),
+    ],
+)
+def test_cells_are_plain_python(value, cell):
+    sink = ListSink()
+    logger = Logger(sinks=[sink])
+    logger.record_tabular("key", value)
+    logger.dump_tabular(0)
+    recorded = sink.rows[0][1]["key"]
+    assert recorded == cell
+    assert type(recorded) is type(cell)
+
+
+@pytest.mark.parametrize("value", [None, [1, 2], np.zeros(2), torch.zeros(2), {}])
+def test_cell_of_another_type_is_refused(value):
+    with pytest.raises(TypeError, match=r"recording loss for the log: got .*, expected a number.*misc_stat"):
+        Logger().record_tabular("loss", value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, 2.0, 6.0, 7.0],
+        np.array([[1, 2], [6, 7]]),
+        torch.tensor([1.0, 2.0, 6.0, 7.0], dtype=torch.bfloat16, requires_grad=True),
+        [torch.tensor(1.0), np.float32(2.0), 6, True * 7],
+    ],
+)
+def test_statistics_by_hand(values):
+    sink = ListSink()
+    logger = Logger(sinks=[sink])
+    logger.record_tabular_misc_stat("Return", values)
+    logger.dump_tabular(0)
+    assert sink.rows[0][1] == {
+        "ReturnAverage": 4.0,
+        "ReturnStd": pytest.approx(math.sqrt((9 + 4 + 4 + 9) / 4)),
+        "ReturnMedian": 4.0,
+        "ReturnMin": 1.0,
+        "ReturnMax": 7.0,
+    }
+    assert list(sink.rows[0][1]) == [f"Return{name}" for name in ("Average", "Std", "Median", "Min", "Max")]
+
+
+@pytest.mark.parametrize("values", [[], np.zeros(0), torch.zeros(0, 3), ()])
+def test_statistics_of_nothing_are_nan(values):
+    sink = ListSink()
+    logger = Logger(sinks=[sink])
+    logger.record_tabular_misc_stat("Return", values)
+    logger.dump_tabular(0)
+    row = sink.rows[0][1]
+    assert len(row) == 5
+    assert all(math.isnan(value) for value in row.values())
+
+
+def test_statistics_of_infinities_do_not_warn(recwarn):
+    logger = Logger()
+    logger.record_tabular_misc_stat("Return", [math.inf, 1.0])
+    assert not recwarn.list
+
+
+def test_statistics_placement_and_wrong_values():
+    sink = ListSink()
+    logger = Logger(sinks=[sink])
+    logger.record_tabular_misc_stat("Return", [1.0], placement="front")
+    logger.dump_tabular(0)
+    assert "AverageReturn" in sink.rows[0][1]
+    with pytest.raises(ValueError, match="got placement 'middle', expected front, back"):
+        logger.record_tabular_misc_stat("Return", [1.0], placement="middle")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="statistics of Return"):
+        logger.record_tabular_misc_stat("Return", [[1.0, 2.0], [3.0]])
+
+
+def test_prefixes_nest_and_leave_after_an_error(tmp_path, capsys):
+    sink = ListSink()
+    logger = Logger(tmp_path, [sink])
+
+    def fail_inside():
+        with logger.prefix("itr 3 | "), logger.tabular_prefix("Diagnostics/"):
+            with logger.prefix("rank 0 | "), logger.tabular_prefix("Time/"):
+                logger.log("first\nsecond")
+                logger.record_tabular("inner", 1)
+            logger.record_tabular("outer", 2)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    logger.log("plain")
+    logger.record_tabular("bare", 3)
+    logger.dump_tabular(0)
+    assert list(sink.rows[0][1]) == ["Diagnostics/Time/inner", "Diagnostics/outer", "bare"]
+    assert capsys.readouterr().out.startswith("itr 3 | rank 0 | first\nitr 3 | rank 0 | second\nplain\n")
+    lines = (tmp_path / "debug.log").read_text().splitlines()
+    assert [line.split(" | ", 1)[1] for line in lines[:3]] == [
+        "itr 3 | rank 0 | first",
+        "itr 3 | rank 0 | second",
+        "plain",
+    ]
+
+
+def test_warn_once(capsys):
+    logger = Logger()
+    for _ in range(3):
+        logger.warn_once("nan", "reward is nan")
+    logger.warn_once("inf", "reward is inf")
+    assert capsys.readouterr().out == "WARNING: reward is nan\nWARNING: reward is inf\n"
+
+
+def test_console_only_logger_writes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logger = Logger()
+    logger.log("text")
+    logger.record_params({"a": 1})
+    logger.record_tabular("a", 1)
+    logger.dump_tabular(1)
+    assert logger.save_itr_params(0, {"a": 1}) == []
+    logger.load_state_dict(logger.state_dict())
+    logger.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_record_params_merges(tmp_path):
+    logger = Logger(tmp_path)
+    logger.record_params({"a": 1, "algo": {"discount": 0.9}})
+    logger.record_params({"b": np.float32(2), "algo": int})
+    assert json.loads((tmp_path / "params.json").read_text()) == {"a": 1, "algo": "builtins.int", "b": 2.0}
+
+
+def log_row(logger: Logger, step: int, **values: float) -> None:
+    for key, value in values.items():
+        logger.record_tabular(key, value)
+    logger.dump_tabular(step)
+
+
+def test_resumed_file_equals_one_that_was_not_interrupted(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for directory in (whole, broken):
+        directory.mkdir()
+        logger = Logger(directory)
+        log_row(logger, 1, a=0.1, b=1.0)
+        log_row(logger, 2, b=2.0, c=0.3)
+        state = json.loads(json.dumps(logger.state_dict()))
+        if directory is broken:
+            log_row(logger, 3, d=9.0, a=9.0)
+            logger.close()
+            logger = Logger(directory)
+            logger.load_state_dict(state)
+        log_row(logger, 3, a=3.0, e=1.0)
+        logger.close()
+        assert logger.state_dict()["n_rows"] == 3
+        assert logger.state_dict()["step"] == 3
+    assert (whole / "progress.csv").read_bytes() == (broken / "progress.csv").read_bytes()
+    assert read_rows(whole)[0] == ["a", "b", "c", "e"]
+
+
+def test_resuming_in_an_empty_directory_says_so_and_keeps_the_columns(tmp_path, capsys):
+    logger = Logger(tmp_path)
+    logger.load_state_dict({"n_rows": 4, "step": 40, "keys": ["a", "b"]})
+    assert "after 4 rows" in capsys.readouterr().out
+    log_row(logger, 50, b=1.0)
+    assert read_rows(tmp_path) == [["a", "b"], ["", "1.0"]]
+
+
+def test_state_of_the_logger_is_a_snapshot(tmp_path):
+    logger = Logger(tmp_path)
+    log_row(logger, 7, a=1.0)
+    [path] = logger.save_itr_params(0, logger.state_dict())
+    assert load_snapshot(path) == {"n_rows": 1, "step": 7, "keys": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("none", []),
+        ("last", ["params.pkl"]),
+        ("all", [f"itr_{itr}.pkl" for itr in range(6)]),
+        ("gap", ["itr_0.pkl", "itr_2.pkl", "itr_5.pkl"]),
+        ("last+gap", ["itr_0.pkl", "itr_2.pkl", "itr_5.pkl", "params.pkl"]),
+    ],
+)
+def test_snapshot_modes(tmp_path, mode, expected):
+    logger = Logger(tmp_path, snapshot_mode=mode, snapshot_gap=3)
+    for itr in range(6):
+        saved = logger.save_itr_params(itr, {"itr": itr})
+        assert all(load_snapshot(path) == {"itr": itr} for path in saved)
+    assert sorted(path.name for path in tmp_path.glob("*.pkl")) == expected
+    if "last" in mode:
+        assert load_snapshot(tmp_path / "params.pkl") == {"itr": 5}
+
+
+def test_wrong_snapshot_settings(tmp_path):
+    with pytest.raises(ValueError, match=r"got snapshot_mode 'newest', expected one of \('none', 'last'"):
+        Logger(tmp_path, snapshot_mode="newest")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got snapshot_gap 0, expected iterations >= 1"):
+        Logger(tmp_path, snapshot_gap=0)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_does_not_end_the_run(tmp_path, capsys):
+    sink = ListSink()
+    logger = Logger(tmp_path, [sink])
+    logger.save_itr_params(0, {"weight": torch.zeros(10)})
+    log_row(logger, 1, a=1.0)
+    good_csv = (tmp_path / "progress.csv").read_bytes()
+    capsys.readouterr()
+
+    # Symbolic links to /dev/full, at the temporary names too, are a disk without space.
+    temporaries = [tmp_path / f"{name}.tmp-{os.getpid()}" for name in ("params.pkl", "params.json", "progress.csv")]
+    for temporary in temporaries:
+        temporary.symlink_to("/dev/full")
+    assert logger.save_itr_params(1, {"weight": torch.ones(1_000_000)}) == []
+    logger.record_params({"a": 1})
+    log_row(logger, 2, a=2.0, b=2.0)
+    text = capsys.readouterr().out
+    for what in ("snapshot params.pkl", "params.json", "row 2 of the log"):
+        assert f"WARNING: {what} was not written" in text
+    assert "No space left on device" in text
+    assert load_snapshot(tmp_path / "params.pkl")["weight"].sum() == 0
+    assert (tmp_path / "progress.csv").read_bytes() == good_csv
+    assert [step for step, _ in sink.rows] == [1, 2]
+    assert not any(temporary.is_symlink() for temporary in temporaries)
+
+    # Space again: the waiting row comes with the next one.
+    assert len(logger.save_itr_params(2, {"weight": torch.ones(10)})) == 1
+    log_row(logger, 3, a=3.0)
+    assert read_rows(tmp_path) == [["a", "b"], ["1.0", ""], ["2.0", "2.0"], ["3.0", ""]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_while_appending_text_and_rows(tmp_path, capsys):
+    logger = Logger(tmp_path)
+    log_row(logger, 1, a=1.0)
+    content = (tmp_path / "progress.csv").read_bytes()
+    for name in ("progress.csv", "debug.log"):
+        (tmp_path / name).unlink()
+        (tmp_path / name).symlink_to("/dev/full")
+    log_row(logger, 2, a=2.0)
+    assert "WARNING: row 2 of the log was not written" in capsys.readouterr().out
+    (tmp_path / "progress.csv").unlink()
+    (tmp_path / "progress.csv").write_bytes(content)
+    logger.close()
+    assert read_rows(tmp_path) == [["a"], ["1.0"], ["2.0"]]
+
+
+def test_close_closes_every_sink_even_if_one_fails(tmp_path):
+    class FailingSink(ListSink):
+        def close(self):
+            raise RuntimeError("no network")
+
+    first, last = ListSink(), ListSink()
+    logger = Logger(tmp_path, [first, FailingSink(), last])
+    with pytest.raises(RuntimeError, match="no network"):
+        logger.close()
+    logger.close()
+    assert (first.n_closed, last.n_closed) == (1, 1)

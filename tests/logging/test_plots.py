@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import io
+import math
+import sys
+import warnings
+
+import pytest
+
+from rlpyt.logging import Logger, ProgBarCounter, plot_progress, read_progress
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    logger = Logger(tmp_path)
+    for i, returns in enumerate([[], [1.0, 3.0], [2.0, 6.0]]):
+        logger.record_tabular("Diagnostics/CumSteps", 100 * i)
+        logger.record_tabular_misc_stat("Return", returns)
+        if i == 2:
+            logger.record_tabular("late", "text")
+            logger.record_tabular("lossAverage", 0.5)
+            logger.record_tabular("lossStd", 0.1)
+        logger.dump_tabular(100 * i)
+    return tmp_path
+
+
+def test_read_progress(run_dir):
+    progress = read_progress(run_dir)
+    assert list(progress)[:2] == ["Diagnostics/CumSteps", "ReturnAverage"]
+    assert progress["Diagnostics/CumSteps"] == [0.0, 100.0, 200.0]
+    assert math.isnan(progress["ReturnAverage"][0])
+    assert progress["ReturnAverage"][1:] == [2.0, 4.0]
+    assert all(math.isnan(value) for value in progress["late"])
+    assert [math.isnan(value) for value in progress["lossAverage"]] == [True, True, False]
+
+
+def test_read_progress_of_a_row_that_is_being_written(tmp_path):
+    (tmp_path / "progress.csv").write_text("a,b\n1,2\n3")
+    progress = read_progress(tmp_path)
+    assert progress["a"] == [1.0, 3.0]
+    assert progress["b"][0] == 2.0
+    assert math.isnan(progress["b"][1])
+
+
+def test_read_progress_of_no_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*progress.csv, expected a run directory"):
+        read_progress(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("y", "n_bands", "low", "high"),
+    [("ReturnAverage", 1, 1.0, 6.0), ("lossAverage", 1, 0.4, 0.6), ("ReturnMax", 0, None, None)],
+)
+def test_plot_draws_the_numbers(run_dir, monkeypatch, y, n_bands, low, high):
+    module = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
+    figures = []
+
+    def kept_figure(**settings):
+        figures.append(figure_class(**settings))
+        return figures[-1]
+
+    figure_class = module.Figure
+    monkeypatch.setattr(module, "Figure", kept_figure)
+    path = plot_progress(run_dir, y=y)
+    assert path == run_dir / "learning_curve.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    [axes] = figures[0].axes
+    [line] = axes.lines
+    finite = [value for value in read_progress(run_dir)[y] if not math.isnan(value)]
+    assert list(line.get_ydata()) == finite
+    assert len(axes.collections) == n_bands
+    if n_bands:
+        ys = axes.collections[0].get_paths()[0].vertices[:, 1]
+        assert (min(ys), max(ys)) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_plot_errors(run_dir, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the extra plot")
+    with pytest.raises(ValueError, match=r"got column 'Score', expected one of \['Diagnostics/CumSteps'"):
+        plot_progress(run_dir, y="Score")
+    with pytest.raises(ValueError, match="late over Diagnostics/CumSteps has no row with two numbers"):
+        plot_progress(run_dir, y="late")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"plot_progress.*pip install rlpyt\[plot\]"):
+        plot_progress(run_dir)
+
+
+def test_bar_is_silent_without_a_terminal(capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bar = ProgBarCounter(10)
+        bar.update(5)
+        bar.stop()
+    assert capfd.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        return 2
+
+
+def look_at(monkeypatch) -> Terminal:
+    """Not a fixture: pytest puts its own streams back between fixtures and test."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    return terminal
+
+
+def test_bar_shows_progress_and_time_left_on_a_terminal(monkeypatch):
+    terminal = look_at(monkeypatch)
+    bar = ProgBarCounter(60)
+    bar.update(30)
+    assert terminal.getvalue().startswith(f"\r0% [{'#' * 15}{' ' * 15}] 100% | ETA: 00:00:0")
+    halfway = terminal.getvalue()
+    bar.update(20)
+    assert terminal.getvalue() == halfway
+    bar.update(60)
+    bar.update(90)
+    bar.stop()
+    bar.stop()
+    assert f"[{'#' * 30}]" in terminal.getvalue()
+    assert terminal.getvalue().count("Total time elapsed") == 1
+
+
+@pytest.mark.parametrize(("total", "count"), [(0, 0), (3, 1), (5, 0)])
+def test_stop_completes_a_bar_of_few_or_no_counts(monkeypatch, total, count):
+    terminal = look_at(monkeypatch)
+    bar = ProgBarCounter(total)
+    bar.update(count)
+    assert "Total time elapsed" not in terminal.getvalue()
+    bar.stop()
+    bar.update(total + 1)
+    assert terminal.getvalue().count("Total time elapsed") == 1
+
+
+def test_bar_gives_up_when_its_terminal_is_gone(monkeypatch):
+    terminal = look_at(monkeypatch)
+    bar = ProgBarCounter(60)
+    terminal.close()
+    bar.update(30)
+    bar.stop()
+
+
+def test_bar_gives_up_without_a_stdout(monkeypatch):
+    terminal = look_at(monkeypatch)
+    monkeypatch.setattr(sys, "stdout", None)
+    bar = ProgBarCounter(60)
+    bar.update(60)
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_bar_without_a_stderr(monkeypatch, stream, tmp_path):
+    if stream:
+        stream = open(tmp_path / "file", "w")  # noqa: SIM115
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    ProgBarCounter(3).update(3)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlpyt.logging
+from rlpyt.logging import ConsoleTable, CsvSink, TensorBoardSink
+from rlpyt.logging.sinks import print_line
+
+ROOT = Path(rlpyt.logging.__file__).parents[2]
+
+
+def read(path: Path) -> list[list[str]]:
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_new_keys_come_at_the_end_in_the_order_first_seen(tmp_path):
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.write({"z": 1, "a": 2.5}, 1)
+    assert read(sink.path) == [["z", "a"], ["1", "2.5"]]
+    sink.write({"m": 3, "a": 4, "b": "x, y"}, 2)
+    sink.write({"a": float("nan")}, 3)
+    assert read(sink.path) == [
+        ["z", "a", "m", "b"],
+        ["1", "2.5", "", ""],
+        ["", "4", "3", "x, y"],
+        ["", "nan", "", ""],
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.csv"]
+
+
+def test_row_without_new_keys_only_appends(tmp_path):
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.write({"a": 1}, 1)
+    inode = sink.path.stat().st_ino
+    sink.write({"a": 2}, 2)
+    assert sink.path.stat().st_ino == inode
+    assert sink.path.read_text() == "a\n1\n2\n"
+
+
+def test_existing_file_is_continued_without_its_torn_row(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("b,a\n1,2\n3,")
+    sink = CsvSink(path)
+    sink.write({"a": 4, "b": 5, "c": 6}, 2)
+    assert read(path) == [["b", "a", "c"], ["1", "2", ""], ["5", "4", "6"]]
+
+
+def test_file_without_one_whole_line_starts_again(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("Diagnostics/Cu")
+    CsvSink(path).write({"a": 1}, 1)
+    assert path.read_text() == "a\n1\n"
+
+
+def test_file_that_was_moved_away_starts_again_with_a_header(tmp_path):
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.write({"a": 1, "b": 2}, 1)
+    sink.path.rename(tmp_path / "kept.csv")
+    sink.write({"b": 3}, 2)
+    assert sink.path.read_text() == "a,b\n,3\n"
+
+
+def test_half_written_row_is_taken_back_and_written_later(tmp_path):
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.write({"a": 1111}, 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (sink.path.stat().st_size + 3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left") as error:
+            sink.write({"a": 2222}, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.errno == errno.ENOSPC
+    assert sink.path.read_text() == "a\n1111\n"
+    sink.write({"a": 3333}, 3)
+    assert sink.path.read_text() == "a\n1111\n2222\n3333\n"
+
+
+rows_of_any_keys = st.lists(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9), min_size=1), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=rows_of_any_keys, reopen_at=st.integers(0, 8), keep=st.integers(0, 8))
+def test_csv_against_a_list_of_dictionaries(tmp_path_factory, rows, reopen_at, keep):
+    path = tmp_path_factory.mktemp("csv") / "progress.csv"
+    sink = CsvSink(path)
+    for i, row in enumerate(rows):
+        if i == reopen_at:
+            sink = CsvSink(path)
+        sink.write(row, i)
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    expected = [[str(row.get(key, "")) for key in keys] for row in rows]
+    assert read(path) == [keys, *expected]
+
+    keep = min(keep, len(rows))
+    keys = list(dict.fromkeys(key for row in rows[:keep] for key in row))
+    assert sink.rewind(keep, keys) == keep
+    assert CsvSink(path).keys == (keys if keep else [])
+    if keep:
+        assert read(path) == [keys, *[[str(row.get(key, "")) for key in keys] for row in rows[:keep]]]
+    else:
+        assert not path.exists()
+
+
+def test_console_table():
+    texts: list[str] = []
+    ConsoleTable(texts.append).write({"CumSteps": 1000, "loss": 1 / 3, "note": "ok"}, 1000)
+    assert texts == [
+        "step 1000\n--------  --------\nCumSteps      1000\nloss      0.333333\nnote            ok\n--------  --------"
+    ]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_print_survives_a_stdout_that_is_closed_or_missing(monkeypatch, closed):
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stdout", stream if closed else None)
+    print_line("nobody reads this")
+
+
+def test_print_survives_a_terminal_without_the_letters(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_line("théta")
+    assert raw.getvalue() == b"th\\xe9ta\n"
+
+
+def test_run_survives_a_broken_pipe_and_exits_with_0(tmp_path):
+    script = """
+import sys
+from rlpyt.logging import logger_context
+with logger_context(sys.argv[1], 0) as logger:
+    sys.stdin.readline()
+    for step in range(3):
+        logger.record_tabular("a", step)
+        logger.dump_tabular(step)
+    print("and prints of others")
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == f"run directory: {tmp_path / 'run_0'}\n"
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        errors = process.stderr.read()
+        assert process.wait(30) == 0, errors
+    assert "Broken" not in errors
+    assert read(tmp_path / "run_0" / "progress.csv") == [["a"], ["0"], ["1"], ["2"]]
+
+
+def test_tensorboard_tags_are_the_csv_columns(tmp_path):
+    module = "tensorboard.backend.event_processing.event_accumulator"
+    accumulator = pytest.importorskip(module, reason="needs the extra tensorboard")
+    sink = TensorBoardSink(tmp_path)
+    sink.write({"ReturnAverage": 1.5, "Diagnostics/CumSteps": 100, "note": "text"}, 100)
+    sink.write({"ReturnAverage": float("nan")}, 200)
+    sink.close()
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["ReturnAverage", "Diagnostics/CumSteps"]
+    assert [event.step for event in events.Scalars("ReturnAverage")] == [100, 200]
+    assert events.Scalars("ReturnAverage")[0].value == 1.5
+
+
+def test_missing_tensorboard_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"TensorBoardSink.*pip install rlpyt\[tensorboard\]"):
+        TensorBoardSink(tmp_path)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlpyt.namedarraytuple import namedarraytuple
+from rlpyt.replays import SamplesToBuffer, TransitionStorage
+from rlpyt.utils.arrays import torchify_buffer
+
+Observation = namedarraytuple("Observation", ["image", "vector"])
+
+
+def make_rows(numbers: np.ndarray, B: int) -> SamplesToBuffer:
+    """Rows whose every field tells (t, b)."""
+    number = numbers[:, None] * 10 + np.arange(B)
+    flag = np.zeros_like(number, bool)
+    return SamplesToBuffer(number[..., None].astype(np.float32), number, number.astype(np.float32), flag, flag, ~flag)
+
+
+@settings(max_examples=100, deadline=None)
+@given(T=st.integers(1, 12), B=st.integers(1, 3), chunks=st.lists(st.integers(0, 30), max_size=6))
+def test_ring_holds_the_newest_steps(T, B, chunks):
+    storage = TransitionStorage(make_rows(np.zeros(1, int), B)[0, 0], T, B)
+    written: list[int] = []
+    for t in chunks:
+        numbers = np.arange(len(written), len(written) + t)
+        storage.write(make_rows(numbers, B))
+        written += numbers.tolist()
+        assert (storage.cursor, storage.held) == (len(written) % T, min(len(written), T))
+        order = (storage.oldest + np.arange(storage.held)) % T
+        expected = make_rows(np.array(written[-T:], int), B)
+        for name, field in storage.rows.items():
+            np.testing.assert_array_equal(field[order], expected[name])
+
+
+def test_allocate_is_called_with_example_and_size():
+    calls = []
+
+    def allocate(example, leading_dims):
+        calls.append((example, leading_dims))
+        return make_rows(np.arange(4), 2)
+
+    example = make_rows(np.zeros(1, int), 1)[0, 0]
+    storage = TransitionStorage(example, 4, 2, allocate)
+    assert calls == [(example, (4, 2))]
+    assert storage.nbytes == 8 * (4 + 8 + 4 + 3)
+
+
+def test_agent_inputs_take_the_row_before_round_the_end():
+    storage = TransitionStorage(make_rows(np.zeros(1, int), 2)[0, 0], 4, 2)
+    storage.write(make_rows(np.arange(6), 2))  # time index 0 holds step 4, and 3 holds step 3
+    inputs = storage.agent_inputs(np.array([0, 3]), np.array([1, 0]))
+    assert inputs.observation.tolist() == [[41], [30]]
+    assert inputs.prev_action.tolist() == [31, 20]
+    assert inputs.prev_reward.tolist() == [31, 20]
+
+
+def bad_rows() -> dict[str, tuple[SamplesToBuffer, str]]:
+    rows = make_rows(np.arange(5), 2)
+    nested = rows._replace(observation=Observation(rows.observation, rows.observation))
+    return {
+        "other B": (make_rows(np.arange(5), 3), r"of 2 environments: got .*'reward': \(5, 3\).*'reward': \('T', 2\)"),
+        "B of one": (rows[:, :1], r"'reward': \(5, 1\)"),
+        "no T": (rows[0], r"'reward': \(2,\)"),
+        "no dims": (rows[0, 0], r"'reward': \(\)"),
+        "other observation": (
+            rows._replace(observation=np.zeros((5, 2, 7))),
+            r"'observation': \(5, 2, 7\).*'observation': \('T', 2, 1\)",
+        ),
+        "unequal T": (rows._replace(action=rows.action[:4]), r"'action': \(4, 2\)"),
+        "other fields": (nested, r"'observation.image': \(5, 2, 1\), 'observation.vector'"),
+        "missing field": (rows._replace(valid=None), r"'truncated': \(5, 2\)}; expected .*'valid'"),
+    }
+
+
+@pytest.mark.parametrize("case", bad_rows())
+@pytest.mark.parametrize("as_torch", [False, True])
+def test_rows_unlike_the_example_are_refused_and_nothing_is_written(case, as_torch):
+    rows, message = bad_rows()[case]
+    storage = TransitionStorage(make_rows(np.zeros(1, int), 2)[0, 0], 8, 2)
+    with pytest.raises(ValueError, match=message):
+        storage.write(torchify_buffer(rows) if as_torch else rows)
+    assert storage.held == 0
+    assert not storage.rows.observation.any()
+
+
+def test_array_for_a_nested_observation_is_refused():
+    rows = make_rows(np.arange(5), 2)
+    nested = rows._replace(observation=Observation(rows.observation, rows.observation))
+    storage = TransitionStorage(nested[0, 0], 8, 2)
+    with pytest.raises(ValueError, match=r"'observation': \(5, 2, 1\).*expected .*'observation.image'"):
+        storage.write(rows)
+
+
+def test_dtype_that_would_lose_what_it_is_is_refused():
+    rows = make_rows(np.arange(5), 2)
+    storage = TransitionStorage(rows[0, 0]._replace(observation=np.zeros(1, np.uint8)), 8, 2)
+    with pytest.raises(TypeError, match="got observation of dtype float32; expected uint8"):
+        storage.write(rows)
+    storage.write(rows._replace(observation=rows.observation.astype(np.uint8), reward=rows.reward.astype(np.float64)))
+    assert storage.rows.reward.dtype == np.float32
+
+
+def test_flags_must_be_boolean():
+    example = make_rows(np.zeros(1, int), 1)[0, 0]._replace(truncated=np.float32(0))
+    with pytest.raises(TypeError, match=r"example: got truncated of dtype float32; expected bool"):
+        TransitionStorage(example, 4, 1)
+
+
+@pytest.mark.parametrize(("T", "B"), [(0, 1), (4, 0)])
+def test_no_room_at_all(T, B):
+    with pytest.raises(ValueError, match=f"T={T} time steps of B={B} environments; expected at least 1"):
+        TransitionStorage(make_rows(np.zeros(1, int), 1)[0, 0], T, B)
+
+
+def broken_storage() -> TransitionStorage:
+    """Steps 2..7 in a ring of 6; step 5 ended an episode in environment 1, and step 6 holds its final observation."""
+    rows = make_rows(np.arange(8), 2)
+    rows = rows._replace(truncated=rows.truncated.copy())
+    rows.truncated[5, 1], rows.valid[6, 1], rows.reward[6, 1] = True, False, 0
+    storage = TransitionStorage(rows[0, 0], 6, 2)
+    storage.write(torchify_buffer(rows))
+    return storage
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "row", "message"),
+    [
+        ("valid", True, (0, 1), "Row [0, 1] is valid, after a row that ended an episode."),
+        ("terminated", True, (1, 1), "Row [1, 1] is not valid but ends an episode."),
+        ("reward", 2.0, (0, 1), "Row [0, 1] is not valid but has a reward."),
+        ("terminated", True, (0, 0), "Row [1, 0] is valid, after a row that ended an episode."),
+        ("valid", False, (3, 0), "Row [3, 0] is not valid but has a reward."),
+    ],
+)
+def test_check_valid_says_which_row_is_wrong(field, value, row, message):
+    storage = broken_storage()
+    assert storage.check_valid() == (True, "")
+    storage.rows.valid[1, 1], storage.rows.reward[1, 1] = False, 0  # the newest row, so that nothing follows it
+    storage.rows[field][row] = value
+    assert storage.check_valid() == (False, message)
+
+
+def test_check_valid_does_not_join_newest_and_oldest():
+    storage = broken_storage()
+    storage.rows.terminated[1, 0] = True  # the newest step; time index 2 holds the oldest
+    assert storage.check_valid() == (True, "")
+
+
+def test_state_dict_shares_memory():
+    storage = broken_storage()
+    array = storage.state_dict()["arrays"]["reward"]
+    array[0, 0] = 99.0
+    assert isinstance(array, torch.Tensor)
+    assert storage.rows.reward[0, 0] == 99.0
