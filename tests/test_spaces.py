@@ -11,6 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import (
     FloatBox,
     IntBox,
@@ -90,7 +91,7 @@ def test_null_value_is_zeros_of_the_same_form_as_a_sample(space, seed):
     null, sample = null_value(space), random_value(space, np.random.default_rng(seed))
 
     def form(row):
-        return (row._fields, [form(x) for x in row]) if isinstance(row, tuple) else (row.shape, row.dtype)
+        return (row._fields, [form(x) for x in row]) if isinstance(row, NamedArrayTuple) else (row.shape, row.dtype)
 
     def is_zero(row):
         return all(is_zero(x) for x in row) if isinstance(row, tuple) else not np.any(row)
@@ -102,9 +103,11 @@ def test_null_value_is_zeros_of_the_same_form_as_a_sample(space, seed):
 
 def test_fields_keep_the_order_and_the_names_of_the_keys():
     row = null_value(NESTED)
-    assert row._fields == tuple(NESTED.spaces) and "ale.lives" in row
+    assert row._fields == tuple(NESTED.spaces)
+    assert "ale.lives" in row
     assert row["pair"]._fields == ("0", "1")
-    assert row["image"]["pixels"].dtype == np.uint8 and row["zoom"].dtype == np.float32
+    assert row["image"]["pixels"].dtype == np.uint8
+    assert row["zoom"].dtype == np.float32
     assert plain(pickle.loads(pickle.dumps(row))) == plain(row)
 
 
@@ -117,7 +120,8 @@ def test_rows_pass_through_without_a_copy():
 
 def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
     row = to_rows(spaces.Box(-1, 1, (2,), np.float64))(np.array([0.1, 0.2]))
-    assert row.dtype == np.float32 and row.tolist() == np.float32([0.1, 0.2]).tolist()
+    assert row.dtype == np.float32
+    assert row.tolist() == np.array([0.1, 0.2], "f4").tolist()
     assert to_rows(spaces.Box(-1, 1, (2,)))([0, 1]).dtype == np.float32
     assert to_rows(spaces.Box(0, 255, (2,), np.uint8))(np.array([0, 255])).dtype == np.uint8
 
@@ -128,7 +132,12 @@ def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
         (spaces.Box(-1, 1, (3,)), None, TypeError, r"obs: expected float32 of shape \(3,\), got NoneType"),
         (spaces.Box(-1, 1, (3,)), "abc", TypeError, "obs: expected float32.*got str"),
         (spaces.Box(-1, 1, (3,)), np.zeros(4, "f4"), ValueError, r"obs: expected shape \(3,\), got \(4,\)"),
-        (spaces.Box(-1, 1, (3,)), np.float32([0, np.nan, 0]), ValueError, "obs must be finite as float32, got .*nan"),
+        (
+            spaces.Box(-1, 1, (3,)),
+            np.array([0, np.nan, 0], "f4"),
+            ValueError,
+            "obs must be finite as float32, got .*nan",
+        ),
         (spaces.Box(-1, 1, (2, 1)), [[np.inf], [0]], ValueError, "obs must be finite"),
         (spaces.Box(0, 9, (2,), np.uint8), np.zeros(2), TypeError, r"obs: expected uint8 .*got ndarray \(float64\)"),
         (spaces.Box(0, 9, (2,), np.uint8), np.array([0, 300]), ValueError, "from 0 to 300 do not fit into uint8"),
@@ -174,16 +183,19 @@ def test_large_finite_floats_pass_without_a_warning():
 def test_box_actions_are_clipped_per_dimension_cast_and_shaped():
     space = spaces.Box(np.array([[-1, -np.inf]], "f4"), np.array([[1, 2]], "f4"))
     action = to_env(space)(np.array([5.0, -1e9]))
-    assert action.shape == (1, 2) and action.dtype == np.float32
+    assert action.shape == (1, 2)
+    assert action.dtype == np.float32
     assert action.tolist() == [[1.0, -1e9]]
-    assert to_env(space)(np.float32([-3, 7])).tolist() == [[-1.0, 2.0]]
+    assert to_env(space)(np.array([-3, 7], "f4")).tolist() == [[-1.0, 2.0]]
     integers = to_env(spaces.Box(0, 10, (3,), np.int32))(np.array([1.7, -4.0, 11.2]))
-    assert integers.tolist() == [2, 0, 10] and integers.dtype == np.int32
+    assert integers.tolist() == [2, 0, 10]
+    assert integers.dtype == np.int32
 
 
 def test_actions_are_indices_from_zero():
     action = to_env(spaces.Discrete(3, start=-1))(np.int64(0))
-    assert action == -1 and type(action) is int
+    assert action == -1
+    assert type(action) is int
     assert to_env(spaces.MultiDiscrete([2, 3], start=[5, 0]))(np.array([1, 2])).tolist() == [6, 2]
 
 
@@ -199,7 +211,12 @@ def test_actions_are_indices_from_zero():
             ValueError,
             r"act: expected integers from 0 to below \[2 2\], got \[0, 2\]",
         ),
-        (spaces.Box(-1, 1, (2,)), np.float32([0, np.nan]), ValueError, "act must be finite.*Has the agent diverged"),
+        (
+            spaces.Box(-1, 1, (2,)),
+            np.array([0, np.nan], "f4"),
+            ValueError,
+            "act must be finite.*Has the agent diverged",
+        ),
         (spaces.Dict(a=spaces.Discrete(2)), {"a": 9}, ValueError, r"act\['a'\]: expected an index"),
     ],
 )
@@ -229,7 +246,7 @@ def test_boxes_of_the_predecessor():
     assert IntBox(3, 7) == spaces.Discrete(4, start=3)
     assert IntBox(0, 256, (2, 3), "uint8") == spaces.Box(0, 255, (2, 3), np.uint8)
     assert FloatBox(-1, 1, (2,)) == spaces.Box(-1, 1, (2,), np.float32)
-    assert FloatBox([-1, -2], 3) == spaces.Box(np.float32([-1, -2]), np.float32([3, 3]))
+    assert FloatBox([-1, -2], 3) == spaces.Box(np.array([-1, -2], "f4"), np.array([3, 3], "f4"))
     assert FloatBox(0, [1, 2], dtype="float64").dtype == np.float64
 
 
@@ -244,7 +261,7 @@ def test_spaces_of_old_gym_are_known_by_their_names():
     )
     assert as_gymnasium(old_space("Discrete", n=3, start=2)) == spaces.Discrete(3, start=2)
     assert as_gymnasium(old_space("MultiDiscrete", nvec=np.array([2, 3]))) == spaces.MultiDiscrete([2, 3])
-    with pytest.raises(TypeError, match="Got Strange .* for a space; expected gymnasium's Box"):
+    with pytest.raises(TypeError, match=r"Got Strange .* for a space; expected gymnasium's Box"):
         as_gymnasium(old_space("Strange"))
     assert as_gymnasium(space := spaces.Discrete(2)) is space
     assert isinstance(as_gymnasium(box), gymnasium.Space)

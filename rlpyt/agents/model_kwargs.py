@@ -29,7 +29,7 @@ def vector_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
     observation, action = env_spaces
     if not isinstance(observation, spaces.Box) or not isinstance(action, spaces.Box) or len(action.shape) != 1:
         raise TypeError(
-            f"A vector model for continuous actions was given the spaces {observation} and {action}; expected two Boxes, "
+            f"A vector model for continuous actions was given the spaces {observation} and {action}; expected Boxes, "
             "the action's with one dimension. Use GaussianPgAgent, whose models fit any spaces."
         )
     return {"observation_shape": observation.shape, "action_size": action.shape[0]}

@@ -68,12 +68,12 @@ class Gaussian(Distribution[DistInfoStd]):
 
         A dimension with an infinite bound, or with equal ones, is left as it is: center 0 (or the bound), scale 1.
         """
+        low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
         with np.errstate(over="ignore"):  # float32's largest number as a bound means no bound
-            width = (space.high - space.low).ravel().astype(np.float32)
-        center = space.low.ravel() + width / 2
-        bounded = np.isfinite(width)
-        scale = np.where(bounded & (width > 0), width / 2, 1)
-        return cls(len(width), np.where(bounded, center, 0).tolist(), scale.tolist(), space.shape)
+            bounded = np.isfinite((high - low).astype(np.float32))
+        low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+        scale = np.where(high > low, (high - low) / 2, 1)
+        return cls(len(scale), ((low + high) / 2).tolist(), scale.tolist(), space.shape)
 
     def _center_scale(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Return center and scale on a device, copied there once."""

@@ -48,6 +48,8 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
     render_mode = "rgb_array"
+    observation_space: Box[Any]
+    action_space: Discrete[Any]
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self._lives = self.ale.lives()
         return self._observation, {"game_score": 0.0, "traj_done": False, "lives": self._lives}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.integer[Any]) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Take `frame_skip` raw frames with an action.
 
         Args:

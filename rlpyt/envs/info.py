@@ -21,8 +21,8 @@ class InfoRecorder(NamedTuple):
     info to a row, and `notice` is the text to show once about the fields that are not kept, or empty.
     """
 
-    example: NamedArrayTuple | None
-    record: Callable[[Mapping[str, Any]], NamedArrayTuple | None]
+    example: Any
+    record: Callable[[Mapping[str, Any]], Any]
     notice: str
 
 

@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.logging.files import NO_SPACE, write_json
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import ConsoleTable, CsvSink, Sink, print_line
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, print_line
 from rlpyt.logging.snapshots import (
     SnapshotMode,
     check_snapshot_settings,
@@ -23,13 +23,9 @@ from rlpyt.logging.snapshots import (
     snapshot_names,
 )
 
-_STATISTICS: dict[str, Callable[[np.ndarray], Any]] = {
-    "Average": np.mean,
-    "Std": np.std,
-    "Median": np.median,
-    "Min": np.min,
-    "Max": np.max,
-}
+_STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
+    zip(STATISTICS, (np.mean, np.std, np.median, np.min, np.max), strict=True)
+)
 
 
 class Logger:

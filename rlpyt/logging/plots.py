@@ -43,7 +43,7 @@ def _to_number(cell: str | None) -> float:
 
 
 def plot_progress(
-    run_dir: str | os.PathLike[str],
+    run_dir: str | os.PathLike[str] | None,
     x: str = "Diagnostics/CumSteps",
     y: str = "ReturnAverage",
     file: str = "learning_curve.png",
@@ -65,8 +65,10 @@ def plot_progress(
     Raises:
         ImportError: if matplotlib is not installed.
         FileNotFoundError: if the run has written no row yet.
-        ValueError: if a column is missing, or has no numbers.
+        ValueError: if a column is missing, or has no numbers, or there is no directory.
     """
+    if run_dir is None:
+        raise ValueError("plot_progress: the logger has no run directory; train within `logger_context`.")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

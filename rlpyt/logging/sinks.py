@@ -18,6 +18,10 @@ Row = Mapping[str, float | int | str]
 """One row of the log: values by column name."""
 
 
+STATISTICS = ("Average", "Std", "Median", "Min", "Max")
+"""What is recorded of many values under one name: one column each, `<name>Average` and so on."""
+
+
 class Sink(Protocol):
     """What the logger asks of a place where rows go."""
 
@@ -45,7 +49,7 @@ def print_line(text: str) -> None:
 
 
 class ConsoleTable:
-    """Prints each row as a table of two columns."""
+    """Prints each row as a table: single values first, then the statistics of each name on a line of their own."""
 
     def __init__(self, emit: Callable[[str], None] = print_line) -> None:
         self._emit = emit
@@ -53,14 +57,27 @@ class ConsoleTable:
     def write(self, row: Row, step: int) -> None:
         """Print the row under a line that names the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        left = max(map(len, cells), default=0)
-        right = max(map(len, cells.values()), default=0)
-        rule = f"{'-' * left}  {'-' * right}"
-        lines = [f"{key:<{left}}  {cell:>{right}}" for key, cell in cells.items()]
+        names = [key.removesuffix("Average") for key in cells if key.endswith("Average")]
+        of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
+        of_name = {name: keys for name, keys in of_name.items() if all(key in cells for key in keys)}
+        grouped = {key for keys in of_name.values() for key in keys}
+        single = [[key, cell] for key, cell in cells.items() if key not in grouped]
+        many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
+        lines = [*_columns(single), *(_columns([["", *STATISTICS], *many]) if many else [])]
+        rule = "-" * max(map(len, lines), default=0)
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
     def close(self) -> None:
         """Hold nothing, release nothing."""
+
+
+def _columns(table: list[list[str]]) -> list[str]:
+    """Return lines of text with the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
+        for line in table
+    ]
 
 
 class CsvSink:

@@ -6,7 +6,7 @@ The row forms of spaces, which are what a model is given, stand in `rlpyt.spaces
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ def is_image(space: Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """Turns observations of one space into features."""
 
     output_size: int

@@ -29,8 +29,8 @@ class RunningMeanStdModel(nn.Module):
         super().__init__()
         self.clip, self.var_clip = clip, var_clip
         # In float32, sums over a long run would stop to grow.
-        self.register_buffer("mean", torch.zeros(*shape, dtype=torch.float64))
-        self.register_buffer("var", torch.ones(*shape, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
+        self.register_buffer("var", torch.ones(tuple(shape), dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

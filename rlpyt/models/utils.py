@@ -73,7 +73,8 @@ def update_state_dict(model: nn.Module, state_dict: Mapping[str, torch.Tensor], 
             "expected tau in [0, 1] and the state_dict of a model with the same layers."
         )
     moved = [name for name, _ in model.named_parameters() if tau < 1.0]
-    torch._foreach_lerp_([own[name] for name in moved], [state_dict[name] for name in moved], tau)
+    if moved:
+        torch._foreach_lerp_([own[name] for name in moved], [state_dict[name] for name in moved], tau)
     for name in own.keys() - set(moved):
         own[name].copy_(state_dict[name])
 

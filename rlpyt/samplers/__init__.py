@@ -3,7 +3,7 @@
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.cpu import CpuSampler
-from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.samplers.evaluator import Evaluator, evaluate
 from rlpyt.samplers.serial import SerialSampler
 from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
 
@@ -18,4 +18,5 @@ __all__ = [
     "Samples",
     "SerialSampler",
     "TrajInfo",
+    "evaluate",
 ]

@@ -12,8 +12,8 @@ from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.envs import EnvAdapter, EnvExamples, check_env, info_recorder, make_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.evaluator import Evaluator, quotas
+from rlpyt.samplers.collector import Collector, CompletedTraj
+from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, numpify_buffer
 from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
@@ -123,7 +123,7 @@ class BaseSampler(Sampler):
     def make_plan(self, seed: int, traj_info_kwargs: Mapping[str, Any] | None, world_size: int, rank: int) -> Plan:
         """Return the plan of all environments of this replica."""
         B, n = self.batch_spec.B, self.eval_n_envs
-        max_T = int(self.eval_max_steps // n) if n and self.eval_max_steps else 2**62
+        max_T = int(self.eval_max_steps // n) if n and self.eval_max_steps else NO_LIMIT
         return Plan(
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
@@ -219,6 +219,11 @@ def start_evaluator(plan: Plan, env_set: EnvSet, agent: Any, progress: np.ndarra
     )
     evaluator.start([stream_seed(plan.seed, Role.EVAL_ENV, rank) for rank in plan.eval_env_ranks])
     return evaluator
+
+
+def in_order(completed: Sequence[Sequence[CompletedTraj]]) -> list[TrajInfo]:
+    """Return the trajectories of several processes in the order in which they ended."""
+    return [c.traj_info for c in sorted((c for part in completed for c in part), key=lambda c: (c.t, c.rank))]
 
 
 def merge(results: Sequence[EvalResult]) -> EvalResult:

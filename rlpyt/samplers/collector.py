@@ -7,7 +7,7 @@ it); everything is written straight into the batch's memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,14 @@ from rlpyt.samplers.buffer import Rows, agent_inputs_of
 from rlpyt.spaces import null_value, random_value
 from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+
+
+class CompletedTraj(NamedTuple):
+    """A trajectory, and where it ended: by these, those of all workers are put in one order."""
+
+    t: int
+    rank: int
+    traj_info: TrajInfo
 
 
 class Collector:
@@ -91,12 +99,12 @@ class Collector:
             rows.observation[T, b], rows.action[T, b], rows.reward[T, b] = observation, action, reward
 
     @torch.inference_mode()
-    def collect_batch(self, itr: int) -> list[TrajInfo]:
-        """Fill the rows and return the trajectories that were completed."""
+    def collect_batch(self, itr: int) -> list[CompletedTraj]:
+        """Fill the rows and return the trajectories that were completed, in the order in which they were."""
         rows, agent = self.rows, self.agent
         for all_rows in (rows.observation, rows.action, rows.reward):
             all_rows[0] = all_rows[-1]
-        completed: list[TrajInfo] = []
+        completed: list[CompletedTraj] = []
         agent.sample_mode(itr)
         with agent.autocast():
             for t in range(self.T):
@@ -109,7 +117,7 @@ class Collector:
                 rows.bootstrap_value[0] = agent.value(*self._inputs[self.T])
         return completed
 
-    def _step_envs(self, t: int, agent_info: Any, completed: list[TrajInfo]) -> None:
+    def _step_envs(self, t: int, agent_info: Any, completed: list[CompletedTraj]) -> None:
         """Take row t's actions in all environments; where an episode ended a row ago, start the next one."""
         rows, ended, progress = self.rows, self._ended, self._progress
         observation_, action_, reward_ = rows.observation[t + 1], rows.action[t + 1], rows.reward[t + 1]
@@ -135,14 +143,14 @@ class Collector:
                 if done:
                     ended[b] = True
                     if info.get("traj_done", True):
-                        self._end_trajectory(b, observation, completed)
+                        self._end_trajectory(t, b, observation, completed)
             if self._record_info is not None:
                 rows.env_info[t, b] = self._record_info(info)
 
-    def _end_trajectory(self, b: int, observation: Any, completed: list[TrajInfo]) -> None:
+    def _end_trajectory(self, t: int, b: int, observation: Any, completed: list[CompletedTraj]) -> None:
         traj_info = self._traj_infos[b].terminate(observation)
         if not self._unlogged[b]:
-            completed.append(traj_info)
+            completed.append(CompletedTraj(t, self.envs[b].rank, traj_info))
         self._unlogged[b] = False
         self._traj_infos[b] = self._new_traj_info()
 

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 
 from rlpyt.core import Agent, EvalResult
-from rlpyt.samplers.base import BaseSampler, Plan, make_envs, merge, start_collector, start_evaluator
+from rlpyt.samplers.base import BaseSampler, Plan, in_order, make_envs, merge, start_collector, start_evaluator
 from rlpyt.samplers.buffer import allocate_rows, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
@@ -82,8 +82,7 @@ class CpuSampler(BaseSampler):
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
         """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
-        replies = self._ask_agents(("collect", itr))
-        return self._samples, [info for reply in replies for info in reply]
+        return self._samples, in_order(self._ask_agents(("collect", itr)))
 
     def evaluate_agent(self, itr: int) -> EvalResult:
         """Run whole episodes in the evaluation environments."""

@@ -9,10 +9,14 @@ import numpy as np
 import torch
 
 from rlpyt.core import EvalResult
-from rlpyt.envs import EnvAdapter
+from rlpyt.envs import EnvAdapter, make_env
 from rlpyt.spaces import null_value
 from rlpyt.types import AgentInputs, TrajInfo
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.seeds import Role, stream_seed
+
+NO_LIMIT = 2**62
+"""Steps an evaluation takes at most where no limit was set."""
 
 
 def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
@@ -21,6 +25,43 @@ def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
         return [None] * n_envs
     share, rest = divmod(max_trajectories, n_envs)
     return [share + (i < rest) for i in range(n_envs)]
+
+
+def evaluate(
+    agent: Any,
+    EnvCls: Callable[..., Any],
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    n_trajectories: int = 100,
+    n_envs: int = 10,
+    TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
+    seed: int = 0,
+) -> EvalResult:
+    """Run whole episodes of an agent that was trained or loaded, without a sampler.
+
+        agent.initialize(make_env(EnvCls, env_kwargs).spaces)
+        agent.load_state_dict(load_snapshot(path)["agent_state_dict"])
+        evaluate(agent, EnvCls, env_kwargs)
+
+    Args:
+        agent: initialised for the environment's spaces.
+        EnvCls: as a sampler's.
+        env_kwargs: its arguments.
+        n_trajectories: episodes, dealt evenly to the environments.
+        n_envs: environments, all in this process.
+        TrajInfoCls: the statistics of an episode.
+        seed: of environments and actions.
+    """
+    n_envs = min(n_envs, n_trajectories)
+    envs = [make_env(EnvCls, env_kwargs or {}, rank) for rank in range(n_envs)]
+    try:
+        agent.collector_initialize(n_envs, range(n_envs), seed, evaluation=True)
+        evaluator = Evaluator(envs, agent, quotas(n_envs, n_trajectories), NO_LIMIT, TrajInfoCls)
+        evaluator.start([stream_seed(seed, Role.EVAL_ENV, rank) for rank in range(n_envs)])
+        return evaluator.evaluate(itr=1)
+    finally:
+        for env in envs:
+            env.close()
 
 
 class Evaluator:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlpyt.core import Agent, EvalResult
-from rlpyt.samplers.base import BaseSampler, make_envs, start_collector, start_evaluator
+from rlpyt.samplers.base import BaseSampler, in_order, make_envs, start_collector, start_evaluator
 from rlpyt.samplers.buffer import allocate_rows, samples_of
 from rlpyt.types import Samples, TrajInfo
 
@@ -36,8 +36,7 @@ class SerialSampler(BaseSampler):
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
         """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
-        traj_infos = self._collector.collect_batch(itr)
-        return self._samples, traj_infos
+        return self._samples, in_order([self._collector.collect_batch(itr)])
 
     def evaluate_agent(self, itr: int) -> EvalResult:
         """Run whole episodes in the evaluation environments."""

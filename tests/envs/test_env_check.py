@@ -58,7 +58,7 @@ class OutOfBounds(Sampled):
 
 def test_integers_out_of_bounds_are_refused():
     space = spaces.Dict(board=spaces.Box(0, 2, (2,), np.int32))
-    env = make_env(OutOfBounds, {"space": space, "value": {"board": np.int32([0, 3])}}, rank=5)
+    env = make_env(OutOfBounds, {"space": space, "value": {"board": np.array([0, 3], "i4")}}, rank=5)
     with pytest.raises(
         EnvError, match=r"OutOfBounds \(rank 5\), its step 1: observation\['board'\] has values from 0 to 3, "
     ):
@@ -66,7 +66,7 @@ def test_integers_out_of_bounds_are_refused():
 
 
 def test_floats_out_of_bounds_are_warned_of_once():
-    env = make_env(OutOfBounds, {"space": spaces.Box(-1, 1, (2,)), "value": np.float32([0, 1.5])})
+    env = make_env(OutOfBounds, {"space": spaces.Box(-1, 1, (2,)), "value": np.array([0, 1.5], "f4")})
     with pytest.warns(
         UserWarning, match=r"observation has values from 0.0 to 1.5, expected within Box\(-1.0, 1.0"
     ) as caught:
@@ -87,4 +87,5 @@ def test_the_random_steps_repeat():
         env = make_env(Sampled, {"action_space": spaces.Box(-1, 1, (2,))})
         check_env(env, seed=3, n_steps=7)
         actions.append(np.array(env.env.actions).tolist())
-    assert actions[0] == actions[1] and len(actions[0]) == 7
+    assert actions[0] == actions[1]
+    assert len(actions[0]) == 7

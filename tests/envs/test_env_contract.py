@@ -29,7 +29,8 @@ def plain(row: Any) -> Any:
 def play(kind: str, seed: int, n_steps: int) -> list[Any]:
     """Everything that an environment gives in some steps, copied."""
     EnvCls, env_kwargs = KINDS[kind]
-    env, rng, seen = make_env(EnvCls, env_kwargs, seed=seed), np.random.default_rng(seed), []
+    env, rng = make_env(EnvCls, env_kwargs, seed=seed), np.random.default_rng(seed)
+    seen: list[Any] = []
     observation, info = env.reset()
     seen.append((plain(observation), info))
     for _ in range(n_steps):
@@ -48,18 +49,23 @@ def test_every_value_has_its_form(kind):
     assert env.spaces == (env.observation_space, env.action_space)
     expected = form(null_value(env.observation_space))
     observation, info = env.reset(1)
-    assert form(observation) == expected and type(info) is dict
+    assert form(observation) == expected
+    assert type(info) is dict
     n_ends = 0
     for _ in range(40):
         observation, reward, terminated, truncated, info = env.step(random_value(env.action_space, rng))
         assert form(observation) == expected
-        assert type(reward) is float and math.isfinite(reward)
-        assert type(terminated) is bool and type(truncated) is bool and not (terminated and truncated)
+        assert type(reward) is float
+        assert math.isfinite(reward)
+        assert type(terminated) is bool
+        assert type(truncated) is bool
+        assert not (terminated and truncated)
         assert type(info) is dict
         if terminated or truncated:
             n_ends += 1
             observation, info = env.reset()
-            assert form(observation) == expected and type(info) is dict
+            assert form(observation) == expected
+            assert type(info) is dict
     assert n_ends > 0 or kind == "continuous"
     assert env.n_steps == 40
     env.close()

@@ -9,17 +9,20 @@ EXAMPLES = {"game_score": np.float32(0), "ale.lives": np.int64(0), "position": n
 
 
 def test_chosen_fields_are_recorded_in_order():
-    recorder = info_recorder(["ale.lives", "position"], EXAMPLES)
-    row = recorder.record({"position": [1.0, 2.0], "ale.lives": 3, "game_score": 9.0, "name": "x"})
-    assert type(row).__name__ == "EnvInfo" and row._fields == ("ale.lives", "position")
-    assert row["ale.lives"] == 3 and row["position"] == [1.0, 2.0]
-    assert recorder.example["position"].shape == (2,) and recorder.example["ale.lives"].dtype == np.int64
+    example, record, _ = info_recorder(["ale.lives", "position"], EXAMPLES)
+    row = record({"position": [1.0, 2.0], "ale.lives": 3, "game_score": 9.0, "name": "x"})
+    assert type(row).__name__ == "EnvInfo"
+    assert row._fields == ("ale.lives", "position")
+    assert row["ale.lives"] == 3
+    assert row["position"] == [1.0, 2.0]
+    assert example["position"].shape == (2,)
+    assert example["ale.lives"].dtype == np.int64
 
 
 def test_rows_can_be_written_into_buffers_and_missing_fields_are_zeros():
-    recorder = info_recorder(["position", "ale.lives"], EXAMPLES)
-    buffer = type(recorder.example)(np.ones((4, 2), np.float32), np.ones(4, np.int64))
-    buffer[1] = recorder.record({"position": None})
+    example, record, _ = info_recorder(["position", "ale.lives"], EXAMPLES)
+    buffer = type(example)(np.ones((4, 2), np.float32), np.ones(4, np.int64))
+    buffer[1] = record({"position": None})
     assert buffer.position.tolist() == [[1, 1], [0, 0], [1, 1], [1, 1]]
     assert buffer["ale.lives"].tolist() == [1, 0, 1, 1]
 
@@ -32,8 +35,9 @@ def test_notice_names_what_is_left_out():
 
 
 def test_nothing_to_record():
-    recorder = info_recorder((), EXAMPLES)
-    assert recorder.example is None and recorder.record({"game_score": 1.0}) is None
+    example, record, _ = info_recorder((), EXAMPLES)
+    assert example is None
+    assert record({"game_score": 1.0}) is None
 
 
 def test_an_unseen_field_needs_an_example():
@@ -41,8 +45,8 @@ def test_an_unseen_field_needs_an_example():
         ValueError, match=r"no example of the fields \['episode'\] was seen.*'game_score'.*not numeric \['name'\]"
     ):
         info_recorder(["episode"], EXAMPLES, ["name"])
-    recorder = info_recorder({"episode": 0.0}, EXAMPLES)
-    assert recorder.example.episode.dtype == np.float32
-    assert recorder.record({}).episode == 0
+    example, record, _ = info_recorder({"episode": 0.0}, EXAMPLES)
+    assert example.episode.dtype == np.float32
+    assert record({}).episode == 0
     with pytest.raises(ValueError, match="the example of 'name' is 'x', expected a number"):
         info_recorder({"name": "x"}, EXAMPLES)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from rlpyt.envs import gym_make
 
 
 def fake_gym(make):
-    module = ModuleType("gym")
+    module: Any = ModuleType("gym")
     module.make = make
     return module
 

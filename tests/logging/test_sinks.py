@@ -119,7 +119,19 @@ def test_console_table():
     texts: list[str] = []
     ConsoleTable(texts.append).write({"CumSteps": 1000, "loss": 1 / 3, "note": "ok"}, 1000)
     assert texts == [
-        "step 1000\n--------  --------\nCumSteps      1000\nloss      0.333333\nnote            ok\n--------  --------"
+        "step 1000\n------------------\nCumSteps      1000\nloss      0.333333\nnote            ok\n------------------"
+    ]
+
+
+def test_console_table_gives_every_name_one_line_of_statistics():
+    texts: list[str] = []
+    row = {"CumSteps": 8} | {f"Return{s}": x for s, x in zip(("Average", "Std", "Median", "Min", "Max"), range(5))}
+    ConsoleTable(texts.append).write(row | {"lonelyAverage": 7}, 8)
+    assert texts[0].split("\n")[2:6] == [
+        "CumSteps       8",
+        "lonelyAverage  7",
+        "        Average  Std  Median  Min  Max",
+        "Return        0    1       2    3    4",
     ]
 
 

@@ -1,0 +1,62 @@
+"""DQN on an Atari game, with the hyper-parameters of Mnih et al. 2015 where they fit a batched sampler.
+
+    python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode cpu
+
+The replay keeps whole stacks of frames (28 KB a row), so the memory sets its size: 200,000 rows are 5.6 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rlpyt.agents import AtariDqnAgent
+from rlpyt.algos import DQN
+from rlpyt.envs import AtariEnv
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRlEval
+from rlpyt.samplers import CpuSampler, SerialSampler
+
+
+def main() -> None:
+    """Read the options and train."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", default="pong")
+    parser.add_argument("--n_steps", type=float, default=5e6)
+    parser.add_argument("--replay_size", type=float, default=2e5, help="rows; 28 KB each")
+    parser.add_argument("--sample_mode", choices=["serial", "cpu"], default="serial")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log_dir", default="data/dqn_atari")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds only")
+    args = parser.parse_args()
+    SamplerCls = {"serial": SerialSampler, "cpu": CpuSampler}[args.sample_mode]
+    sampler = SamplerCls(
+        EnvCls=AtariEnv,
+        env_kwargs=dict(game=args.game),
+        eval_env_kwargs=dict(game=args.game, episodic_lives=False, clip_reward=False),
+        batch_T=4,
+        batch_B=8,
+        max_decorrelation_steps=20 if args.smoke else 1_000,
+        eval_n_envs=2,
+        eval_max_trajectories=2 if args.smoke else 10,
+        eval_max_steps=100 if args.smoke else 125_000,
+    )
+    algo = DQN(
+        batch_size=32,
+        replay_size=1_000 if args.smoke else int(args.replay_size),
+        replay_ratio=8,
+        min_steps_learn=200 if args.smoke else 20_000,
+        eps_steps=250_000,
+        target_update_interval=1_000,
+        learning_rate=1e-4,
+        double_dqn=True,
+    )
+    n_steps = 500 if args.smoke else args.n_steps
+    runner = MinibatchRlEval(
+        algo, AtariDqnAgent(eps_final=0.01), sampler, n_steps=n_steps, log_interval_steps=n_steps // 20, seed=args.seed
+    )
+    with logger_context(args.log_dir, name=f"dqn_{args.game}", log_params=vars(args)):
+        runner.train()
+
+
+if __name__ == "__main__":
+    main()

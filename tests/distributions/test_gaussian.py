@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import Independent, Normal, kl_divergence
+
+from rlpyt.distributions import DistInfoStd, Gaussian
+
+LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
+CENTER, SCALE = [1.0, 0.0], [2.0, 0.5]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_info(lead: tuple[int, ...], g: torch.Generator, dtype: torch.dtype = torch.float32) -> DistInfoStd:
+    return DistInfoStd(*(torch.randn(*lead, 2, generator=g, dtype=dtype) for _ in range(2)))
+
+
+def theirs(dist_info: DistInfoStd) -> Independent:
+    center, scale = torch.tensor(CENTER), torch.tensor(SCALE)
+    return Independent(Normal(center + scale * dist_info.mean, scale * dist_info.log_std.exp()), 1)
+
+
+def test_hand_numbers() -> None:
+    distribution = Gaussian(2, [10.0, 0.0], [2.0, 1.0])
+    dist_info = DistInfoStd(torch.tensor([1.0, 0.0]), torch.tensor([0.0, math.log(3)]))
+    assert distribution.mode(dist_info).tolist() == [12, 0]
+    assert distribution.sample(dist_info, torch.tensor([-1.0, 2.0])).tolist() == pytest.approx([10, 6])
+    # Standard deviations of the actions are 2 and 3, so z = (-1, 2).
+    expected = -0.5 * (1 + 4) - math.log(2) - math.log(3) - math.log(2 * math.pi)
+    assert distribution.log_prob(torch.tensor([10.0, 6.0]), dist_info).item() == pytest.approx(expected)
+    entropy = math.log(2) + math.log(3) + math.log(2 * math.pi * math.e)
+    assert distribution.entropy(dist_info).item() == pytest.approx(entropy)
+    assert distribution.perplexity(dist_info).item() == pytest.approx(math.exp(entropy), rel=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), lead=st.sampled_from(LEADING_DIMS))
+def test_equals_torch_distributions(seed: int, lead: tuple[int, ...]) -> None:
+    g = seeded(seed)
+    distribution = Gaussian(2, CENTER, SCALE)
+    old, new = random_info(lead, g), random_info(lead, g)
+    noise = distribution.draw_noise(math.prod(lead), g).reshape(*lead, 2)
+    action = distribution.sample(old, noise)
+    log_prob, entropy = distribution.evaluate(action, new)
+    assert action.shape == (*lead, 2)
+    assert log_prob.shape == entropy.shape == lead
+    torch.testing.assert_close(log_prob, theirs(new).log_prob(action), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(entropy, theirs(new).entropy())
+    torch.testing.assert_close(distribution.kl(old, new), kl_divergence(theirs(old), theirs(new)), rtol=1e-4, atol=1e-4)
+    ratio = distribution.likelihood_ratio(action, old, new)
+    torch.testing.assert_close(ratio, (log_prob - distribution.log_prob(action, old)).exp())
+
+
+def test_entropy_and_kl_are_expectations_of_the_log_prob() -> None:
+    distribution = Gaussian(2, CENTER, SCALE)
+    old = DistInfoStd(torch.tensor([0.5, -1.0]), torch.tensor([-1.0, 0.3]))
+    new = DistInfoStd(torch.tensor([0.4, -0.5]), torch.tensor([-0.8, 0.1]))
+    action = distribution.sample(old, distribution.draw_noise(200_000, seeded()))
+    log_old, log_new = distribution.log_prob(action, old), distribution.log_prob(action, new)
+    assert -log_old.mean().item() == pytest.approx(distribution.entropy(old).item(), abs=0.01)
+    assert (log_old - log_new).mean().item() == pytest.approx(distribution.kl(old, new).item(), abs=0.01)
+    torch.testing.assert_close(action.mean(0), distribution.mode(old), atol=0.02, rtol=0)
+    torch.testing.assert_close(action.std(0), torch.tensor(SCALE) * old.log_std.exp(), atol=0.01, rtol=0)
+
+
+def test_gradients_by_finite_differences() -> None:
+    g = seeded()
+    distribution = Gaussian(2, CENTER, SCALE)
+    old = random_info((3,), g, torch.float64)
+    mean, log_std = (x.clone().requires_grad_() for x in random_info((3,), g, torch.float64))
+    noise = torch.randn(3, 2, generator=g, dtype=torch.float64)
+    action = distribution.sample(old, noise)
+
+    def outputs(mean: torch.Tensor, log_std: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        new = DistInfoStd(mean, log_std)
+        drawn = distribution.sample(new, noise)
+        return drawn, *distribution.evaluate(action, new), distribution.kl(old, new), distribution.kl(new, old)
+
+    assert torch.autograd.gradcheck(outputs, (mean, log_std))
+
+
+def test_bounds_of_the_space_are_minus_one_and_one() -> None:
+    space = Box(np.array([-2, 0, -math.inf, 3], np.float32), np.array([2, 10, 1, 3], np.float32))
+    distribution = Gaussian.from_space(space)
+    zero = torch.zeros(4)
+    assert distribution.mode(DistInfoStd(zero, zero)).tolist() == [0, 5, 0, 3]
+    assert distribution.mode(DistInfoStd(zero + 1, zero)).tolist() == [2, 10, 1, 4]
+    assert distribution.mode(DistInfoStd(zero - 1, zero)).tolist() == [-2, 0, -1, 2]
+    assert distribution.encode(torch.tensor([2.0, 10.0, 7.0, 3.0])).tolist() == [1, 1, 7, 0]
+    assert distribution.entropy(DistInfoStd(zero, zero)).item() == pytest.approx(
+        math.log(2) + math.log(5) + 2 * math.log(2 * math.pi * math.e)
+    )
+
+
+def test_the_largest_float_is_no_bound() -> None:
+    largest = np.finfo(np.float32).max
+    distribution = Gaussian.from_space(Box(-largest, largest, (1,)))
+    assert distribution.mode(DistInfoStd(torch.ones(1), torch.zeros(1))).tolist() == [1]
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
+@pytest.mark.parametrize("lead", LEADING_DIMS)
+def test_actions_have_the_shape_of_the_space(shape: tuple[int, ...], lead: tuple[int, ...]) -> None:
+    distribution = Gaussian.from_space(Box(-2, 2, shape))
+    dim = math.prod(shape)
+    dist_info = DistInfoStd(torch.randn(*lead, dim, generator=seeded()), torch.zeros(*lead, dim))
+    noise = distribution.draw_noise(math.prod(lead), seeded(1)).reshape(*lead, dim)
+    action = distribution.sample(dist_info, noise)
+    assert action.shape == distribution.mode(dist_info).shape == (*lead, *shape)
+    torch.testing.assert_close(distribution.encode(action), dist_info.mean + noise)
+    log_prob = -0.5 * noise.square().sum(-1) - dim * (math.log(2) + 0.5 * math.log(2 * math.pi))
+    torch.testing.assert_close(distribution.log_prob(action, dist_info), log_prob, rtol=1e-4, atol=1e-4)
+
+
+def test_sampling_first_in_inference_mode_leaves_gradients_possible() -> None:
+    distribution = Gaussian(2, CENTER, SCALE)
+    with torch.inference_mode():
+        distribution.sample(random_info((), seeded()), torch.zeros(2))
+    mean = torch.zeros(2, requires_grad=True)
+    distribution.sample(DistInfoStd(mean, torch.zeros(2)), torch.zeros(2)).sum().backward()
+    assert mean.grad is not None
+    assert mean.grad.tolist() == SCALE
+
+
+@pytest.mark.parametrize(("center", "scale"), [([0.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, 0.0]), (None, [1.0])])
+def test_refuses_units_that_do_not_fit(center: list[float] | None, scale: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"Gaussian over 2 action dimensions: got .* expected 2 numbers"):
+        Gaussian(2, center, scale)

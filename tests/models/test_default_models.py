@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from torch import nn
+
+from rlpyt.models import (
+    AtariDqnModel,
+    AtariFfModel,
+    AtariLstmModel,
+    DuelingHeadModel,
+    Model,
+    MujocoFfModel,
+    MujocoLstmModel,
+    PgModel,
+    QModel,
+)
+
+IMAGE = Box(0, 255, (4, 84, 84), np.uint8)
+VECTOR = Box(-1, 1, (4,))
+
+
+def n_parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def linear_sizes(model: nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(m.weight.shape) for m in model.modules() if isinstance(m, nn.Linear)]
+
+
+def test_vector_pg_model_has_two_networks() -> None:
+    model = PgModel(VECTOR, Discrete(2))
+    assert linear_sizes(model.policy) == [(64, 4), (64, 64), (2, 64)]
+    assert linear_sizes(model.value) == [(64, 4), (64, 64), (1, 64)]
+    assert n_parameters(model) == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 65 * 3
+    assert any(isinstance(m, nn.Tanh) for m in model.modules())
+
+
+def test_image_pg_model_is_the_nature_network() -> None:
+    model = PgModel(IMAGE, Discrete(6))
+    assert n_parameters(model) == 8224 + 32832 + 36928 + 3136 * 512 + 512 + 513 * 7
+    assert linear_sizes(model) == [(512, 3136), (6, 512), (1, 512)]
+    assert not any(isinstance(m, nn.Tanh) for m in model.modules())
+
+
+def test_image_beside_a_vector_is_shared() -> None:
+    model = PgModel(Dict({"image": IMAGE, "vector": VECTOR}), Discrete(6))
+    assert linear_sizes(model) == [(512, 3136), (64, 516), (64, 64), (6, 64), (1, 64)]
+
+
+def test_recurrent_pg_model_feeds_action_and_reward_to_the_core() -> None:
+    model = PgModel(VECTOR, MultiDiscrete([2, 3]), recurrent="lstm", rnn_size=32)
+    assert model.core is not None
+    assert model.core.rnn.input_size == 64 + 5 + 1
+    assert linear_sizes(model) == [(64, 4), (64, 64), (5, 32), (1, 32)]
+
+
+@pytest.mark.parametrize("space", [VECTOR, IMAGE])
+def test_orthogonal_start(space: Box) -> None:
+    model = PgModel(space, Discrete(6), recurrent="lstm", rnn_size=32)
+    for head, gain in [(model.policy, 0.01), (model.value, 1.0)]:
+        weight = head[-1].weight
+        torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(len(weight)), atol=1e-5, rtol=1e-4)
+    hidden = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)][0].weight.flatten(1)
+    assert torch.linalg.matrix_norm(hidden, 2).item() == pytest.approx(math.sqrt(2), rel=1e-4)
+    assert model.core is not None
+    assert torch.linalg.matrix_norm(model.core.rnn.weight_hh_l0, 2).item() == pytest.approx(1, rel=1e-4)
+    assert all(not p.any() for name, p in model.named_parameters() if "bias" in name)
+    plain = PgModel(space, Discrete(6), orthogonal_init=False)
+    assert all(p.any() for name, p in plain.named_parameters() if "bias" in name)
+
+
+def test_log_std_is_one_parameter_a_dimension() -> None:
+    model = PgModel(VECTOR, Box(-1, 1, (3,)), init_log_std=-0.5)
+    mean, log_std, _ = model(torch.randn(5, 4), torch.zeros(5, 3), torch.zeros(5))
+    assert mean.shape == log_std.shape == (5, 3)
+    assert (log_std == -0.5).all()
+    log_std.sum().backward()
+    assert model.log_std is not None
+    assert model.log_std.grad is not None
+    assert model.log_std.grad.tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "expected"),
+    [
+        (dict(), [(128, 4), (128, 128), (2, 128)]),
+        (dict(dueling=True), [(128, 4), (128, 128), (2, 128), (128, 128), (1, 128)]),
+        (dict(hidden_sizes=32), [(32, 4), (2, 32)]),
+        (dict(hidden_sizes=32, dueling=True), [(32, 4), (2, 32), (32, 4), (1, 32)]),
+        (dict(recurrent="gru", rnn_size=16), [(128, 4), (128, 128), (128, 16), (2, 128)]),
+    ],
+)
+def test_q_model_sizes(kwargs: dict[str, Any], expected: list[tuple[int, int]]) -> None:
+    model = QModel(VECTOR, Discrete(2), **kwargs)
+    assert linear_sizes(model) == expected
+    assert isinstance(model.head, DuelingHeadModel) == kwargs.get("dueling", False)
+
+
+def test_image_q_model_sizes() -> None:
+    assert linear_sizes(QModel(IMAGE, Discrete(6))) == [(512, 3136), (6, 512)]
+    dueling = QModel(IMAGE, Discrete(6), dueling=True)
+    assert linear_sizes(dueling) == [(512, 3136), (6, 512), (512, 3136), (1, 512)]
+    recurrent = QModel(IMAGE, Discrete(6), recurrent="lstm")
+    assert linear_sizes(recurrent) == [(512, 3136), (512, 512), (6, 512)]
+
+
+def test_q_model_refuses_other_actions() -> None:
+    with pytest.raises(TypeError, match=r"QModel: the action space is Box.*expected Discrete"):
+        QModel(VECTOR, Box(-1, 1, (2,)))
+
+
+class TestNamedModels:
+    """The sizes of rlpyt 0.1, by hand from its constructors, for Atari frames of 104 x 80."""
+
+    shape = (4, 104, 80)
+
+    def test_atari_ff(self) -> None:
+        model = AtariFfModel(self.shape, 6)
+        # 104 x 80 -> 25 x 19 -> 12 x 9
+        convs = 4 * 16 * 64 + 16 + 16 * 32 * 16 + 32
+        assert n_parameters(model) == convs + 32 * 12 * 9 * 512 + 512 + 513 * 7
+
+    def test_atari_lstm(self) -> None:
+        model = AtariLstmModel(self.shape, 6)
+        assert n_parameters(model) - n_parameters(AtariFfModel(self.shape, 6)) == 4 * 512 * (512 + 6 + 1 + 512 + 2)
+
+    def test_atari_dqn(self) -> None:
+        model = AtariDqnModel(self.shape, 6)
+        # 104 x 80 -> 25 x 19 -> 12 x 9 -> 12 x 9
+        convs = 8224 + 32832 + 36928
+        assert n_parameters(model) == convs + 64 * 12 * 9 * 512 + 512 + 513 * 6
+        assert model(torch.zeros(2, *self.shape, dtype=torch.uint8), torch.zeros(2, 6), torch.zeros(2)).shape == (2, 6)
+
+    def test_other_layers(self) -> None:
+        model = AtariDqnModel((1, 20, 20), 3, [64, 32], False, False, [8], [4], [2], [1])
+        assert linear_sizes(model) == [(64, 8 * 10 * 10), (32, 64), (3, 32)]
+
+    def test_mujoco_ff(self) -> None:
+        model = MujocoFfModel((17,), 6)
+        assert linear_sizes(model) == [(64, 17), (64, 64), (6, 64), (64, 17), (64, 64), (1, 64)]
+        mean, log_std, _ = model(1e3 * torch.randn(50, 17), torch.zeros(50, 6), torch.zeros(50))
+        assert mean.abs().max() <= 1
+        assert not log_std.any()
+        assert not list(model.buffers())
+        linear = MujocoFfModel((17,), 6, mu_nonlinearity=None)
+        assert isinstance(linear.mu[-1], nn.Linear)
+
+    def test_mujoco_lstm(self) -> None:
+        model = MujocoLstmModel((17,), 6)
+        assert linear_sizes(model) == [(256, 17), (256, 256), (13, 256)]
+        x = torch.randn(2, 17)
+        log_std = model(x, torch.zeros(2, 6), torch.zeros(2))[1]
+        assert not torch.equal(log_std[0], log_std[1])
+
+    def test_mujoco_observations_are_flattened_and_normalised(self) -> None:
+        model = MujocoFfModel((2, 3), 2, normalize_observation=True, norm_obs_clip=2.0, norm_obs_var_clip=4.0)
+        x = torch.randn(3, 4, 2, 3)
+        model.update_obs_rms(x)
+        features, _ = model.features(1e6 * x, torch.zeros(3, 4, 2), torch.zeros(3, 4))
+        assert features.shape == (3, 4, 6)
+        assert features.abs().max() == 2
+
+
+def test_a_model_of_ones_own_needs_no_more_than_forward() -> None:
+    class Own(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 2)
+
+        def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+            return self.net(observation), prev_reward
+
+    model = Own()
+    assert not model.recurrent
+    assert model.initial_rnn_state(3) is None
+    before = [p.clone() for p in model.parameters()]
+    model.update_obs_rms(torch.randn(5, 4), torch.ones(5, dtype=torch.bool))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values(), strict=True))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from rlpyt.models import DuelingHeadModel, MlpModel, OutputLinear, scale_grad, update_state_dict
+
+
+@pytest.mark.parametrize(
+    ("hidden_sizes", "output_size", "expected"),
+    [
+        ((64, 32), 5, [(64, 3), (32, 64), (5, 32)]),
+        (16, 5, [(16, 3), (5, 16)]),
+        (None, 5, [(5, 3)]),
+        ((8,), None, [(8, 3)]),
+        ((), None, []),
+    ],
+)
+def test_mlp_layers(
+    hidden_sizes: int | tuple[int, ...] | None, output_size: int | None, expected: list[tuple[int, int]]
+) -> None:
+    net = MlpModel(3, hidden_sizes, output_size, nn.Tanh)
+    linear = [layer for layer in net if isinstance(layer, nn.Linear)]
+    assert [tuple(layer.weight.shape) for layer in linear] == expected
+    assert sum(isinstance(layer, nn.Tanh) for layer in net) == len(expected) - (output_size is not None)
+    assert net.output_size == (expected[-1][0] if expected else 3)
+    for lead in [(), (4,), (2, 4)]:
+        assert net(torch.randn(lead + (3,))).shape == (*lead, net.output_size)
+
+
+def test_the_output_layer_is_float32_under_autocast_and_the_hidden_ones_are_not() -> None:
+    net = MlpModel(3, 64, 2)
+    x = torch.randn(5, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = net[1](net[0](x))
+        output = net(x)
+        assert torch.is_autocast_enabled("cpu")
+    last = net[-1]
+    assert isinstance(last, OutputLinear)
+    assert hidden.dtype == torch.bfloat16
+    assert output.dtype == torch.float32
+    assert torch.equal(output, nn.functional.linear(hidden.float(), last.weight, last.bias))
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (2, 4)])
+def test_dueling_identity(lead: tuple[int, ...]) -> None:
+    head = DuelingHeadModel(3, (16,), 5)
+    x = torch.randn(lead + (3,))
+    q = head(x)
+    assert q.shape == (*lead, 5)
+    torch.testing.assert_close(q.mean(-1, keepdim=True), head.value(x))
+    advantage = head.advantage(head.advantage_hidden(x))
+    torch.testing.assert_close(q - q[..., :1], advantage - advantage[..., :1])
+
+
+def test_dueling_scales_the_gradient_into_the_features_only() -> None:
+    head, plain = DuelingHeadModel(3, (16,), 5, grad_scale=0.25), DuelingHeadModel(3, (16,), 5, grad_scale=1.0)
+    plain.load_state_dict(head.state_dict())
+    x = torch.randn(3, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    head(x)[0].backward()
+    plain(y)[0].backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    torch.testing.assert_close(x.grad, 0.25 * y.grad)
+    for ours, theirs in zip(head.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_scale_grad() -> None:
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    y = scale_grad(x, 0.5)
+    assert torch.equal(y, x)
+    (y * torch.tensor([3.0, 4.0])).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.5, 2.0]
+
+
+class TestUpdateStateDict:
+    def models(self) -> tuple[nn.Module, nn.Module]:
+        target, online = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(2))
+        online(torch.randn(9, 2))
+        return target, online
+
+    @pytest.mark.parametrize("tau", [0.0, 0.25, 1.0])
+    def test_weights_move_by_tau_and_buffers_are_copied(self, tau: float) -> None:
+        target, online = self.models()
+        before = {name: p.detach().clone() for name, p in target.named_parameters()}
+        tensors = list(target.parameters())
+        update_state_dict(target, online.state_dict(), tau)
+        for name, p in online.named_parameters():
+            torch.testing.assert_close(target.get_parameter(name), (1 - tau) * before[name] + tau * p)
+        for name, b in online.named_buffers():
+            assert torch.equal(target.get_buffer(name), b)
+        assert all(a is b for a, b in zip(tensors, target.parameters(), strict=True))
+
+    def test_the_source_is_not_shared_afterwards(self) -> None:
+        target, online = self.models()
+        update_state_dict(target, online.state_dict())
+        kept = next(target.parameters()).clone()
+        nn.init.zeros_(next(online.parameters()))
+        assert torch.equal(next(target.parameters()), kept)
+
+    @pytest.mark.parametrize("tau", [-0.1, 1.1])
+    def test_refuses_tau_out_of_range(self, tau: float) -> None:
+        target, online = self.models()
+        with pytest.raises(ValueError, match=rf"got tau {tau} .* expected tau in \[0, 1\]"):
+            update_state_dict(target, online.state_dict(), tau)
+
+    def test_refuses_other_layers(self) -> None:
+        target, online = self.models()
+        with pytest.raises(ValueError, match=r"names that differ in \['1.bias', .* same layers"):
+            update_state_dict(target[:1], online.state_dict())  # type: ignore[index]

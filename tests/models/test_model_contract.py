@@ -1,0 +1,254 @@
+"""What every full model promises, over every model, leading dimensions, autocast and memory format."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+from rlpyt.models import (
+    AtariDqnModel,
+    AtariFfModel,
+    AtariLstmModel,
+    Model,
+    MujocoFfModel,
+    MujocoLstmModel,
+    PgModel,
+    QModel,
+    encoded_action_size,
+)
+from rlpyt.spaces import random_value
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, torchify_buffer
+
+Space = gymnasium.Space[Any]
+
+IMAGE = Box(0, 255, (2, 36, 36), np.uint8)
+VECTOR = Box(-1, 1, (3,))
+OBSERVATIONS: dict[str, Space] = {
+    "vector": VECTOR,
+    "image": IMAGE,
+    "discrete": Discrete(5),
+    "dict": Dict({"image": IMAGE, "ale.lives": Discrete(6), "inner": Tuple([VECTOR, MultiBinary(2)])}),
+}
+ACTIONS: dict[str, Space] = {
+    "discrete": Discrete(4),
+    "multi_discrete": MultiDiscrete([2, 3]),
+    "multi_binary": MultiBinary(3),
+    "box": Box(-2, 2, (2,)),
+}
+SMALL: dict[str, Any] = dict(channels=(4, 8), kernel_sizes=(8, 4), strides=(4, 2), paddings=(0, 1))
+
+
+class Case:
+    """A model, the spaces it is for, and how many outputs come before the recurrent state."""
+
+    def __init__(self, make: Callable[[], Model], observation: Space, action: Space) -> None:
+        self.make, self.observation, self.action = make, observation, action
+        self.action_size = encoded_action_size(action)
+
+    def inputs(self, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        """Return observation, encoded previous action and previous reward with leading dimensions."""
+        rng = np.random.default_rng(0)
+        observation = torchify_buffer(buffer_from_example(random_value(self.observation, rng), lead))
+        for index in np.ndindex(lead):
+            observation[index] = torchify_buffer(random_value(self.observation, rng))
+        g = torch.Generator().manual_seed(0)
+        return observation, torch.rand(lead + (self.action_size,), generator=g), torch.rand(lead, generator=g)
+
+
+def pg_case(observation: str, action: str, **kwargs: Any) -> Case:
+    spaces = OBSERVATIONS[observation], ACTIONS[action]
+    return Case(lambda: PgModel(*spaces, fc_sizes=32, **SMALL, **kwargs), *spaces)
+
+
+def q_case(observation: str, **kwargs: Any) -> Case:
+    spaces = OBSERVATIONS[observation], ACTIONS["discrete"]
+    return Case(lambda: QModel(*spaces, fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, **SMALL, **kwargs), *spaces)
+
+
+CASES: dict[str, Case] = {
+    f"pg-{o}-{a}-{r}": pg_case(o, a, recurrent=r, rnn_size=16)
+    for o in OBSERVATIONS
+    for a in ACTIONS
+    for r in (None, "lstm")
+}
+CASES |= {
+    "pg-gru": pg_case("vector", "box", recurrent="gru", rnn_size=16),
+    "pg-normalized": pg_case("dict", "box", normalize_observation=True),
+    "pg-shared-vector": pg_case("vector", "discrete", share_trunk=True),
+    "pg-separate-image": pg_case("image", "discrete", share_trunk=False),
+    "pg-separate-recurrent": pg_case("vector", "discrete", recurrent="lstm", rnn_size=16, share_trunk=False),
+    "pg-maxpool": pg_case("image", "discrete", use_maxpool=True),
+}
+CASES |= {f"q-{o}-{r}": q_case(o, recurrent=r) for o in OBSERVATIONS for r in (None, "lstm")}
+CASES |= {
+    "q-dueling-vector": q_case("vector", dueling=True, normalize_observation=True),
+    "q-dueling-image": q_case("image", dueling=True),
+    "q-dueling-recurrent": q_case("image", dueling=True, recurrent="gru"),
+    "atari-ff": Case(lambda: AtariFfModel(IMAGE.shape, 4, fc_sizes=32), IMAGE, ACTIONS["discrete"]),
+    "atari-lstm": Case(lambda: AtariLstmModel(IMAGE.shape, 4, fc_sizes=32, lstm_size=16), IMAGE, ACTIONS["discrete"]),
+    "atari-dqn": Case(lambda: AtariDqnModel(IMAGE.shape, 4, fc_sizes=32), IMAGE, ACTIONS["discrete"]),
+    "atari-dueling": Case(lambda: AtariDqnModel(IMAGE.shape, 4, 32, dueling=True), IMAGE, ACTIONS["discrete"]),
+    "mujoco-ff": Case(lambda: MujocoFfModel((3,), 2, normalize_observation=True), VECTOR, ACTIONS["box"]),
+    "mujoco-lstm": Case(
+        lambda: MujocoLstmModel((3,), 2, hidden_sizes=32, lstm_size=16, normalize_observation=True),
+        VECTOR,
+        ACTIONS["box"],
+    ),
+}
+RECURRENT = [name for name, case in CASES.items() if case.make().recurrent]
+
+
+def outputs_of(model: Model, *inputs: Any) -> list[torch.Tensor]:
+    """Return what the model returns as a flat list, the recurrent state included."""
+    result = model(*inputs)
+    return buffer_leaves(result if isinstance(result, tuple) else (result,))
+
+
+def without_state(model: Model, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    state = model.initial_rnn_state(1)
+    return outputs[: len(outputs) - len(buffer_leaves(state))]
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_leading_dims_come_back(name: str) -> None:
+    case = CASES[name]
+    model = case.make()
+    for lead in [(), (1,), (4,), (3, 4), (1, 1)]:
+        inputs = case.inputs(lead)
+        kept = [leaf.clone() for leaf in buffer_leaves(inputs)]
+        outputs = outputs_of(model, *inputs)
+        heads = without_state(model, outputs)
+        for output in heads:
+            assert output.shape[: len(lead)] == lead
+            assert output.dtype == torch.float32
+            assert output.isfinite().all()
+        widths = [tuple(output.shape[len(lead) :]) for output in heads]
+        policy = [(case.action_size,)] * (2 if isinstance(case.action, Box) else 1)
+        assert widths == (policy if name.startswith(("q", "atari-d")) else [*policy, ()])
+        for leaf in outputs[len(heads) :]:
+            assert leaf.shape == (1, lead[-1] if lead else 1, 16)
+        assert all(torch.equal(a, b) for a, b in zip(kept, buffer_leaves(inputs), strict=True)), "an input was changed"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_do_not_depend_on_their_company(name: str) -> None:
+    case = CASES[name]
+    model = case.make()
+    inputs = case.inputs((1, 4))
+    whole = without_state(model, outputs_of(model, *inputs))
+    rows = without_state(model, outputs_of(model, *(x[0] for x in inputs)))
+    single = without_state(model, outputs_of(model, *(x[0, 2] for x in inputs)))
+    for a, b, c in zip(whole, rows, single, strict=True):
+        torch.testing.assert_close(a[0], b)
+        torch.testing.assert_close(a[0, 2], c, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_autocast_and_channels_last_are_close(name: str, channels_last: bool) -> None:
+    case = CASES[name]
+    model = case.make()
+    inputs = case.inputs((2, 4))
+    expected = outputs_of(model, *inputs)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for output, reference in zip(outputs_of(model, *inputs), expected, strict=True):
+            torch.testing.assert_close(output, reference, rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = outputs_of(model, *inputs)
+    for output, reference in zip(outputs, expected, strict=True):
+        assert output.dtype == torch.float32
+        torch.testing.assert_close(output, reference, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_every_parameter_gets_a_gradient(name: str, autocast: bool) -> None:
+    case = CASES[name]
+    model = case.make()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        outputs = outputs_of(model, *case.inputs((3, 4)))
+    sum(output.square().sum() for output in outputs).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all(), parameter_name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_state_dict_round_trip(name: str) -> None:
+    case = CASES[name]
+    model, other = case.make(), case.make()
+    inputs = case.inputs((3, 4))
+    model.update_obs_rms(inputs[0], torch.rand(3, 4) < 0.5)
+    other.load_state_dict(model.state_dict())
+    expected = outputs_of(model, *inputs)
+    for clone in (other, copy.deepcopy(model)):
+        for output, reference in zip(outputs_of(clone, *inputs), expected, strict=True):
+            assert torch.equal(output, reference)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_normaliser_is_frozen_unless_updated(name: str) -> None:
+    case = CASES[name]
+    model = case.make()
+    inputs = case.inputs((3, 4))
+    before = [b.clone() for b in model.buffers()]
+    model.train()(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+    model.update_obs_rms(inputs[0])
+    assert bool(before) == any(word in name for word in ("normalized", "mujoco", "q-dueling-vector"))
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recurrent_or_not(name: str) -> None:
+    model = CASES[name].make()
+    state = model.initial_rnn_state(4)
+    assert model.recurrent == (state is not None)
+    assert all(leaf.shape == (1, 4, 16) and not leaf.any() for leaf in buffer_leaves(state))
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_an_unroll_is_its_steps(name: str) -> None:
+    case = CASES[name]
+    model = case.make()
+    T, B = 5, 3
+    inputs = case.inputs((T, B))
+    episode_start = torch.zeros(T, B, dtype=torch.bool)
+    episode_start[[0, 2, 2, 4], [1, 0, 2, 0]] = True
+    whole = model(*inputs, None, episode_start)
+    state = model.initial_rnn_state(B)
+    for t in range(T):
+        for b in episode_start[t].nonzero().flatten().tolist():
+            for leaf in buffer_leaves(state):
+                leaf[:, b] = 0
+        *step, state = model(*(x[t] for x in inputs), state)
+        for output, reference in zip(step, whole[:-1], strict=True):
+            torch.testing.assert_close(output, reference[t], rtol=1e-4, atol=1e-5)
+        state = buffer_func(state, torch.clone)
+    for leaf, reference in zip(buffer_leaves(state), buffer_leaves(whole[-1]), strict=True):
+        torch.testing.assert_close(leaf, reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("which", [1, 2])
+def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> None:
+    case = CASES[name]
+    model = case.make()
+    inputs = list(case.inputs((4,)))
+    before = outputs_of(model, *inputs)[0]
+    inputs[which] = inputs[which] + 1
+    assert not torch.equal(outputs_of(model, *inputs)[0], before)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlpyt.models import RecurrentCore, RnnState
+
+
+def row_by_row(
+    core: RecurrentCore, x: torch.Tensor, state: RnnState, episode_start: torch.Tensor
+) -> tuple[torch.Tensor, RnnState]:
+    """The slow reference: one row of one environment at a time."""
+    columns, states = [], []
+    for b in range(x.shape[1]):
+        own = state[:, b : b + 1]
+        outputs = []
+        for t in range(len(x)):
+            if episode_start[t, b]:
+                own = core.initial_rnn_state(1)
+            output, own = core(x[t : t + 1, b : b + 1], own)
+            outputs.append(output)
+        columns.append(torch.cat(outputs))
+        states.append(own)
+    return torch.cat(columns, 1), join(states)
+
+
+def join(states: list[RnnState]) -> RnnState:
+    """Put the states of single environments side by side."""
+    cells = [state.c for state in states if state.c is not None]
+    return RnnState(torch.cat([state.h for state in states], 1), torch.cat(cells, 1) if cells else None)
+
+
+def random_state(core: RecurrentCore, B: int) -> RnnState:
+    h, c = core.initial_rnn_state(B)
+    return RnnState(torch.randn_like(h), None if c is None else torch.randn_like(c))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(["lstm", "gru"]),
+    num_layers=st.integers(1, 2),
+    T=st.integers(1, 7),
+    p_start=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
+def test_equals_the_row_by_row_reference(seed: int, kind: str, num_layers: int, T: int, p_start: float) -> None:
+    torch.manual_seed(seed)
+    core = RecurrentCore(3, 4, num_layers, kind)
+    x, start = torch.randn(T, 3, 3), torch.rand(T, 3) < p_start
+    state = random_state(core, 3)
+    output, final = core(x, state, start)
+    expected_output, expected_final = row_by_row(core, x, state, start)
+    torch.testing.assert_close(output, expected_output)
+    torch.testing.assert_close(final.h, expected_final.h)
+    assert (final.c is None) == (kind == "gru")
+    if final.c is not None:
+        torch.testing.assert_close(final.c, expected_final.c)
+
+
+def test_no_gradient_and_no_nan_crosses_an_episode_start() -> None:
+    core = RecurrentCore(2, 4)
+    x = torch.randn(4, 2, 2, requires_grad=True)
+    h = torch.full((1, 2, 4), torch.nan)
+    h[:, 1] = 0.5
+    start = torch.tensor([[True, False], [False, False], [True, False], [False, False]])
+    output, _ = core(x, RnnState(h, h.clone()), start)
+    assert output.isfinite().all()
+    output[3].sum().backward()
+    assert x.grad is not None
+    assert (x.grad[:2, 0] == 0).all()
+    assert (x.grad[2:, 0] != 0).all()
+    assert (x.grad[:, 1] != 0).all()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_no_state_is_the_zero_state(kind: str) -> None:
+    core = RecurrentCore(3, 4, 2, kind)
+    zero = core.initial_rnn_state(5)
+    assert zero.h.shape == (2, 5, 4)
+    assert not zero.h.any()
+    x = torch.randn(2, 5, 3)
+    nowhere = torch.zeros(2, 5, dtype=torch.bool)
+    outputs = [core(x)[0], core(x, zero)[0], core(x, zero, nowhere)[0], core(x, None, nowhere)[0]]
+    for output in outputs[1:]:
+        assert torch.equal(output, outputs[0])
+
+
+def test_the_given_state_is_not_written_to() -> None:
+    core = RecurrentCore(3, 4)
+    state = RnnState(torch.ones(1, 2, 4), torch.ones(1, 2, 4))
+    core(torch.randn(2, 2, 3), state, torch.ones(2, 2, dtype=torch.bool))
+    assert state.h.eq(1).all()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_float32_under_autocast(kind: str) -> None:
+    core = RecurrentCore(3, 4, kind=kind)
+    x = torch.randn(2, 5, 3).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, state = core(x)
+    assert output.dtype == state.h.dtype == torch.float32
+    assert torch.equal(output, core(x.float())[0])
+
+
+def test_refuses_an_unknown_kind() -> None:
+    with pytest.raises(ValueError, match=r"kind is 'rnn'; expected one of \['lstm', 'gru'\]"):
+        RecurrentCore(3, 4, kind="rnn")
