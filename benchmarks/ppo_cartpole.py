@@ -1,4 +1,4 @@
-"""PPO on CartPole-v1, 8 environments x 128 steps, 2 x 64 x 64 networks, 10 epochs of minibatches of 64: steps per second.
+"""PPO on CartPole-v1, 8 x 128 steps, two 64 x 64 networks, 10 epochs of minibatches of 64: steps per second.
 
 python benchmarks/ppo_cartpole.py        (needs `pip install stable-baselines3` for the comparison)
 """

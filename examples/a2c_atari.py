@@ -6,6 +6,7 @@ python examples/a2c_atari.py --game pong --sample_mode cpu
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from rlpyt.agents import AtariFfAgent
 from rlpyt.algos import A2C
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--log_dir", default="data/a2c_atari")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    sampler_kwargs = dict(
+    sampler_kwargs: dict[str, Any] = dict(
         EnvCls=AtariEnv,
         env_kwargs=dict(game=args.game),
         batch_T=5,

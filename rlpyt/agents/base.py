@@ -104,10 +104,24 @@ class BaseAgent(Agent):
 
     @torch.inference_mode()
     def _next_rnn_state_example(self) -> Any:
-        observation, prev_action, prev_reward = buffer_to(self.example_inputs(), self.device)
-        return self.model(observation, self.distribution.encode(prev_action), prev_reward, None)[-1]
+        observation, prev_action, prev_reward = self.to_model(self.example_inputs())
+        return self.model(observation, self.encode(prev_action), prev_reward, None)[-1]
 
     # ---- acting ----
+
+    def encode(self, prev_action: Any) -> Any:
+        """Return previous actions as the model is given them: one-hot where they are discrete."""
+        if isinstance(self.model, Model) and not self.model.uses_prev_action:
+            return prev_action
+        return self.distribution.encode(prev_action)
+
+    def to_model(self, inputs: Any) -> Any:
+        """Return tensors on the model's device."""
+        return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
+
+    def from_model(self, outputs: Any) -> Any:
+        """Return tensors on the CPU, where environments are."""
+        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""

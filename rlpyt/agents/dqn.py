@@ -17,7 +17,6 @@ from rlpyt.models import AtariDqnModel, QModel, update_state_dict
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
-from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.shared_memory import shared_array
 
 
@@ -99,13 +98,13 @@ class DqnAgent(BaseAgent):
     def __call__(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return q [.., A] with gradient."""
         with self.autocast():
-            return self.model(observation, self.distribution.encode(prev_action), prev_reward)
+            return self.model(observation, self.encode(prev_action), prev_reward)
 
     @torch.no_grad()
     def target(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the target network's q [.., A]."""
         with self.autocast():
-            return self.target_model(observation, self.distribution.encode(prev_action), prev_reward)
+            return self.target_model(observation, self.encode(prev_action), prev_reward)
 
     def update_target(self, tau: float = 1.0) -> None:
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
@@ -114,7 +113,7 @@ class DqnAgent(BaseAgent):
     @torch.inference_mode()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
-        q = self(*buffer_to((observation, prev_action, prev_reward), self.device)).cpu()
+        q = self.from_model(self(*self.to_model((observation, prev_action, prev_reward))))
         noise = self._group.draw(self.distribution.draw_noise)
         return AgentStep(self.distribution.sample(q, self._epsilon, noise), DqnAgentInfo(q))
 

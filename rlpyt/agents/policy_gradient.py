@@ -15,7 +15,7 @@ from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstm
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
-from rlpyt.utils.arrays import buffer_func, buffer_to
+from rlpyt.utils.arrays import buffer_func
 
 
 class AgentInfo(NamedArrayTuple):
@@ -83,7 +83,7 @@ class PgAgent(BaseAgent):
         return dist_info, value
 
     def _forward(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> tuple[Any, Any, Any]:
-        encoded = self.distribution.encode(prev_action)
+        encoded = self.encode(prev_action)
         with self.autocast():
             outputs = self.model(observation, encoded, prev_reward, *rnn)
         *params, value, next_rnn_state = outputs if self.recurrent else (*outputs, None)
@@ -93,22 +93,23 @@ class PgAgent(BaseAgent):
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Sample actions for the environments in charge, [B]; everything returned is on the CPU."""
         group = self._group
-        inputs = buffer_to((observation, prev_action, prev_reward), self.device)
+        inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (group.rnn_state,) if self.recurrent else ()
-        dist_info, value, next_rnn_state = buffer_to(self._forward(*inputs, *rnn), "cpu")
+        dist_info, value, next_rnn_state = self._forward(*inputs, *rnn)
+        dist_info, value = self.from_model((dist_info, value))
         action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
         if not self.recurrent:
             return AgentStep(action, AgentInfo(dist_info, value))
-        prev_rnn_state = buffer_func(group.rnn_state, _swap)
+        prev_rnn_state = self.from_model(buffer_func(group.rnn_state, _swap))
         group.rnn_state = next_rnn_state
         return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
 
     @torch.inference_mode()
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the value [B] of the rows; the recurrent state stays where it is."""
-        inputs = buffer_to((observation, prev_action, prev_reward), self.device)
+        inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (self._group.rnn_state,) if self.recurrent else ()
-        return self._forward(*inputs, *rnn)[1].cpu()
+        return self.from_model(self._forward(*inputs, *rnn)[1])
 
 
 def _swap(state: torch.Tensor) -> torch.Tensor:

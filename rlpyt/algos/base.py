@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Self
@@ -17,8 +17,6 @@ from rlpyt.core import Algorithm
 from rlpyt.functional import Schedule, ScheduleLike, as_schedule
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.seeds import Role, torch_generator
-
-_ENDLESS = 2**62
 
 
 @dataclass(kw_only=True, eq=False)
@@ -37,22 +35,22 @@ class RlAlgorithm(Algorithm):
     """Largest L2 norm of the gradient of all parameters; a longer one is scaled to it."""
     OptimCls: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
     """Called with the parameters, `lr`, and `optim_kwargs`."""
-    optim_kwargs: dict[str, Any] | None = field(default_factory=dict)
-    """Further arguments of the optimiser; None is none."""
+    optim_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the optimiser."""
     initial_optim_state_dict: dict[str, Any] | None = None
     """Optimiser state to start from."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Say which hyper-parameter was meant where a name is not known, or why one would go unheard."""
-        parameters = inspect.signature(cls.__init__).parameters
-        names = [name for name in parameters if name != "self"]
-        unheard = [name for name in names if _set_beside_the_fields(cls, name)]
+        """Say which hyper-parameter was meant where a name is not known, or why one would not be heard."""
+        unheard = [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name)]
         if unheard:
             raise TypeError(
-                f"{cls.__name__} sets {', '.join(unheard)} in its class body, which only a dataclass takes for a "
-                "default. Put @dataclass(kw_only=True, eq=False) above the class."
+                f"{cls.__name__} sets {', '.join(unheard)} in a class body, and only a dataclass takes that for a "
+                "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
             )
+        parameters = inspect.signature(cls.__init__).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            names = [name for name in parameters if name != "self"]
             for key in kwargs.keys() - set(names):
                 close = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
                 hint = f"Did you mean {' or '.join(close)}? " if close else ""
@@ -61,32 +59,41 @@ class RlAlgorithm(Algorithm):
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
-        for f in self._schedule_fields():
-            if getattr(self, f.name) is not None:
-                self._first_value(f.name)
-            elif f.default is not None:
-                raise TypeError(f"{type(self).__name__}: {f.name} is None; expected a number or a schedule.")
-        self.optim_kwargs = dict(self.optim_kwargs or {})
+        self.optim_kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
+        for name, optional in self._schedule_fields().items():
+            if getattr(self, name) is None and not optional:
+                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. Give one.")
+            self.check(name, lambda x: x == x, "a number")
+        if not callable(self.OptimCls):
+            raise TypeError(
+                f"{type(self).__name__}: OptimCls is {self.OptimCls!r}; expected a class such as torch.optim.Adam. "
+                "Give the class itself."
+            )
         self.check("discount", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
-        self.check("learning_rate", lambda x: x >= 0.0, "at least 0")
+        self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("clip_grad_norm", lambda x: x > 0.0, "above 0 (float('inf') for no clipping)")
 
     def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
-        """Raise ValueError where a hyper-parameter does not hold; of a schedule the value at step 0 is looked at."""
-        if getattr(self, name) is not None and not holds(self._first_value(name)):
-            raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected {expected}.")
+        """Refuse a hyper-parameter that does not hold; a schedule is judged by its value at step 0.
+
+        Raises:
+            ValueError: if it does not hold.
+            TypeError: if it is neither a number nor, where the field may be one, a schedule or None.
+        """
+        value, what = getattr(self, name), f"{type(self).__name__}: {name}"
+        may_be_schedule = name in self._schedule_fields()
+        if value is None and may_be_schedule:
+            return
+        if not may_be_schedule and not isinstance(value, Real):
+            raise TypeError(f"{what} is {value!r} of type {type(value).__name__}; expected {expected}. Convert it.")
+        # Bound to a run without end, as one that begins late is no error yet.
+        if not holds(as_schedule(value, n_steps=2**62, name=what)(0)):
+            raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
 
     def whole(self, name: str, least: int = 1) -> int:
-        """Return a hyper-parameter as an integer, or raise ValueError where it is not one, or too small."""
-        self.check(name, lambda x: x % 1 == 0 and x >= least, f"a whole number from {least}")
+        """Return a hyper-parameter as an integer, and refuse one that is not whole or below `least`."""
+        self.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
         return int(getattr(self, name))
-
-    def _first_value(self, name: str) -> float:
-        value, what = getattr(self, name), f"{type(self).__name__}.{name}"
-        if name not in [f.name for f in self._schedule_fields()] and not isinstance(value, Real):
-            raise TypeError(f"{what} is {value!r} of type {type(value).__name__}; expected a number. Convert it.")
-        # A run of any length: schedules may begin late.
-        return as_schedule(value, n_steps=_ENDLESS, name=what)(0)
 
     # ---- set-up ----
 
@@ -107,18 +114,17 @@ class RlAlgorithm(Algorithm):
         self.mid_batch_reset = mid_batch_reset
         self.steps_per_itr = batch_spec.size * world_size
         self.n_steps = n_itr * self.steps_per_itr
-        self._schedules: dict[str, Schedule] = {
-            f.name: as_schedule(value, self.n_steps, f"{type(self).__name__}.{f.name}")
-            for f in self._schedule_fields()
-            if (value := getattr(self, f.name)) is not None
+        self._schedules: dict[str, Schedule | None] = {
+            name: None if (value := getattr(self, name)) is None else as_schedule(value, self.n_steps, name=name)
+            for name in self._schedule_fields()
         }
         self.generator = torch_generator(seed, Role.ALGO, rank)
         self.optim_initialize(rank)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser."""
-        kwargs = dict(self.optim_kwargs or {})
-        if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+        kwargs = dict(self.optim_kwargs)
+        if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
         self._parameters = list(self.agent.parameters())
@@ -128,11 +134,16 @@ class RlAlgorithm(Algorithm):
 
     def now(self, step: int) -> Any:
         """Return the numeric hyper-parameters at a step, as attributes."""
-        values = {name: schedule(step) for name, schedule in self._schedules.items()}
-        return SimpleNamespace(**{**{f.name: None for f in self._schedule_fields()}, **values})
+        values = {name: None if schedule is None else schedule(step) for name, schedule in self._schedules.items()}
+        return SimpleNamespace(**values)
 
-    def _schedule_fields(self) -> list[Field[Any]]:
-        return [f for f in fields(self) if _may_be_schedule(f.type)]
+    @classmethod
+    def _schedule_fields(cls) -> dict[str, bool]:
+        """Return the fields that may hold a schedule, and of each whether None is allowed."""
+        # An annotation is text where its module has `from __future__ import annotations`, else the type itself.
+        words = {ScheduleLike: "ScheduleLike", ScheduleLike | None: "ScheduleLike | None"}
+        annotations = {f.name: f.type if isinstance(f.type, str) else words.get(f.type, "") for f in fields(cls)}
+        return {n: "None" in text or "Optional" in text for n, text in annotations.items() if "ScheduleLike" in text}
 
     # ---- the gradient step ----
 
@@ -172,15 +183,9 @@ class RlAlgorithm(Algorithm):
         return {"rows an iteration": self.steps_per_itr, "updates an iteration": 1, "rows an update": self.batch_size}
 
 
-def _may_be_schedule(annotation: Any) -> bool:
-    # Text where the module has `from __future__ import annotations`, the type itself where it has not.
-    return "ScheduleLike" in str(annotation) or annotation in (ScheduleLike, ScheduleLike | None)
-
-
-def _set_beside_the_fields(cls: type, name: str) -> bool:
-    """Return whether the last class to set a hyper-parameter in its body is not a dataclass."""
+def _set_by_dataclass(cls: type, name: str) -> bool:
     owner = next((c for c in cls.__mro__ if name in vars(c)), None)
-    return owner is not None and "__dataclass_fields__" not in vars(owner) and "__dataclass_fields__" in dir(owner)
+    return owner is None or "__dataclass_fields__" in vars(owner)
 
 
 def stack_metrics(metrics: Mapping[str, list[torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
@@ -24,6 +25,22 @@ from rlpyt.replays import ReplayBuffer, SamplesFromReplay, SamplesToBuffer
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.seeds import Role, numpy_generator
+
+
+@runtime_checkable
+class QAgent(Protocol):
+    """What DQN asks of an agent, beside `rlpyt.core.Agent`."""
+
+    recurrent: bool
+
+    def target(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the target network's q [.., A]."""
+
+    def update_target(self, tau: float = 1.0) -> None:
+        """Move the target network by the fraction `tau` to the network."""
+
+    def anneal_exploration(self, progress: float) -> None:
+        """Set how far exploration has gone from its first (0) to its last value (1)."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,7 +62,7 @@ class DQN(RlAlgorithm):
     batch_size: int = 32
     """Transitions an update."""
     min_steps_learn: int = int(5e4)
-    """Steps, all environments counted, before the first update."""
+    """Steps, all environments counted, that the first update waits for."""
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
     replay_size: int = int(1e6)
@@ -66,11 +83,13 @@ class DQN(RlAlgorithm):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        for name in ("batch_size", "replay_size", "target_update_interval", "n_step_return"):
-            self.check(name, lambda x: int(x) == x and x >= 1, "a whole number from 1")
-        self.check("min_steps_learn", lambda x: x >= 0, "at least 0")
-        self.check("replay_ratio", lambda x: x > 0.0, "above 0")
-        self.check("eps_steps", lambda x: x > 0.0, "above 0")
+        self.batch_size, self.replay_size = self.whole("batch_size"), self.whole("replay_size")
+        self.target_update_interval = self.whole("target_update_interval")
+        self.n_step_return = self.whole("n_step_return")
+        self.min_steps_learn = self.whole("min_steps_learn", least=0)
+        self.check("delta_clip", lambda x: x > 0.0, "above 0 (None for the square)")
+        self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
+        self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
         self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
 
     def initialize(
@@ -84,29 +103,45 @@ class DQN(RlAlgorithm):
         rank: int = 0,
         seed: int = 0,
     ) -> None:
-        """Build optimiser and replay; refuse a run without updates."""
-        if agent.recurrent:
-            raise TypeError("DQN: the agent is recurrent; expected a feed-forward one: the replay keeps no sequences.")
+        """Build optimiser and replay; refuse an agent that is no Q-learner, and a run without updates."""
+        if not isinstance(agent, QAgent) or agent.recurrent:
+            kind = "recurrent" if isinstance(agent, QAgent) else "no Q-learner"
+            raise TypeError(
+                f"DQN: the agent, a {type(agent).__name__}, is {kind}; expected a feed-forward Q-learner, as the "
+                "replay keeps transitions and no sequences. Give the runner a DqnAgent or a subclass of it."
+            )
         assert examples is not None
         super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
         self.updates_per_optimize = round(self.replay_ratio * batch_spec.size / self.batch_size)
+        self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
+        self.exploration = Linear(0.0, 1.0, steps=self.eps_steps)
+        agent.anneal_exploration(self.exploration(0))
+        self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
+        self._check_updates(n_itr)
+
+    def _check_updates(self, n_itr: int) -> None:
+        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
+        T, B = self.batch_spec
         if self.updates_per_optimize < 1:
             raise ValueError(
-                f"DQN: {batch_spec.T} x {batch_spec.B} rows an iteration at replay_ratio {self.replay_ratio:g} are "
-                f"{self.replay_ratio * batch_spec.size:g} rows to consume, which is no update of batch_size "
-                f"{self.batch_size}. Collect more rows an iteration, lower batch_size, or raise replay_ratio to "
-                f"{self.batch_size / batch_spec.size:g}."
+                f"DQN: {T} x {B} rows an iteration at replay_ratio {self.replay_ratio:g} are "
+                f"{self.replay_ratio * T * B:g} rows to consume, which is no update of batch_size {self.batch_size}; "
+                "expected at least one. Collect more rows an iteration, lower batch_size, or raise replay_ratio to "
+                f"{self.batch_size / (T * B):g}."
             )
-        self.min_itr_learn = int(self.min_steps_learn // self.steps_per_itr)
         if self.min_itr_learn >= n_itr:
             raise ValueError(
                 f"DQN: min_steps_learn is {self.min_steps_learn:,}, but the run has only {self.n_steps:,} steps: "
                 "there would be no update at all. Lower min_steps_learn or raise n_steps."
             )
-        self.exploration = Linear(0.0, 1.0, steps=self.eps_steps)
-        agent.anneal_exploration(self.exploration(0))
-        self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
+        held, least = (self.min_itr_learn + 1) * T, self.replay.storage.rows_before + 1 + self.n_step_return
+        if held < least:
+            raise ValueError(
+                f"DQN: the first update would find {held} rows of each environment in the replay; expected at least "
+                f"{least} with n_step_return {self.n_step_return}. Raise min_steps_learn to "
+                f"{least * self.steps_per_itr // T:,} or more."
+            )
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser, with Adam's epsilon at 0.01 / batch_size unless it is given."""
@@ -133,11 +168,12 @@ class DQN(RlAlgorithm):
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
         self.replay.append_samples(self.samples_to_buffer(samples))
-        step = (itr + 1) * self.steps_per_itr
-        self.agent.anneal_exploration(self.exploration(step))
+        self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+        self.agent.anneal_exploration(self.exploration((itr + 1) * self.steps_per_itr))
         if itr < self.min_itr_learn:
             return {}
-        now = self.now(step)
+        now = self.now(itr * self.steps_per_itr)
+        self.replay.discount = now.discount
         self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.updates_per_optimize):
@@ -171,7 +207,7 @@ class DQN(RlAlgorithm):
         return {
             **super().plan(),
             "updates an iteration": self.updates_per_optimize,
-            "first update at step": self.min_itr_learn * self.steps_per_itr,
+            "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
             "replay rows": self.replay.size,
             "replay bytes": self.replay.nbytes,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
@@ -33,6 +33,14 @@ class LossInputs(NamedArrayTuple):
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
 
 
+@runtime_checkable
+class PolicyAgent(Protocol):
+    """What A2C and PPO ask of an agent, beside `rlpyt.core.Agent`."""
+
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the value [B] of the rows; the recurrent state stays where it is."""
+
+
 @dataclass(kw_only=True, eq=False)
 class PolicyGradientAlgo(RlAlgorithm):
     """Base of A2C and PPO."""
@@ -55,9 +63,14 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
 
-    def initialize(self, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Build the optimiser; every update takes the whole batch unless a subclass says otherwise."""
-        super().initialize(*args, **kwargs)
+        if not isinstance(agent, PolicyAgent):
+            raise TypeError(
+                f"{type(self).__name__}: the agent, a {type(agent).__name__}, gives no value of observations; expected "
+                "a policy with a value. Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."
+            )
+        super().initialize(agent, *args, **kwargs)
         self.batch_size = self.batch_spec.size
 
     def loss_inputs(self, samples: Samples, now: Any) -> tuple[LossInputs, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -50,14 +51,13 @@ class PPO(PolicyGradientAlgo):
     def __post_init__(self) -> None:
         """Refuse values out of range, and bind the linear schedule."""
         super().__post_init__()
+        self.minibatches, self.epochs = self.whole("minibatches"), self.whole("epochs")
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
-        for name in ("minibatches", "epochs"):
-            self.check(name, lambda x: int(x) == x and x >= 1, "a whole number from 1")
+        for name in ("value_clip", "target_kl"):
+            self.check(name, lambda x: x > 0.0, "above 0 (None for none)")
         if self.linear_lr_schedule:
-            if isinstance(self.learning_rate, int | float):
-                self.learning_rate = f"lin_{self.learning_rate}"
-            if isinstance(self.ratio_clip, int | float):
-                self.ratio_clip = f"lin_{self.ratio_clip}"
+            self.learning_rate = _to_zero(self.learning_rate)
+            self.ratio_clip = _to_zero(self.ratio_clip)
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Build the optimiser; refuse minibatches that do not divide the batch."""
@@ -140,3 +140,8 @@ class PPO(PolicyGradientAlgo):
     def plan(self) -> dict[str, Any]:
         """Return what will be done an iteration."""
         return {**super().plan(), "updates an iteration": self.epochs * self.minibatches}
+
+
+def _to_zero(value: ScheduleLike) -> ScheduleLike:
+    """Return a plain number as a line to zero over the run, and any schedule as it is."""
+    return f"lin_{float(value)}" if isinstance(value, Real) else value

@@ -43,6 +43,11 @@ class Model(nn.Module):
         """Whether the model carries a state from row to row."""
         return self.core is not None
 
+    @property
+    def uses_prev_action(self) -> bool:
+        """Whether the model looks at the previous action; where not, it is not encoded for it."""
+        return self.core is not None
+
     def initial_rnn_state(self, batch_size: int) -> RnnState | None:
         """Return the state at the start of an episode, zeros; None for a model that has none."""
         return None if self.core is None else self.core.initial_rnn_state(batch_size)

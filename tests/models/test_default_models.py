@@ -64,9 +64,9 @@ def test_recurrent_pg_model_feeds_action_and_reward_to_the_core() -> None:
 def test_orthogonal_start(space: Box) -> None:
     model = PgModel(space, Discrete(6), recurrent="lstm", rnn_size=32)
     for head, gain in [(model.policy, 0.01), (model.value, 1.0)]:
-        weight = head[-1].weight
+        weight = head[-1].get_parameter("weight")
         torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(len(weight)), atol=1e-5, rtol=1e-4)
-    hidden = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)][0].weight.flatten(1)
+    hidden = next(m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)).weight.flatten(1)
     assert torch.linalg.matrix_norm(hidden, 2).item() == pytest.approx(math.sqrt(2), rel=1e-4)
     assert model.core is not None
     assert torch.linalg.matrix_norm(model.core.rnn.weight_hh_l0, 2).item() == pytest.approx(1, rel=1e-4)

@@ -24,7 +24,7 @@ from rlpyt.models import (
     encoded_action_size,
 )
 from rlpyt.spaces import random_value
-from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, torchify_buffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, buffer_to, torchify_buffer
 
 Space = gymnasium.Space[Any]
 
@@ -63,13 +63,13 @@ class Case:
 
 
 def pg_case(observation: str, action: str, **kwargs: Any) -> Case:
-    spaces = OBSERVATIONS[observation], ACTIONS[action]
-    return Case(lambda: PgModel(*spaces, fc_sizes=32, **SMALL, **kwargs), *spaces)
+    o, a = OBSERVATIONS[observation], ACTIONS[action]
+    return Case(lambda: PgModel(o, a, fc_sizes=32, **SMALL, **kwargs), o, a)
 
 
 def q_case(observation: str, **kwargs: Any) -> Case:
-    spaces = OBSERVATIONS[observation], ACTIONS["discrete"]
-    return Case(lambda: QModel(*spaces, fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, **SMALL, **kwargs), *spaces)
+    o, a = OBSERVATIONS[observation], ACTIONS["discrete"]
+    return Case(lambda: QModel(o, a, fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, **SMALL, **kwargs), o, a)
 
 
 CASES: dict[str, Case] = {
@@ -180,7 +180,7 @@ def test_every_parameter_gets_a_gradient(name: str, autocast: bool) -> None:
     model = case.make()
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         outputs = outputs_of(model, *case.inputs((3, 4)))
-    sum(output.square().sum() for output in outputs).backward()
+    torch.stack([output.square().sum() for output in outputs]).sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.dtype == torch.float32
@@ -252,3 +252,17 @@ def test_the_core_is_given_previous_action_and_reward(name: str, which: int) -> 
     before = outputs_of(model, *inputs)[0]
     inputs[which] = inputs[which] + 1
     assert not torch.equal(outputs_of(model, *inputs)[0], before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_on_a_gpu(name: str) -> None:
+    case = CASES[name]
+    model = case.make()
+    inputs = case.inputs((3, 4))
+    expected = outputs_of(model, *inputs)
+    outputs = outputs_of(model.cuda(), *buffer_to(inputs, "cuda"))
+    for output, reference in zip(outputs, expected, strict=True):
+        # Convolutions there round to TF32.
+        torch.testing.assert_close(output.cpu(), reference, rtol=0.02, atol=0.02)

@@ -1,0 +1,270 @@
+"""One update of A2C and PPO: loss, gradient, clipping and step against a float64 reference, invalid rows, metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import PgAgent
+from rlpyt.algos import A2C, PPO
+from rlpyt.types import Samples
+from tests.algos import reference
+from tests.algos.small_problems import (
+    RandomEnv,
+    batches,
+    check_parameters,
+    copied,
+    parameters64,
+    set_up,
+    shake,
+    train,
+)
+
+
+class RecurrentPgAgent(PgAgent):
+    recurrent = True
+
+
+SPACES = {
+    "discrete": spaces.Discrete(3),
+    "multi-discrete": spaces.MultiDiscrete([2, 4]),
+    "continuous": spaces.Box(torch.tensor([-0.1, 2.0]).numpy(), torch.tensor([3.0, 2.5]).numpy()),
+}
+KINDS = {
+    "discrete": ("discrete", None),
+    "multi-discrete": ("multi-discrete", None),
+    "continuous": ("continuous", None),
+    "discrete LSTM": ("discrete", "lstm"),
+    "continuous GRU": ("continuous", "gru"),
+}
+
+
+def make_agent(recurrent: str | None) -> PgAgent:
+    if recurrent is None:
+        return PgAgent(model_kwargs=dict(hidden_sizes=(16, 16)))
+    return RecurrentPgAgent(model_kwargs=dict(hidden_sizes=12, rnn_size=8, recurrent=recurrent))
+
+
+def prepare(algo: Any, kind: str, seed: int, n_itr: int = 4, **kwargs: Any) -> tuple[PgAgent, Samples]:
+    """An agent, its second batch (which begins within episodes), and a policy that has moved since it acted."""
+    space, recurrent = KINDS[kind]
+    agent = make_agent(recurrent)
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=SPACES[space]), T=9, B=6, n_itr=n_itr, seed=seed, **kwargs)
+    shake(agent)
+    samples = batches(sampler, 2)[1]
+    assert not samples.env.valid.all()
+    assert samples.env.terminated.any() and samples.env.truncated.any()  # noqa: PT018
+    shake(agent, seed=2)
+    return agent, samples
+
+
+def expect(agent: Any, samples: Samples, kind: str, ppo: bool, h: dict[str, Any], n_updates: int = 1) -> Any:
+    """Parameters, losses and gradient norms that the reference comes to."""
+    space, recurrent = KINDS[kind]
+    p, losses, norms = parameters64(agent), [], []
+    for _ in range(n_updates):
+        loss = reference.loss(p, samples, SPACES[space], recurrent is not None, ppo, h)
+        p, norm = reference.sgd_step(p, loss, h["learning_rate"], h["clip_grad_norm"])
+        losses.append(float(loss.detach()))
+        norms.append(norm)
+    return p, losses, norms
+
+
+COMMON = dict(discount=0.9, value_loss_coeff=0.7, entropy_loss_coeff=0.03, learning_rate=0.05, clip_grad_norm=1e9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [dict(gae_lambda=1.0), dict(gae_lambda=0.8, normalize_advantage=True)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a2c_equals_the_reference(kind, options, seed):
+    h = {"normalize_advantage": False, **COMMON, **options}
+    algo = A2C(**h, OptimCls=torch.optim.SGD)
+    agent, samples = prepare(algo, kind, seed)
+    expected, losses, norms = expect(agent, samples, kind, False, h)
+    metrics = algo.optimize_agent(0, samples)
+    assert metrics["loss"].item() == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
+    assert metrics["gradNorm"].item() == pytest.approx(norms[0], rel=1e-4)
+    check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
+    assert algo.update_counter == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(gae_lambda=0.95),
+        dict(gae_lambda=0.9, value_clip=0.1, normalize_advantage=True),
+        dict(gae_lambda=0.9, clip_grad_norm=0.1, ratio_clip=0.4),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_ppo_equals_the_reference(kind, options, seed):
+    h = {"normalize_advantage": False, "ratio_clip": 0.1, "value_clip": None, **COMMON, **options}
+    algo = PPO(**h, OptimCls=torch.optim.SGD, minibatches=1, epochs=3, linear_lr_schedule=False)
+    agent, samples = prepare(algo, kind, seed)
+    expected, losses, norms = expect(agent, samples, kind, True, h, n_updates=3)
+    metrics = algo.optimize_agent(0, samples)
+    torch.testing.assert_close(metrics["loss"], torch.tensor(losses), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(metrics["gradNorm"], torch.tensor(norms), rtol=1e-3, atol=1e-4)
+    check_parameters(agent, expected, rtol=1e-3, atol=1e-4)
+    assert algo.update_counter == 3
+
+
+@pytest.mark.parametrize("itr", [0, 1, 3])
+def test_schedules_are_applied_at_their_step(itr):
+    """Over 4 iterations a line is at 1, 3/4, 2/4, 1/4 of its start; the steps of this one are whole batches."""
+    h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False, value_clip=0.2)
+    now = dict(h, learning_rate=0.1 * (4 - itr) / 4, ratio_clip=0.2 * (4 - itr) / 4, clip_grad_norm=0.3 + itr)
+    settings = dict(h, clip_grad_norm=lambda step: 0.3 + step / (9 * 6), ratio_clip=0.2, learning_rate=0.1)
+    algo = PPO(**settings, OptimCls=torch.optim.SGD, minibatches=1, epochs=2, linear_lr_schedule=True)
+    agent, samples = prepare(algo, "discrete", 0, n_itr=4)
+    expected, _, _ = expect(agent, samples, "discrete", True, now, n_updates=2)
+    algo.optimize_agent(itr, samples)
+    check_parameters(agent, expected, rtol=1e-3, atol=1e-5)
+
+
+def garbage(samples: Samples, number: float) -> Samples:
+    """The batch with a number in place of whatever a final row holds that has no meaning."""
+    changed = copied(samples)
+    final = ~changed.env.valid
+    after_termination = torch.zeros_like(final)
+    after_termination[1:] = final[1:] & changed.env.terminated[:-1]
+    assert after_termination.any()
+    changed.env.reward[final] = number
+    changed.agent.agent_info.value[after_termination] = number
+    for parameter in changed.agent.agent_info.dist_info:
+        parameter[final] = number
+    # The null action of a final row is finite and in the space; which one it is has no meaning.
+    changed.agent.action[final] = 1e30 if changed.agent.action.is_floating_point() else 1
+    return changed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [1e30, float("nan"), float("-inf")])
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_final_rows_change_nothing(kind, number, AlgoCls):
+    results = []
+    for change in (lambda x: x, lambda x: garbage(x, number)):
+        options = dict(minibatches=2, epochs=2, value_clip=0.2) if AlgoCls is PPO else {}
+        algo = AlgoCls(**options, learning_rate=0.1, OptimCls=torch.optim.SGD, normalize_advantage=True)
+        agent, samples = prepare(algo, kind, seed=3)
+        metrics = algo.optimize_agent(0, change(samples))
+        results.append([*metrics.values(), *agent.model.state_dict().values()])
+    for x, y in zip(*results, strict=True):
+        assert x.isfinite().all()
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "continuous GRU"])
+def test_every_epoch_takes_every_row_once(kind):
+    seen: list[torch.Tensor] = []
+
+    @dataclass(kw_only=True, eq=False)
+    class Watched(PPO):
+        def loss(self, batch, *args):
+            seen.append(batch.return_)
+            return super().loss(batch, *args)
+
+    algo = Watched(minibatches=3, epochs=4)
+    _, samples = prepare(algo, kind, 0)
+    algo.optimize_agent(0, samples)
+    assert algo.update_counter == len(seen) == 12
+    everything = algo.loss_inputs(samples, algo.now(0))[0].return_
+    orders = set()
+    for epoch in range(4):
+        parts = seen[3 * epoch : 3 * epoch + 3]
+        assert {part.numel() for part in parts} == {18}
+        assert torch.equal(torch.cat([x.flatten() for x in parts]).sort()[0], everything.flatten().sort()[0])
+        orders.add(tuple(torch.cat([x.flatten() for x in parts]).tolist()))
+        if kind == "continuous GRU":  # whole sequences
+            columns = {tuple(column) for part in parts for column in part.T.tolist()}
+            assert columns == {tuple(column) for column in everything.T.tolist()}
+    assert len(orders) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("normalize_observation", [False, True])
+def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
+    log_ratios: list[float] = []
+
+    @dataclass(kw_only=True, eq=False)
+    class Watched(PPO):
+        def loss(self, batch, old_log_prob, init_rnn_state, now):
+            dist_info, value = self.evaluate(batch, init_rnn_state)
+            log_prob = self.agent.distribution.log_prob(batch.action, dist_info)
+            log_ratios.append(float((log_prob - old_log_prob)[batch.valid].detach().abs().max()))
+            values.append(float((value - batch.old_value)[batch.valid].detach().abs().max()))
+            return super().loss(batch, old_log_prob, init_rnn_state, now)
+
+    values: list[float] = []
+    space, recurrent = KINDS[kind]
+    agent = make_agent(recurrent)
+    agent.model_kwargs["normalize_observation"] = normalize_observation
+    algo = Watched(learning_rate=0.01, minibatches=2, epochs=2)
+    train(algo, agent, RandomEnv, dict(action_space=SPACES[space]), n_itr=4, T=9, B=6)
+    assert len(log_ratios) == 16
+    assert max(log_ratios[::4] + values[::4]) < 1e-5
+    assert min(log_ratios[1::4] + values[1::4]) > 1e-3
+    if normalize_observation:
+        assert agent.model.state_dict()["encoder.rms.count"].item() > 100
+
+
+def test_statistics_take_in_valid_rows_only():
+    algo = A2C()
+    agent = PgAgent(model_kwargs=dict(normalize_observation=True))
+    sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
+    observations = []
+    for itr in range(3):
+        samples = copied(sampler.obtain_samples(itr)[0])
+        observations.append(samples.env.observation[samples.env.valid])
+        algo.optimize_agent(itr, samples)
+    seen = torch.cat(observations).double()
+    state = agent.model.state_dict()
+    assert state["encoder.rms.count"].item() == len(seen)
+    torch.testing.assert_close(state["encoder.rms.mean"], seen.mean(0))
+    torch.testing.assert_close(state["encoder.rms.var"], seen.var(0, correction=0))
+
+
+def test_kl_stops_the_epochs_of_a_batch_only():
+    def n_updates(target_kl):
+        algo = PPO(learning_rate=0.3, minibatches=2, epochs=5, target_kl=target_kl, OptimCls=torch.optim.SGD)
+        agent, samples = prepare(algo, "discrete", 0)
+        kl = algo.optimize_agent(0, samples)["kl"]
+        assert len(kl) == algo.update_counter
+        return len(kl), kl
+
+    all_of_them, kl = n_updates(None)
+    assert all_of_them == 10
+    assert n_updates(1e-9)[0] == 2
+    after_epochs = kl[1::2]
+    limit = float(after_epochs[:2].max()) * 1.0001
+    first_over = next((i for i, x in enumerate(after_epochs) if x > limit), 4)
+    assert n_updates(limit)[0] == 2 * (first_over + 1)
+
+
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_metrics_are_what_their_names_say(AlgoCls):
+    algo = AlgoCls(**(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))
+    agent, samples = prepare(algo, "discrete", 5)
+    p, valid = parameters64(agent), samples.env.valid
+    params, value = reference.forward(p, samples, SPACES["discrete"], False)
+    log_prob, entropy = reference.log_prob_and_entropy(params, samples.agent.action, SPACES["discrete"])
+    old = [x.double() for x in samples.agent.agent_info.dist_info]
+    old_log_prob, _ = reference.log_prob_and_entropy(old, samples.agent.action, SPACES["discrete"])
+    _, return_ = reference.advantages(samples, 0.99, 1.0)
+    log_ratio = (log_prob - old_log_prob)[valid]
+    metrics = algo.optimize_agent(0, samples)
+    assert not any(x.requires_grad for x in metrics.values())
+    expected = {
+        "entropy": entropy[valid].mean(),
+        "perplexity": entropy[valid].exp().mean(),
+        "valueLoss": 0.5 * (return_ - value)[valid].square().mean(),
+        "kl": (log_ratio.exp() - 1 - log_ratio).mean(),
+    }
+    assert set(metrics) == set(algo.opt_info_fields)
+    for name in metrics.keys() & expected.keys():
+        assert metrics[name].item() == pytest.approx(float(expected[name].detach()), rel=1e-4), name

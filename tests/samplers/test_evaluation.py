@@ -1,0 +1,205 @@
+"""Evaluation: a fixed quota of whole episodes, and nothing of training touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.samplers.evaluator import quotas
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.samplers.sampler_kit import (
+    SAMPLERS,
+    assert_equal_batches,
+    collect,
+    counting_agent,
+    in_order,
+    random_agent,
+    running,
+)
+from tests.toy_envs import LENGTHS, CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
+
+SEED = 7
+
+
+def eval_number(rank: int) -> int:
+    return stream_seed(SEED, Role.EVAL_ENV, rank) % 1024
+
+
+def episodes_by_env(traj_infos: list[Any]) -> dict[int, list[int]]:
+    """Return the episode numbers that were seen of every environment, in order, each checked to be whole."""
+    seen: dict[int, list[int]] = {}
+    for info in traj_infos:
+        observations = [observation for observation, *_ in vars(info)["_seen"]]
+        number, _, episode = (int(x) for x in observations[0])
+        assert [o[1] for o in observations] == list(range(1, info.Length + 1))
+        assert info.Length == LENGTHS[(number + episode) % len(LENGTHS)]
+        seen.setdefault(number, []).append(episode)
+    return seen
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_every_environment_runs_its_quota(kind, recurrent):
+    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
+    with running(kind, counting_agent(recurrent), B=4, seed=SEED, **options) as sampler:
+        first = sampler.evaluate_agent(0)
+        sampler.obtain_samples(0)
+        second = sampler.evaluate_agent(1)
+    expected = {eval_number(0): 3, eval_number(1): 3, eval_number(2): 2}
+    for result in (first, second):
+        episodes = episodes_by_env(result.traj_infos)
+        assert {number: len(e) for number, e in episodes.items()} == expected
+        assert all(e == list(range(e[0], e[0] + len(e))) for e in episodes.values()), "episodes were left out"
+        assert result.unfinished == 0
+        assert result.steps == sum(info.Length for info in result.traj_infos)
+        assert type(result.steps) is int
+    # The first evaluation starts where the seed says; the second one shows other episodes.
+    assert all(e[0] == 0 for e in episodes_by_env(first.traj_infos).values())
+    assert all(e[0] > 0 for e in episodes_by_env(second.traj_infos).values())
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_every_episode_starts_with_null_inputs_and_state(kind, recurrent):
+    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=9, TrajInfoCls=RecordingTrajInfo)
+    with running(kind, counting_agent(recurrent), seed=SEED, **options) as sampler:
+        traj_infos = [info for itr in range(3) for info in sampler.evaluate_agent(itr).traj_infos]
+    for info in traj_infos:
+        seen = vars(info)["_seen"]
+        # The value says which previous reward and state the agent was given at every step.
+        for i, (observation, *_, value) in enumerate(seen):
+            prev_reward = seen[i - 1][2] if i else 0.0
+            assert value == 100 * observation[0] + i + 0.25 * prev_reward + 0.5 * i * recurrent
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind):
+    with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_trajectories=300, eval_max_steps=14) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert result.steps == 12  # an equal share of whole steps for each
+    assert len(result.traj_infos) + result.unfinished == 300
+    expected = 0
+    for rank in range(3):
+        lengths = [LENGTHS[(eval_number(rank) + episode) % len(LENGTHS)] for episode in range(4)]
+        expected += sum(sum(lengths[: i + 1]) <= 4 for i in range(4))
+    assert len(result.traj_infos) == expected
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_without_a_quota_all_steps_are_used(kind):
+    with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_steps=60) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert result.steps == 60
+    assert sum(info.Length for info in result.traj_infos) <= 60
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_a_game_of_several_lives_is_one_trajectory(kind):
+    with running(kind, counting_agent(), LifeEnv, B=2, eval_n_envs=2, eval_max_trajectories=6) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert [info.Length for info in result.traj_infos] == [3 + 2 + 4] * 6
+    assert [vars(info)["GameScore"] for info in result.traj_infos] == [10 * info.Return for info in result.traj_infos]
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "cpu3"])
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
+    options: dict[str, Any] = dict(
+        T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, eval_n_envs=2, eval_max_trajectories=5
+    )
+    with running(kind, random_agent(recurrent), **options) as sampler:
+        without = collect(sampler, 4)
+    with running(kind, random_agent(recurrent), **options) as sampler:
+        sampler.evaluate_agent(0)
+        with_evaluation = []
+        for itr in range(4):
+            with_evaluation += collect(sampler, 1, first=itr)
+            sampler.evaluate_agent(itr + 1)
+            sampler.evaluate_agent(itr + 1)
+    assert_equal_batches(with_evaluation, without)
+
+
+@pytest.mark.parametrize("EnvCls", [CountingEnv, DictCountingEnv])
+def test_any_number_of_workers_gives_the_same_evaluations(EnvCls):
+    results = {}
+    for kind in SAMPLERS:
+        with running(kind, random_agent(True), EnvCls, B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
+            results[kind] = [in_order(sampler.evaluate_agent(itr).traj_infos) for itr in range(3)]
+    assert results["serial"][0] != results["serial"][1]
+    for kind in SAMPLERS[1:]:
+        assert results[kind] == results["serial"], kind
+
+
+def test_evaluation_environments_have_their_own_arguments_and_seeds():
+    training_numbers = {stream_seed(SEED, Role.ENV, rank) % 1024 for rank in range(3)}
+    for kind in ("serial", "cpu2"):
+        with running(
+            kind,
+            counting_agent(),
+            seed=SEED,
+            eval_n_envs=2,
+            eval_max_trajectories=2,
+            eval_env_kwargs={"lengths": (17,)},
+            TrajInfoCls=RecordingTrajInfo,
+        ) as sampler:
+            result = sampler.evaluate_agent(0)
+            samples, _ = sampler.obtain_samples(0)
+        assert [info.Length for info in result.traj_infos] == [17, 17]
+        numbers = {int(vars(info)["_seen"][0][0][0]) for info in result.traj_infos}
+        assert numbers == {eval_number(0), eval_number(1)}
+        assert set(samples.env.observation[0, :, 0].int().tolist()) == training_numbers
+
+
+def test_evaluation_without_environments_is_refused():
+    for kind in ("serial", "cpu1"):
+        with running(kind, counting_agent(), B=1) as sampler, pytest.raises(RuntimeError, match="eval_n_envs is 0"):
+            sampler.evaluate_agent(0)
+
+
+@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+def test_settings_of_evaluation_that_cannot_be_meant_are_refused(SamplerCls):
+    def make(**kwargs: Any) -> Any:
+        return SamplerCls(CountingEnv, {}, batch_T=1, batch_B=1, eval_n_envs=4, **kwargs)
+
+    with pytest.raises(ValueError, match="eval_max_trajectories"):
+        make()
+    # Less than one step an environment would be an evaluation of nothing.
+    with pytest.raises(ValueError, match=r"eval_max_steps is 3.*4"):
+        make(eval_max_steps=3, eval_max_trajectories=4)
+    with pytest.raises(ValueError, match="eval_max_steps is -1"):
+        make(eval_max_steps=-1)
+    with pytest.raises(ValueError, match="eval_max_trajectories is -2"):
+        make(eval_max_trajectories=-2)
+
+
+def test_more_environments_than_episodes_are_not_built():
+    with running("serial", counting_agent(), eval_n_envs=5, eval_max_trajectories=2) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert len(result.traj_infos) == 2
+
+
+@pytest.mark.parametrize(
+    "n_envs,n_trajectories,expected",
+    [(3, 7, [3, 2, 2]), (3, 3, [1, 1, 1]), (2, None, [None, None]), (4, 9, [3, 2, 2, 2])],
+)
+def test_quotas(n_envs, n_trajectories, expected):
+    assert quotas(n_envs, n_trajectories) == expected
+
+
+def test_evaluation_uses_the_weights_as_they_are_now():
+    for kind in ("serial", "cpu2"):
+        agent = counting_agent()
+        with running(
+            kind, agent, eval_n_envs=2, eval_max_trajectories=2, TrajInfoCls=RecordingTrajInfo, max_decorrelation_steps=0
+        ) as sampler:
+            before = sampler.evaluate_agent(0).traj_infos
+            with torch.no_grad():
+                agent.model.scale.mul_(2)
+            after = sampler.evaluate_agent(1).traj_infos
+        for factor, infos in ((1, before), (2, after)):
+            for info in infos:
+                observation, *_, value = vars(info)["_seen"][0]
+                assert value == factor * 100 * observation[0], kind
