@@ -150,6 +150,10 @@ class Algorithm(ABC):
         """Learn from one batch; return metrics, without a device synchronisation."""
 
     @abstractmethod
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Return the hyper-parameters as they were given, for the run's params.json."""
+
+    @abstractmethod
     def now(self, step: int) -> Any:
         """Return the numeric hyper-parameters at a step, as attributes."""
 
@@ -186,6 +190,8 @@ class Sampler(ABC):
 
     batch_spec: BatchSpec
     mid_batch_reset: bool
+    eval_n_envs: int
+    """Evaluation environments; 0 where there is no evaluation."""
 
     @abstractmethod
     def initialize(

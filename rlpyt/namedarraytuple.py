@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, ClassVar, Self, dataclass_transform
 
 _TUPLE_NAMES = frozenset(dir(tuple))
+_GET = tuple.__getitem__
 
 
 @dataclass_transform(eq_default=False, frozen_default=True)
@@ -28,9 +29,16 @@ class _NamedArrayTupleMeta(type):
         namespace.setdefault("__slots__", ())
         defaults = {k: namespace[k] for k in namespace if not callable(namespace[k])}
         cls: Any = super().__new__(mcs, name, bases, namespace)
-        fields = tuple(f for f in inspect.get_annotations(cls) if not f.startswith("_"))
-        if fields:
-            _install_fields(cls, fields, {f: defaults[f] for f in fields if f in defaults})
+        own = [f for f, type_ in inspect.get_annotations(cls).items() if f[0] != "_" and "ClassVar" not in str(type_)]
+        hidden = [f for f in own if not _can_be_attribute(f)]
+        if hidden:
+            raise TypeError(
+                f"{name}: the fields {hidden} have the names of methods that every tuple has; rename them, or make the "
+                'type with `namedarraytuple`, where they are read as x["name"].'
+            )
+        if own:
+            fields = tuple(dict.fromkeys((*cls._fields, *own)))
+            _install_fields(cls, fields, {**cls._field_defaults, **{f: defaults[f] for f in own if f in defaults}})
         return cls
 
 
@@ -41,7 +49,8 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
     the field of that name (any string: `observation["ale.lives"]`); any other key indexes every field and
     gives a tuple of the same type. `x[key] = value` writes into every field in place; `value` is a tuple
     with the same fields, a mapping with the same keys, or one scalar or array that is written to all.
-    None as a field is an empty place: it is skipped in reading and writing.
+    None as a field is an empty place: it is skipped in reading and writing. A plain tuple as a field, such as the
+    (h, c) of an LSTM, is gone into likewise.
 
         class AgentStep(NamedArrayTuple):
             action: Any
@@ -75,7 +84,7 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
         if type(key) is str:
             return tuple.__getitem__(self, self._index(key))
         try:
-            return tuple.__new__(type(self), [None if x is None else x[key] for x in self])
+            return tuple.__new__(type(self), [_read(x, key) for x in self])
         except (IndexError, TypeError, ValueError) as error:
             raise self._read_error(key, error) from error
 
@@ -89,7 +98,7 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
             if dest is None or src is None:
                 continue
             try:
-                dest[key] = src
+                _write(dest, key, src)
             except (IndexError, TypeError, ValueError, RuntimeError) as error:
                 raise self._write_error(i, key, src, error) from error
 
@@ -143,7 +152,7 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
     def _read_error(self, key: Any, error: Exception) -> Exception:
         for name, x in self.items():
             try:
-                None if x is None else x[key]
+                _read(x, key)
             except (IndexError, TypeError, ValueError) as field_error:
                 text = f"{type(self).__name__}.{name}{_shape(x)} cannot be read at {key!r}: {field_error}"
                 return type(error)(text)
@@ -154,6 +163,24 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
         # An inner tuple has named the field and its shapes already.
         shapes = "" if isinstance(dest, tuple) else f" expects {_target(dest, key)}, got{_shape(src)}"
         return type(error)(f"{name} at {key!r}:{shapes} ({error})")
+
+
+def _read(x: Any, key: Any) -> Any:
+    """Return `x[key]`; of a plain tuple that of all its parts, which its own index would count."""
+    if x is None or type(x).__getitem__ is not _GET:
+        return None if x is None else x[key]
+    parts = [_read(part, key) for part in x]
+    return tuple(parts) if type(x) is tuple else type(x)(*parts)
+
+
+def _write(dest: Any, key: Any, src: Any) -> None:
+    """Do `dest[key] = src`; with a plain tuple in all its parts."""
+    if type(dest).__getitem__ is not _GET:
+        dest[key] = src
+        return
+    for part, part_src in zip(dest, src if isinstance(src, tuple) else (src,) * len(dest), strict=True):
+        if part is not None and part_src is not None:
+            _write(part, key, part_src)
 
 
 def _target(dest: Any, key: Any) -> str:

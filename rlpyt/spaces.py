@@ -139,6 +139,16 @@ def subspaces(space: Space) -> list[tuple[str, Space]]:
     return []
 
 
+def same_rows(a: Space, b: Space) -> bool:
+    """Return whether values of both spaces have the same row form and meaning; the bounds of a Box may differ."""
+    if isinstance(a, Box) and isinstance(b, Box):
+        return a.shape == b.shape and a.dtype == b.dtype
+    parts_a, parts_b = dict(subspaces(a)), dict(subspaces(b))
+    if not parts_a or not parts_b:
+        return a == b
+    return list(parts_a) == list(parts_b) and all(same_rows(part, parts_b[key]) for key, part in parts_a.items())
+
+
 def check_action_space(space: Space, name: str = "action_space") -> None:
     """Refuse bounds that no action can be scaled into; infinite bounds are allowed here.
 

@@ -90,7 +90,7 @@ class EnvSamples(NamedArrayTuple):
 
 
 class Samples(NamedArrayTuple):
-    """One sampler batch; `samples[t, b]` is a row."""
+    """One sampler batch; `samples.env[t, b]` is what the environment made of one row."""
 
     agent: AgentSamples
     env: EnvSamples

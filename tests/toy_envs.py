@@ -247,9 +247,7 @@ class RecordingTrajInfo(TrajInfo):
         self._seen: list[tuple[Any, ...]] = []
         self.LastValue = 0.0
 
-    def step(
-        self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any
-    ) -> None:
+    def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
         super().step(observation, action, reward, done, agent_info, env_info)
         value = float(agent_info.value)
         self._seen.append((np.array(observation), int(action), reward, done, env_info.get("t"), value))
@@ -274,12 +272,12 @@ class CountingModel(nn.Module):
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, rnn_state: Any = None
     ) -> tuple[Any, ...]:
-        counts = observation["counts"] if isinstance(observation, tuple) else observation
+        counts = observation if isinstance(observation, torch.Tensor) else observation["counts"]
         number, t, episode = counts.unbind(-1)
         action = t + episode + prev_action.argmax(-1) + 8 * prev_reward
         value = 100 * number + t + 0.25 * prev_reward
         if not self.recurrent:
-            return *self._outputs(action, value),
+            return (*self._outputs(action, value),)
         h = torch.zeros(1, len(t), 1) if rnn_state is None else rnn_state.h
         return *self._outputs(action + h[0, :, 0], value + 0.5 * h[0, :, 0]), RnnState(h + 1)
 

@@ -92,6 +92,7 @@ class BaseAgent(Agent):
     ) -> None:
         """Take charge of environments; those of training and of evaluation are kept apart."""
         generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS)
+        self._seed = seed
         rnn_example = self._next_rnn_state_example() if self.recurrent else None
         self._groups[evaluation] = EnvGroup(global_B, env_ranks, generator, rnn_example)
         self._group = self._groups[evaluation]
@@ -150,7 +151,8 @@ class BaseAgent(Agent):
         """Make ready to act in the evaluation environments, from fresh episodes."""
         self.model.eval()
         self._group = self._groups[True]
-        self._group.reset()
+        # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
+        self._group.restart(torch_generator(self._seed, Role.EVAL_ACTIONS, itr))
 
     # ---- devices and processes ----
 
@@ -160,6 +162,8 @@ class BaseAgent(Agent):
         self.device = torch.device(settings.device)
         for module in self.modules():
             settings.place(module, self.device)
+        for group in self._groups.values():
+            group.to_device(self.device)
 
     def modules(self) -> list[nn.Module]:
         """Return all networks of the agent, targets included."""

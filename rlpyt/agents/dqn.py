@@ -88,7 +88,7 @@ class DqnAgent(BaseAgent):
         """Build the network and its target, which starts as a copy."""
         super().initialize(env_spaces, share_memory, global_B, env_ranks)
         self.target_model = self.make_model()
-        self.target_model.requires_grad_(False)
+        self.target_model.requires_grad_(False).eval()
         self.update_target()
 
     def modules(self) -> list[nn.Module]:

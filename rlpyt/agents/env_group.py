@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 
 
 class EnvGroup:
@@ -47,6 +47,15 @@ class EnvGroup:
     def reset(self) -> None:
         """Set the recurrent state of all to zero."""
         self.rnn_state = buffer_func(self.rnn_state, torch.zeros_like)
+
+    def to_device(self, device: torch.device) -> None:
+        """Move the recurrent state to where the model is."""
+        self.rnn_state = buffer_to(self.rnn_state, device)
+
+    def restart(self, generator: torch.Generator) -> None:
+        """Begin new episodes in all, with noise from another stream."""
+        self._generator = generator
+        self.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's and the recurrent state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,7 +13,7 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
 from rlpyt.utils.arrays import buffer_func
@@ -38,7 +39,8 @@ class PgAgent(BaseAgent):
 
     The default model and the distribution follow the spaces: `Discrete`, `MultiDiscrete` and `MultiBinary` actions get
     categorical distributions, `Box` a diagonal Gaussian. A model of one's own returns `(logits, value)`, or `(mean,
-    log_std, value)`; a recurrent one also its next state, in torch's layout [N, B, H].
+    log_std, value)`; a recurrent one also its next state, in torch's layout [N, B, H]: a tensor, or a tuple of them,
+    named or plain.
     """
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | Gaussian:
@@ -47,9 +49,9 @@ class PgAgent(BaseAgent):
         if isinstance(space, gymnasium.spaces.Discrete):
             return Categorical(int(space.n))
         if isinstance(space, gymnasium.spaces.MultiDiscrete):
-            return MultiCategorical([int(n) for n in space.nvec.ravel()])
+            return MultiCategorical(space.nvec)
         if isinstance(space, gymnasium.spaces.MultiBinary):
-            return MultiCategorical([2] * int(torch.Size(space.shape).numel()))
+            return MultiCategorical(np.full(space.shape, 2))
         if isinstance(space, gymnasium.spaces.Box):
             return Gaussian.from_space(space)
         raise TypeError(
@@ -78,7 +80,7 @@ class PgAgent(BaseAgent):
             init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves.
             episode_start: [T, B] bool, rows before which the state is zero.
         """
-        rnn = (buffer_func(init_rnn_state, _swap), episode_start) if self.recurrent else ()
+        rnn = (_from_rows(init_rnn_state), episode_start) if self.recurrent else ()
         dist_info, value, _ = self._forward(observation, prev_action, prev_reward, *rnn)
         return dist_info, value
 
@@ -100,7 +102,7 @@ class PgAgent(BaseAgent):
         action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
         if not self.recurrent:
             return AgentStep(action, AgentInfo(dist_info, value))
-        prev_rnn_state = self.from_model(buffer_func(group.rnn_state, _swap))
+        prev_rnn_state = self.from_model(_to_rows(group.rnn_state))
         group.rnn_state = next_rnn_state
         return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
 
@@ -110,6 +112,21 @@ class PgAgent(BaseAgent):
         inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (self._group.rnn_state,) if self.recurrent else ()
         return self.from_model(self._forward(*inputs, *rnn)[1])
+
+
+def _to_rows(state: Any) -> Any:
+    """Turn a model's state, [N, B, H] leaves, into what samples keep.
+
+    A plain tuple, such as torch's (h, c), gets the names "0", "1", so that an index means rows and not its parts.
+    """
+    rows = buffer_func(state, _swap)
+    return namedarraytuple("RnnState", map(str, range(len(rows))))(*rows) if type(rows) is tuple else rows
+
+
+def _from_rows(rows: Any) -> Any:
+    """Turn the state that samples keep, [B, N, H] leaves, into the model's own."""
+    state = buffer_func(rows, _swap)
+    return tuple(state) if isinstance(state, NamedArrayTuple) and "0" in state else state
 
 
 def _swap(state: torch.Tensor) -> torch.Tensor:

@@ -20,13 +20,14 @@ from rlpyt.utils.arrays import buffer_to
 
 
 class LossInputs(NamedArrayTuple):
-    """Rows to compute a policy-gradient loss on: [T, B], or [minibatch] where the agent is feed-forward."""
+    """Rows to compute a policy-gradient loss on: [T, B], or a minibatch of them."""
 
     agent_inputs: AgentInputs
     action: Any
     advantage: Any
     return_: Any
     valid: Any
+    """bool, or None where all rows are valid."""
     old_dist_info: Any
     old_value: Any
     episode_start: Any = None

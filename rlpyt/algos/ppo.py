@@ -25,8 +25,8 @@ class PPO(PolicyGradientAlgo):
         L = -mean(min(r_t A_t, clip(r_t, 1 - ratio_clip, 1 + ratio_clip) A_t))
             + value_loss_coeff L_V - entropy_loss_coeff H,        r_t = pi(a_t | s_t) / pi_old(a_t | s_t)
 
-    A feed-forward agent's minibatches are random rows of the whole batch; a recurrent one's are whole sequences of
-    random environments.
+    A feed-forward agent's minibatches are random valid rows of the whole batch; a recurrent one's are whole sequences
+    of random environments.
 
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
@@ -83,38 +83,46 @@ class PPO(PolicyGradientAlgo):
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
-            for rows, rows_log_prob, rows_rnn_state in self.minibatch_rows(batch, old_log_prob, init_rnn_state):
-                loss, info = self.loss(rows, rows_log_prob, rows_rnn_state, now)
+            for minibatch in self.minibatch_rows(batch, old_log_prob, init_rnn_state, samples.env.valid):
+                loss, info = self.loss(*minibatch, now)
                 info["gradNorm"] = self.gradient_step(loss, now)
                 for name, value in info.items():
                     metrics[name].append(value)
             # One synchronisation an epoch, and only where a limit was set.
-            if now.target_kl is not None and metrics["kl"][-1] > now.target_kl:
+            if now.target_kl is not None and any(kl > now.target_kl for kl in metrics["kl"][-1:]):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return stack_metrics(metrics)
 
     def minibatch_rows(
-        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any
+        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any, valid: torch.Tensor
     ) -> Iterator[tuple[LossInputs, torch.Tensor, Any]]:
-        """Yield the batch in random minibatches: rows of it, or sequences of it where the agent is recurrent."""
-        T, B = batch.valid.shape
+        """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
+
+        Args:
+            batch: [T, B].
+            old_log_prob: [T, B], of the actions under the policy that acted.
+            init_rnn_state: [B, N, H] leaves, or None.
+            valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
+        """
         if self.agent.recurrent:
-            for idxs in self._random_parts(B):
+            for idxs in self._random_parts(torch.arange(valid.shape[1])):
                 on_device = idxs.to(self.agent.device)
                 starts = batch.episode_start[:, idxs]
                 rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
                 yield rows, old_log_prob[:, on_device], init_rnn_state[on_device]
             return
-        flat = buffer_func((batch, old_log_prob), lambda x: x.reshape(T * B, *x.shape[2:]))
-        for idxs in self._random_parts(T * B):
+        # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
+        flat = buffer_func((batch._replace(valid=None), old_log_prob), lambda x: x.flatten(0, 1))
+        for idxs in self._random_parts(valid.flatten().nonzero().squeeze(1)):
             on_device = idxs.to(self.agent.device)
             rows, log_prob = buffer_func(flat, lambda x: x.index_select(0, on_device))  # noqa: B023
             yield rows, log_prob, None
 
-    def _random_parts(self, length: int) -> tuple[torch.Tensor, ...]:
-        return torch.randperm(length, generator=self.generator).chunk(self.minibatches)
+    def _random_parts(self, idxs: torch.Tensor) -> list[torch.Tensor]:
+        order = torch.randperm(len(idxs), generator=self.generator)
+        return [part for part in idxs[order].tensor_split(self.minibatches) if len(part) > 0]
 
     def loss(
         self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any, now: Any

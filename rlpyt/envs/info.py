@@ -13,6 +13,9 @@ import numpy as np
 
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 
+RESERVED = ("traj_done", "game_score")
+"""Fields that samplers and TrajInfo read by themselves."""
+
 
 class InfoRecorder(NamedTuple):
     """How info is recorded.
@@ -50,7 +53,7 @@ def info_recorder(
             f"info_recorder: no example of the fields {unknown} was seen; the numeric ones seen are "
             f"{list(info_example)}, not numeric {list(ignored)}. Give a mapping from name to example instead of names."
         )
-    left_out = [key for key in [*info_example, *ignored] if key not in names]
+    left_out = [key for key in [*info_example, *ignored] if key not in [*names, *RESERVED]]
     notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
     if not names:
         return InfoRecorder(None, lambda info: None, notice)

@@ -12,7 +12,7 @@ from rlpyt.core import Agent
 from rlpyt.types import BatchSpec
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import available_threads
 
 _ROWS = 128  # enough that a batch is not all overhead, few enough that the choice takes about a second
 _WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
@@ -34,7 +34,7 @@ def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, 
     device = "cpu" if cuda_idx is None else f"cuda:{cuda_idx}"
     inputs = agent.example_inputs()
     images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
-    threads = affinity.get("master_torch_threads") or (len(available_cpus()) if images else 1)
+    threads = affinity.get("master_torch_threads") or (available_threads() if images else 1)
     base = ComputeSettings(device=device, torch_threads=threads)
     if not images:
         return base

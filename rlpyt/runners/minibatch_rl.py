@@ -149,9 +149,10 @@ class MinibatchRlBase:
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.settings.as_dict(),
         }
-        numbers = {k: f"{v:,}" if isinstance(v, int) and k != "seed" else v for k, v in plan.items()}
-        self.logger.log("plan: " + ", ".join(f"{k} {v}" for k, v in numbers.items()))
-        self.logger.record_params({"plan": plan})
+        texts = {k: f"{v:,}" if type(v) is int and k != "seed" else v for k, v in plan.items()}
+        self.logger.log("plan: " + ", ".join(f"{k} {v}" for k, v in texts.items()))
+        algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
+        self.logger.record_params({"plan": plan, "algo": algo})
 
     def initialize_logging(self) -> None:
         """Start the clocks and the window of statistics."""
@@ -181,19 +182,28 @@ class MinibatchRlBase:
         """Raise `TrainingDiverged` where a metric is not finite: one synchronisation an iteration."""
         if not metrics or torch.stack([values.isfinite().all() for values in metrics.values()]).all():
             return
-        step = (itr + 1) * self.itr_batch_size
         bad = [name for name, values in metrics.items() if not values.isfinite().all()]
+        raise self._diverged(itr, ", ".join(bad))
+
+    def check_weights(self, itr: int) -> None:
+        """Raise `TrainingDiverged` where the last update of finite metrics led to weights that are not."""
+        if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
+            raise self._diverged(itr, "the agent's weights")
+
+    def _diverged(self, itr: int, what: str) -> TrainingDiverged:
+        step = (itr + 1) * self.itr_batch_size
         hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.now(step)).items())
-        raise TrainingDiverged(
+        return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
-            f"{', '.join(bad)} not finite; expected finite numbers. Worth looking at: a lower learning_rate or "
-            f"clip_grad_norm, the scale of rewards and observations, float32 instead of {self.settings}. The "
-            f"hyper-parameters were: {hyper}. The last snapshot in {self.logger.directory} is from before."
+            f"{what} not finite; expected finite numbers. Worth looking at: a lower learning_rate or clip_grad_norm, "
+            f"the scale of rewards and observations, float32 instead of {self.settings}. The hyper-parameters were: "
+            f"{hyper}. Snapshots, if any, are from before."
         )
 
     def log_diagnostics(self, itr: int) -> None:
         """Write one row of the log, and a snapshot."""
         self.pbar.stop()
+        self.check_weights(itr)
         self.save_itr_snapshot(itr)
         self.log_row(itr + 1)
         self.pbar = ProgBarCounter(self.log_interval_itrs)
@@ -225,9 +235,10 @@ class MinibatchRlBase:
 
     def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
         """Record statistics of trajectories and of the metrics since the last row."""
-        names = (traj_infos[0] if traj_infos else self.sampler.new_traj_info()).statistics()
-        for name in names:
-            self.logger.record_tabular_misc_stat(name, [info.statistics()[name] for info in traj_infos])
+        statistics = [info.statistics() for info in traj_infos]
+        # The same columns in the same order, whatever single trajectories have, or before there are any.
+        for name in dict.fromkeys(name for s in (self.sampler.new_traj_info().statistics(), *statistics) for name in s):
+            self.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
         for name in dict.fromkeys([*self.algo.opt_info_fields, *self._metrics]):
             values = [v.flatten() for v in self._metrics[name]]
             self.logger.record_tabular_misc_stat(name, torch.cat(values) if values else [])
@@ -288,7 +299,19 @@ class MinibatchRl(MinibatchRlBase):
 
 
 class MinibatchRlEval(MinibatchRlBase):
-    """Evaluates the agent before the first iteration and at every row of the log, and logs those trajectories."""
+    """Evaluates the agent before the first iteration and at every row of the log, and logs those trajectories.
+
+    Raises:
+        ValueError: if the sampler has no evaluation environments.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.sampler.eval_n_envs < 1:
+            raise ValueError(
+                f"{type(self).__name__}: the sampler's eval_n_envs is {self.sampler.eval_n_envs}; expected at least 1. "
+                "Set it and eval_max_trajectories, or use MinibatchRl, which logs training's own trajectories."
+            )
 
     def startup(self) -> int:
         """Build everything, and evaluate the agent as it starts."""

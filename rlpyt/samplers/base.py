@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,11 +10,12 @@ import numpy as np
 import torch
 
 from rlpyt.core import Agent, EvalResult, Sampler
-from rlpyt.envs import EnvAdapter, EnvExamples, check_env, info_recorder, make_env
+from rlpyt.envs import EnvAdapter, EnvError, EnvExamples, check_env, info_recorder, make_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, CompletedTraj
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
+from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, numpify_buffer
 from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
@@ -29,7 +31,7 @@ class Plan(NamedTuple):
     EvaluatorCls: Callable[..., Evaluator]
     TrajInfoCls: Callable[..., TrajInfo]
     traj_info_kwargs: dict[str, Any]
-    env_info_keys: tuple[str, ...]
+    env_info_keys: Sequence[str] | Mapping[str, Any]
     max_decorrelation_steps: int
     seed: int
     global_B: int
@@ -57,7 +59,8 @@ class BaseSampler(Sampler):
         eval_env_kwargs: arguments of the evaluation environments; None is those of training.
         eval_max_steps: steps of one evaluation at most, all environments together.
         eval_max_trajectories: episodes of one evaluation, dealt evenly to the environments.
-        env_info_keys: names of numbers in the environments' info that are recorded in `samples.env.env_info`.
+        env_info_keys: names of numbers in the environments' info that are recorded in `samples.env.env_info`; or a
+            mapping from name to an example, for those that only some steps give.
 
     Raises:
         ValueError: if the sizes do not go together.
@@ -80,7 +83,7 @@ class BaseSampler(Sampler):
         eval_env_kwargs: Mapping[str, Any] | None = None,
         eval_max_steps: int | None = None,
         eval_max_trajectories: int | None = None,
-        env_info_keys: Sequence[str] = (),
+        env_info_keys: Sequence[str] | Mapping[str, Any] = (),
     ) -> None:
         if not callable(EnvCls):
             raise TypeError(
@@ -94,31 +97,58 @@ class BaseSampler(Sampler):
         ):
             if int(size) != size or size < least:
                 raise ValueError(f"{type(self).__name__}: {name} is {size!r}; expected a whole number from {least}.")
-        if eval_n_envs > 0 and not eval_max_steps and not eval_max_trajectories:
-            raise ValueError(
-                f"{type(self).__name__}: eval_n_envs is {eval_n_envs}, but neither eval_max_trajectories nor "
-                "eval_max_steps says when an evaluation ends. Give eval_max_trajectories, for example 100."
-            )
+        self._check_evaluation(eval_n_envs, eval_max_steps, eval_max_trajectories)
         self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
         self.EnvCls = EnvCls
         self.env_kwargs = dict(env_kwargs or {})
         self.CollectorCls = CollectorCls
         self.TrajInfoCls = TrajInfoCls
         self.max_decorrelation_steps = int(max_decorrelation_steps)
-        self.eval_n_envs = min(int(eval_n_envs), eval_max_trajectories or int(eval_n_envs))
+        self.eval_n_envs: int = min(int(eval_n_envs), eval_max_trajectories or int(eval_n_envs))
         self.eval_CollectorCls = eval_CollectorCls
         self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else dict(eval_env_kwargs)
         self.eval_max_steps = eval_max_steps
         self.eval_max_trajectories = eval_max_trajectories
-        self.env_info_keys = tuple(env_info_keys)
+        self.env_info_keys = env_info_keys
+        self._gives_score = False
+
+    def _check_evaluation(self, n_envs: int, max_steps: int | None, max_trajectories: int | None) -> None:
+        if n_envs > 0 and not max_steps and not max_trajectories:
+            raise ValueError(
+                f"{type(self).__name__}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor "
+                "eval_max_steps says when an evaluation ends. Give eval_max_trajectories, for example 100."
+            )
+        if max_trajectories is not None and max_trajectories < 0:
+            raise ValueError(
+                f"{type(self).__name__}: eval_max_trajectories is {max_trajectories}; expected the number of episodes "
+                "of one evaluation, or None for as many as eval_max_steps allows."
+            )
+        least = min(n_envs, max_trajectories or n_envs)
+        if n_envs > 0 and max_steps and max_steps < least:
+            raise ValueError(
+                f"{type(self).__name__}: eval_max_steps is {max_steps}, shared by {least} evaluation environments; "
+                "expected at least one step for each, and better enough for whole episodes. Raise it, or lower "
+                "eval_n_envs."
+            )
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
-        return self.TrajInfoCls()
+        traj_info = self.TrajInfoCls()
+        if self._gives_score:
+            traj_info.GameScore = 0.0
+        return traj_info
 
     def plan(self) -> dict[str, Any]:
         """Return where the work will run."""
         return {"sampler": type(self).__name__}
+
+    def _check_running(self, parts: Any) -> None:
+        """Raise RuntimeError unless there is something that works."""
+        if not parts:
+            raise RuntimeError(
+                f"{type(self).__name__}: it was asked for work, but it is not running; call initialize first, and "
+                "shutdown last."
+            )
 
     def make_plan(self, seed: int, traj_info_kwargs: Mapping[str, Any] | None, world_size: int, rank: int) -> Plan:
         """Return the plan of all environments of this replica."""
@@ -145,6 +175,7 @@ class BaseSampler(Sampler):
 
     def make_example(self, agent: Agent, env: EnvExamples, plan: Plan) -> Samples:
         """Initialise the agent for the spaces, and return one row of the samples."""
+        self._gives_score = "game_score" in env.info
         agent.initialize(env.spaces, global_B=plan.global_B, env_ranks=plan.env_ranks)
         agent.collector_initialize(1, [0], plan.seed)
         agent.sample_mode(0)
@@ -177,13 +208,46 @@ class EnvSet(NamedTuple):
     eval_envs: list[EnvAdapter]
     examples: EnvExamples
 
+    def close(self) -> None:
+        """Close them all."""
+        _close(self.envs + self.eval_envs)
+
 
 def make_envs(plan: Plan) -> EnvSet:
-    """Build the environments of one process and check the first, before anything else is started."""
-    envs = [make_env(plan.EnvCls, plan.env_kwargs, rank) for rank in plan.env_ranks]
-    examples = check_env(envs[0], stream_seed(plan.seed, Role.ENV_CHECK))
-    eval_envs = [make_env(plan.EnvCls, plan.eval_env_kwargs, rank) for rank in plan.eval_env_ranks]
-    return EnvSet(envs, eval_envs, examples)
+    """Build the environments of one process and check them, before anything else is started."""
+    envs: list[EnvAdapter] = []
+    n = len(plan.env_ranks)
+    try:
+        for rank in plan.env_ranks:
+            envs.append(make_env(plan.EnvCls, plan.env_kwargs, rank))
+        examples = check_env(envs[0], stream_seed(plan.seed, Role.ENV_CHECK))
+        for rank in plan.eval_env_ranks:
+            envs.append(make_env(plan.EnvCls, plan.eval_env_kwargs, rank))
+        for i, env in enumerate(envs):
+            _check_spaces(env, examples.spaces, "environment" if i < n else "evaluation environment")
+    except BaseException:
+        _close(envs)
+        raise
+    return EnvSet(envs[:n], envs[n:], examples)
+
+
+def _check_spaces(env: EnvAdapter, expected: EnvSpaces, what: str) -> None:
+    """Refuse an environment whose rows are not those of the first: numpy would broadcast a small one in silence."""
+    same = same_rows(env.observation_space, expected.observation) and env.action_space == expected.action
+    if not same:
+        raise EnvError(
+            f"{env.name} ({what} of rank {env.rank}): its spaces are {tuple(env.spaces)}; expected those of the run's "
+            f"first environment, {tuple(expected)}. One agent acts in all of them: pad or scale them alike."
+        )
+
+
+def _close(envs: Sequence[EnvAdapter]) -> None:
+    """Close environments; what one of them raises keeps no other open, and hides no error that ended the run."""
+    for env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            warnings.warn(f"{env.name} (rank {env.rank}) was not closed: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def start_collector(

@@ -7,6 +7,7 @@ it); everything is written straight into the batch's memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ class Collector:
         TrajInfoCls: called once for every trajectory.
         traj_info_kwargs: its arguments, such as the discount.
         record_info: turns an info dictionary into a value of `rows.env_info`; None where nothing is recorded.
-        progress: int64 [2], where the collector notes the environment and step it is at, for the master to see.
+        progress: int64 [2], where the collector notes the environment (its rank) and step it is at, for the master.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Collector:
         rows, T = self.rows, self.T
         self._traj_infos = [self._new_traj_info() for _ in self.envs]
         for b, (env, seed, rng) in enumerate(zip(self.envs, seeds, rngs, strict=True)):
-            self._progress[0] = b
+            self._progress[0] = env.rank
             observation, _ = env.reset(seed)
             action, reward, n_steps = self._null_action, 0.0, 0
             if max_decorrelation_steps > 0:
@@ -123,7 +124,7 @@ class Collector:
         observation_, action_, reward_ = rows.observation[t + 1], rows.action[t + 1], rows.reward[t + 1]
         terminated_, truncated_, valid_ = rows.terminated[t], rows.truncated[t], rows.valid[t]
         for b, env in enumerate(self.envs):
-            progress[0] = b
+            progress[0] = env.rank
             if ended[b]:
                 action_[b], reward_[b], terminated_[b], truncated_[b], valid_[b] = self._null_action, 0, 0, 0, 0
                 observation_[b], _ = env.reset()
@@ -161,7 +162,7 @@ class Collector:
             "last_row": [torch.from_numpy(np.array(leaf)) for leaf in buffer_leaves(last)],
             "ended": self._ended.tolist(),
             "unlogged": self._unlogged.tolist(),
-            "traj_infos": [dict(vars(info)) for info in self._traj_infos],
+            "traj_infos": [deepcopy(vars(info)) for info in self._traj_infos],
             "envs": [env.state_dict() for env in self.envs],
             "agent": self.agent.group_state_dict(),
         }
@@ -173,7 +174,8 @@ class Collector:
             leaf[...] = saved.numpy()
         self._ended[:], self._unlogged[:] = state_dict["ended"], state_dict["unlogged"]
         for info, saved in zip(self._traj_infos, state_dict["traj_infos"], strict=True):
-            vars(info).update(saved)
+            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
+            vars(info).update(deepcopy(saved))
         for env, saved in zip(self.envs, state_dict["envs"], strict=True):
             env.load_state_dict(saved)
         self.agent.load_group_state_dict(state_dict["agent"])

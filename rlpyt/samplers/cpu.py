@@ -107,6 +107,7 @@ class CpuSampler(BaseSampler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, with the same number of workers."""
+        self._check_running(self._workers)
         saved = state_dict["collectors"]
         if len(saved) != len(self._workers):
             raise ValueError(
@@ -118,6 +119,7 @@ class CpuSampler(BaseSampler):
 
     def _ask_agents(self, request: tuple[Any, ...]) -> list[Any]:
         """Ask all workers for what takes the agent's weights as they are now."""
+        self._check_running(self._workers)
         self._send_agent()
         self._agent.sync_shared_memory()  # type: ignore[attr-defined]
         return self._ask_all([request] * len(self._workers), self.worker_timeout)
@@ -157,6 +159,7 @@ class CollectorServer:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
         self._plan, self._progress = plan, progress
+        progress[0] = plan.env_ranks[0]
         self._env_set = make_envs(plan)
         self._collector: Collector
         self._evaluator: Evaluator | None
@@ -183,8 +186,7 @@ class CollectorServer:
 
     def close(self) -> None:
         """Close the environments."""
-        for env in self._env_set.envs + self._env_set.eval_envs:
-            env.close()
+        self._env_set.close()
 
 
 def _deal(plan: Plan, n_workers: int) -> list[Plan]:

@@ -74,7 +74,7 @@ class Evaluator:
         max_T: steps that each environment takes at most.
         TrajInfoCls: called once for every trajectory.
         traj_info_kwargs: its arguments.
-        progress: int64 [2], where the evaluator notes the environment and step it is at.
+        progress: int64 [2], where the evaluator notes the environment (its rank) and step it is at.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Evaluator:
     def _step_env(self, b: int, agent_info: Any, traj_infos: list[TrajInfo]) -> bool:
         """Step one environment; return whether its trajectory ended."""
         row, env = self._row, self.envs[b]
-        self._progress[0] = b
+        self._progress[0] = env.rank
         action = row.prev_action[b]
         observation, reward, terminated, truncated, info = env.step(action)
         done = terminated or truncated

@@ -3,12 +3,13 @@
 Every wait in the master watches the worker's message, its sentinel (a death is seen in milliseconds) and a
 progress counter in shared memory (a worker that stands still too long is stopped). What goes wrong in a
 worker is raised in the master as `WorkerError` with the worker's own traceback. A worker ignores Ctrl-C (the
-master tells it when to stop) and is killed by the kernel when the process that made it dies.
+master tells it when to stop) and is killed by the kernel when its master dies, even in the middle of a step.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import pickle
@@ -59,9 +60,13 @@ class Worker:
         self.rank = rank
         self.progress = shared_array(2, np.int64)
         self._connection, child = context.Pipe()
-        self._process = context.Process(target=_worker_main, args=(child,), daemon=True, name=f"rlpyt-worker-{rank}")
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_worker_main, args=(child, lifeline), daemon=True, name=f"rlpyt-worker-{rank}"
+        )
         self._process.start()
         child.close()
+        lifeline.close()
         self.send((serve, rank, self.progress, tuple(args)))
 
     @property
@@ -99,7 +104,7 @@ class Worker:
 
     def _where(self) -> str:
         env, step = self.progress
-        return f"Worker {self.rank} (pid {self.pid}), last seen at its environment {env}, step {step},"
+        return f"Worker {self.rank} (pid {self.pid}), last seen at environment {env}, step {step},"
 
     def _death(self) -> WorkerError:
         self._process.join(timeout=1.0)
@@ -156,14 +161,14 @@ def stop_workers(workers: Sequence[Worker]) -> None:
             process.kill()
             process.join()
         worker._connection.close()
+        worker._lifeline.close()
 
 
-def _worker_main(connection: Connection) -> None:
+def _worker_main(connection: Connection, lifeline: Connection) -> None:
     """Serve requests until None comes or the master is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_master(lifeline)
     torch.set_num_threads(1)
     serve, rank, progress, args = _receive(connection) or (None, 0, None, ())
     if serve is None:
@@ -178,6 +183,19 @@ def _worker_main(connection: Connection) -> None:
     finally:
         if server is not None:
             server.close()
+
+
+def _die_with_master(lifeline: Connection) -> None:
+    """Have the kernel kill this process when the other end of the pipe is closed, or when its parent dies.
+
+    Neither is enough: a forkserver, the parent of its workers, lives on as long as one of them does; and a forked
+    worker holds the other end of its own pipe.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _receive(connection: Connection) -> Any:
@@ -199,3 +217,8 @@ def available_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def available_threads() -> int:
+    """Return the threads worth having: one for each core there is, or fewer where OMP_NUM_THREADS says so."""
+    return min(len(available_cpus()), int(os.environ.get("OMP_NUM_THREADS") or 2**31))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import mmap
 import os
 from collections.abc import Sequence
@@ -19,12 +20,19 @@ from typing import Any, Self
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
+import psutil
+
+# Version 2 of control groups, and version 1: folder, limit, usage, and the part of it that is cache.
+_CGROUP_FILES = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 class SharedMemory(mmap.mmap):
     """A block of anonymous shared memory of `size` bytes, zero at first."""
 
-    fd: int
+    fd: int = -1
 
     @classmethod
     def allocate(cls, size: int) -> Self:
@@ -39,18 +47,21 @@ class SharedMemory(mmap.mmap):
                 "Allocating shared memory: this system has no memfd_create (Linux has). "
                 "Use SerialSampler, which needs no shared memory."
             )
+        free = free_memory()
         fd = os.memfd_create("rlpyt")
         try:
+            if size > free:
+                raise OSError(errno.ENOMEM, "too large")  # asking all the same would wake the kernel's OOM killer
             os.posix_fallocate(fd, 0, size)
+            return cls._map(fd, size)
         except OSError as error:
             os.close(fd)
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
             raise MemoryError(
-                f"Allocating shared memory: {size:,} bytes were asked for and the machine has not that much "
-                "left. Lower batch_T, batch_B or replay_size, or raise the container's memory limit."
+                f"Allocating shared memory: {size:,} bytes were asked for, and this process can have {free:,}. Lower "
+                "batch_T, batch_B or replay_size, or raise the container's memory limit."
             ) from error
-        return cls._map(fd, size)
 
     @classmethod
     def attach(cls, pid: int, fd: int, size: int) -> Self:
@@ -64,13 +75,36 @@ class SharedMemory(mmap.mmap):
         return memory
 
     def __del__(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can still take: what the machine has, or its container's limit leaves."""
+    free = [psutil.virtual_memory().available]
+    for path in ["", *{line.split(":", 2)[2] for line in _read("/proc/self/cgroup").splitlines()}]:
+        for folder, limit, used, cache in _CGROUP_FILES:
+            room = _read(f"{folder}{path}/{limit}").strip()
+            if room.isdigit():
+                # The page cache counts as used there, and is given up where memory is asked for.
+                stat = dict(line.split() for line in _read(f"{folder}{path}/memory.stat").splitlines())
+                free.append(int(room) - int(_read(f"{folder}{path}/{used}")) + int(stat.get(cache, 0)))
+    return max(0, min(free))
+
+
+def _read(path: str) -> str:
+    """Return a small file, empty where there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
     """Return a zero array in shared memory of its own."""
     dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(int(n) for n in np.atleast_1d(shape)) * dtype.itemsize  # in Python, where nothing overflows
     return np.ndarray(shape, dtype, buffer=SharedMemory.allocate(max(size, 1)))
 
 

@@ -29,7 +29,7 @@ def test_rows_can_be_written_into_buffers_and_missing_fields_are_zeros():
 
 def test_notice_names_what_is_left_out():
     assert info_recorder(["position"], EXAMPLES, ["name"]).notice == (
-        "Not recorded from the environment's info: game_score, ale.lives, name."
+        "Not recorded from the environment's info: ale.lives, name."
     )
     assert info_recorder(EXAMPLES, EXAMPLES).notice == ""
 

@@ -54,16 +54,16 @@ def random_agent(recurrent: bool = False) -> Any:
 
 
 def collect(sampler: BaseSampler, n_batches: int, first: int = 0) -> list[Any]:
-    """Return copies of some batches, each with its trajectories in a fixed order."""
+    """Return copies of some batches, and their trajectories in the order in which they ended."""
     batches = []
     for itr in range(first, first + n_batches):
         samples, traj_infos = sampler.obtain_samples(itr)
-        batches.append((buffer_func(samples, torch.clone), in_order(traj_infos)))
+        batches.append((buffer_func(samples, torch.clone), [info.statistics() for info in traj_infos]))
     return batches
 
 
 def in_order(traj_infos: list[TrajInfo]) -> list[list[tuple[str, Any]]]:
-    """Return statistics of trajectories, sorted: samplers give those of a batch in different orders."""
+    """Return statistics of trajectories in an order that does not depend on when they ended."""
     return sorted(sorted(info.statistics().items()) for info in traj_infos)
 
 

@@ -89,6 +89,22 @@ def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind):
 
 
 @pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind):
+    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=8, eval_max_steps=20)
+    with running(
+        kind, counting_agent(True), env_kwargs={"lengths": (7,)}, TrajInfoCls=RecordingTrajInfo, **options
+    ) as sampler:
+        results = [sampler.evaluate_agent(itr) for itr in range(3)]
+    for result in results:
+        assert (result.steps, result.unfinished) == (20, 6)
+        for info in result.traj_infos:
+            seen = vars(info)["_seen"]
+            assert [t for *_, t, _ in seen] == list(range(1, 8))
+            observation, *_, value = seen[0]
+            assert value == 100 * observation[0], "the first inputs were not null"
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
 def test_without_a_quota_all_steps_are_used(kind):
     with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_steps=60) as sampler:
         result = sampler.evaluate_agent(0)
@@ -182,7 +198,7 @@ def test_more_environments_than_episodes_are_not_built():
 
 
 @pytest.mark.parametrize(
-    "n_envs,n_trajectories,expected",
+    ("n_envs", "n_trajectories", "expected"),
     [(3, 7, [3, 2, 2]), (3, 3, [1, 1, 1]), (2, None, [None, None]), (4, 9, [3, 2, 2, 2])],
 )
 def test_quotas(n_envs, n_trajectories, expected):
@@ -193,7 +209,12 @@ def test_evaluation_uses_the_weights_as_they_are_now():
     for kind in ("serial", "cpu2"):
         agent = counting_agent()
         with running(
-            kind, agent, eval_n_envs=2, eval_max_trajectories=2, TrajInfoCls=RecordingTrajInfo, max_decorrelation_steps=0
+            kind,
+            agent,
+            eval_n_envs=2,
+            eval_max_trajectories=2,
+            TrajInfoCls=RecordingTrajInfo,
+            max_decorrelation_steps=0,
         ) as sampler:
             before = sampler.evaluate_agent(0).traj_infos
             with torch.no_grad():

@@ -84,10 +84,12 @@ def check(sampler_kind: str, env_kind: str, T: int, B: int, recurrent: bool) -> 
         bootstrap_value=True,
         traj_info_kwargs={"discount": DISCOUNT},
     ) as sampler:
-        assert_batches_are_the_reference(sampler, streams, n_batches=24 // T + 1, recurrent=recurrent, with_info=with_info)
+        assert_batches_are_the_reference(
+            sampler, streams, n_batches=24 // T + 1, recurrent=recurrent, with_info=with_info
+        )
 
 
-@pytest.mark.parametrize("T,B", [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)])
+@pytest.mark.parametrize(("T", "B"), [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)])
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_rows_of_every_batch_size(kind, T, B):
     check(kind, "counting", T, B, recurrent=(T + B) % 2 == 0)
@@ -222,7 +224,7 @@ def test_recurrent_state_is_zero_at_starts_and_only_there(kind):
 @pytest.mark.parametrize("kind", ["serial", "cpu2"])
 def test_traj_info_is_given_what_happened(kind):
     with running(kind, counting_agent(), T=12, B=3, TrajInfoCls=RecordingTrajInfo) as sampler:
-        samples, traj_infos = sampler.obtain_samples(0)
+        _samples, traj_infos = sampler.obtain_samples(0)
     assert len(traj_infos) > 3
     for info in traj_infos:
         seen = vars(info)["_seen"]
@@ -242,7 +244,10 @@ def test_a_batch_is_views_of_one_memory_in_the_dtypes_of_the_space(kind):
     with running(kind, counting_agent(), DictCountingEnv, bootstrap_value=True, env_info_keys=["vector"]) as sampler:
         first, _ = sampler.obtain_samples(0)
         second, _ = sampler.obtain_samples(1)
-        assert all(a is b or a.data_ptr() == b.data_ptr() for a, b in zip(buffer_leaves(first), buffer_leaves(second)))
+        assert all(
+            a is b or a.data_ptr() == b.data_ptr()
+            for a, b in zip(buffer_leaves(first), buffer_leaves(second), strict=False)
+        )
         assert first.agent.action[0].data_ptr() == first.agent.prev_action[1].data_ptr()
         assert first.env.reward[0].data_ptr() == first.env.prev_reward[1].data_ptr()
         env = first.env

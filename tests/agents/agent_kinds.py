@@ -1,0 +1,99 @@
+"""All agents with all the spaces that they serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import (
+    AtariDqnAgent,
+    AtariFfAgent,
+    AtariLstmAgent,
+    CategoricalPgAgent,
+    DqnAgent,
+    GaussianPgAgent,
+    MujocoFfAgent,
+    MujocoLstmAgent,
+    PgAgent,
+    RecurrentCategoricalPgAgent,
+    RecurrentGaussianPgAgent,
+)
+from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.types import AgentInputs
+from rlpyt.utils.arrays import buffer_from_example
+
+OBSERVATIONS: dict[str, spaces.Space[Any]] = {
+    "vector": spaces.Box(-1, 1, (3,), np.float32),
+    "image": spaces.Box(0, 255, (2, 40, 40), np.uint8),
+    "nested": spaces.Dict(
+        {
+            "v": spaces.Box(-1, 1, (2,), np.float64),
+            "ale.lives": spaces.Discrete(4, start=1),
+            "pair": spaces.Tuple([spaces.MultiBinary(2), spaces.Box(0, 255, (1, 40, 40), np.uint8)]),
+        }
+    ),
+}
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(4, start=-1),
+    "multi": spaces.MultiDiscrete([2, 4, 3]),
+    "table": spaces.MultiDiscrete(np.array([[2, 4], [3, 3]])),
+    "binary": spaces.MultiBinary(3),
+    "box": spaces.Box(np.array([-2, 0], np.float32), np.array([2, 5], np.float32)),
+    "box table": spaces.Box(-1, 1, (2, 2), np.float64),
+}
+CATEGORICAL = ("discrete", "multi", "table", "binary")
+CONTINUOUS = ("box", "box table")
+SMALL = {"hidden_sizes": 8, "fc_sizes": 8}
+
+SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
+    (PgAgent, SMALL, ("vector",), ("discrete", "multi", "box")),
+    (CategoricalPgAgent, SMALL, ("vector", "image", "nested"), ("discrete",)),
+    (CategoricalPgAgent, SMALL, ("vector",), CATEGORICAL),
+    (RecurrentCategoricalPgAgent, {**SMALL, "rnn_size": 8}, ("vector", "nested"), ("discrete", "table")),
+    (RecurrentCategoricalPgAgent, {**SMALL, "rnn_size": 8, "recurrent": "gru"}, ("vector",), ("binary",)),
+    (GaussianPgAgent, SMALL, ("vector", "nested"), CONTINUOUS),
+    (RecurrentGaussianPgAgent, {**SMALL, "rnn_size": 8}, ("image", "vector"), CONTINUOUS),
+    (DqnAgent, SMALL, ("vector", "image", "nested"), ("discrete",)),
+    (DqnAgent, {**SMALL, "dueling": True}, ("vector",), ("discrete",)),
+    (AtariFfAgent, {}, ("image",), ("discrete",)),
+    (AtariLstmAgent, {}, ("image",), ("discrete",)),
+    (AtariDqnAgent, {}, ("image",), ("discrete",)),
+    (MujocoFfAgent, {}, ("vector",), ("box",)),
+    (MujocoLstmAgent, {}, ("vector",), ("box",)),
+]
+KINDS = {
+    f"{AgentCls.__name__}{'+' * len(kwargs.keys() & {'dueling', 'recurrent'})} {o} {a}": (AgentCls, kwargs, o, a)
+    for AgentCls, kwargs, observations, actions in SERVES
+    for o in observations
+    for a in actions
+}
+
+
+def make_agent(kind: str, seed: int = 0, **kwargs: Any) -> Any:
+    """Return an initialised agent of a kind; its weights follow the seed."""
+    AgentCls, model_kwargs, _observation, _action = KINDS[kind]
+    torch.manual_seed(seed)
+    agent = AgentCls(model_kwargs=model_kwargs, **kwargs)
+    agent.initialize(spaces_of(kind))
+    return agent
+
+
+def spaces_of(kind: str) -> EnvSpaces:
+    *_, observation, action = KINDS[kind]
+    return EnvSpaces(OBSERVATIONS[observation], ACTIONS[action])
+
+
+def random_inputs(env_spaces: EnvSpaces, *lead: int, seed: int = 0) -> AgentInputs:
+    """Return random observations, actions and rewards [*lead, ...] as numpy."""
+    rng = np.random.default_rng(seed)
+    example = AgentInputs(
+        random_value(env_spaces.observation, rng), random_value(env_spaces.action, rng), np.float32(0)
+    )
+    inputs = buffer_from_example(example, lead)
+    for index in np.ndindex(*lead):
+        observation, action = random_value(env_spaces.observation, rng), random_value(env_spaces.action, rng)
+        inputs[index] = (observation, action, np.float32(rng.normal()))
+    return inputs

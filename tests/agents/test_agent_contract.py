@@ -1,0 +1,250 @@
+"""What samplers, algorithms and runners may expect of any agent, over every agent and the spaces that it serves."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.logging import load_snapshot, save_snapshot
+from rlpyt.spaces import null_value, to_env
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.shared_memory import dumps
+from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+
+B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def agent(kind):
+    agent = make_agent(kind)
+    agent.collector_initialize(GLOBAL_B, RANKS, seed=1)
+    agent.collector_initialize(2, [0, 1], seed=1, evaluation=True)
+    agent.sample_mode(0)
+    return agent
+
+
+def inputs_of(kind: str, *lead: int, seed: int = 0) -> Any:
+    return torchify_buffer(random_inputs(spaces_of(kind), *lead, seed=seed))
+
+
+def assert_close(a: Any, b: Any, tol: float = 1e-5) -> None:
+    leaves_a, leaves_b = buffer_leaves(a), buffer_leaves(b)
+    assert len(leaves_a) == len(leaves_b) > 0
+    for x, y in zip(leaves_a, leaves_b, strict=True):
+        torch.testing.assert_close(x, y, rtol=tol, atol=tol)
+
+
+def differs(a: Any, b: Any) -> bool:
+    return any(not torch.equal(x, y) for x, y in zip(buffer_leaves(a), buffer_leaves(b), strict=True))
+
+
+def outputs_of(agent: Any, inputs: Any) -> Any:
+    """Return what the model says, with no state before."""
+    with torch.no_grad():
+        return agent(*inputs)
+
+
+def test_step_gives_actions_in_row_form(agent, kind):
+    action, agent_info = agent.step(*inputs_of(kind, B))
+    space = spaces_of(kind).action
+    null = np.asarray(null_value(space))
+    assert tuple(action.shape) == (B, *null.shape)
+    assert action.is_floating_point() == (null.dtype.kind == "f")
+    convert = to_env(space)
+    assert all(space.contains(convert(row)) for row in action.numpy())
+    for leaf in buffer_leaves(agent_info):
+        assert leaf.shape[0] == B
+        assert leaf.dtype == torch.float32
+        assert leaf.isfinite().all()
+
+
+def test_the_same_seed_gives_the_same_actions_and_another_does_not(agent, kind):
+    inputs = inputs_of(kind, B)
+
+    def act(seed: int) -> list[Any]:
+        agent.collector_initialize(GLOBAL_B, RANKS, seed=seed)
+        agent.sample_mode(0)
+        return [agent.step(*inputs).action for _ in range(12)]
+
+    first = act(1)
+    assert all(map(torch.equal, act(1), first))
+    assert not all(map(torch.equal, act(2), first))
+
+
+def test_an_environment_sees_the_same_noise_whoever_acts_in_it(agent, kind):
+    inputs = inputs_of(kind, GLOBAL_B)
+    agent.collector_initialize(GLOBAL_B, range(GLOBAL_B), seed=1)
+    agent.sample_mode(0)
+    together = [agent.step(*inputs).action for _ in range(6)]
+    for ranks in ([0, 3], RANKS):
+        agent.collector_initialize(GLOBAL_B, ranks, seed=1)
+        agent.sample_mode(0)
+        for all_actions in together:
+            action = agent.step(*inputs[ranks]).action
+            torch.testing.assert_close(action, all_actions[ranks], rtol=1e-5, atol=1e-5)
+
+
+def test_the_model_says_the_same_under_any_leading_dimensions(agent, kind):
+    inputs = inputs_of(kind, 2, B)
+    agent.train_mode(0)
+    state = (agent_state(agent, B), torch.ones(2, B, dtype=torch.bool)) if agent.recurrent else ()
+    outputs = agent(*inputs, *state)
+    for leaf in buffer_leaves(outputs):
+        assert tuple(leaf.shape[:2]) == (2, B)
+        assert leaf.requires_grad
+    for t in range(2):
+        assert_close(buffer_func(outputs, lambda x, t=t: x[t]), agent(*inputs[t]))
+
+
+def agent_state(agent: Any, n: int) -> Any:
+    """Return a recurrent state that is not zero, [n, N, H]."""
+    example = buffer_func(agent._next_rnn_state_example(), lambda x: x.transpose(0, 1))
+    return buffer_func(example, lambda x: torch.full((n, *x.shape[1:]), 0.3))
+
+
+def test_training_computes_what_sampling_did(agent, kind):
+    """Over rows with episode starts anywhere, the parameters recorded in sampling are those of the training pass."""
+    T, inputs = 5, inputs_of(kind, 5, B)
+    starts = torch.zeros(T, B, dtype=torch.bool)
+    starts[2, 0] = starts[2, 1] = starts[4, 2] = True
+    infos = []
+    agent.step(*inputs[3])  # so that the state before the first row is not zero
+    for t in range(T):
+        for b in starts[t].nonzero().flatten().tolist():
+            agent.reset_one(b)
+        infos.append(buffer_func(agent.step(*inputs[t]).agent_info, torch.clone))
+    agent.train_mode(0)
+    state = (infos[0].prev_rnn_state, starts) if agent.recurrent else ()
+    outputs = agent(*inputs, *state)
+    for t, info in enumerate(infos):
+        recorded = [x for name, x in info.items() if name != "prev_rnn_state"]
+        # nn.GRU and nn.LSTM take other kernels for one row than for many.
+        assert_close(tuple(recorded), buffer_func(outputs, lambda x, t=t: x[t].detach()), tol=1e-4)
+
+
+def test_value_moves_no_state(agent, kind):
+    if not hasattr(agent, "value"):
+        assert kind.startswith(("Dqn", "AtariDqn"))
+        return
+    inputs = inputs_of(kind, 2, B)
+    agent.step(*inputs[0])
+    before = agent.group_state_dict()
+    value = agent.value(*inputs[1])
+    after = agent.group_state_dict()
+    assert value.shape == (B,)
+    assert torch.equal(before["generator"], after["generator"])
+    assert all(map(torch.equal, before["rnn_state"], after["rnn_state"]))
+    assert_close(value, agent.step(*inputs[1]).agent_info.value)
+
+
+def test_reset_one_forgets_one_environment(agent, kind):
+    inputs = inputs_of(kind, 2, B)
+    agent.step(*inputs[0])
+    agent.reset_one(1)
+    info = agent.step(*inputs[1]).agent_info
+    if agent.recurrent:
+        for leaf in buffer_leaves(info.prev_rnn_state):
+            assert not leaf[1].any()
+            assert leaf[0].any()
+            assert leaf[2].any()
+    agent.reset()
+    if agent.recurrent:
+        assert not any(leaf.any() for leaf in buffer_leaves(agent.step(*inputs[1]).agent_info.prev_rnn_state))
+
+
+def test_evaluation_has_its_own_state_and_noise(agent, kind):
+    inputs, eval_inputs = inputs_of(kind, 4, B), inputs_of(kind, 2)
+    without = [agent.step(*inputs[t]) for t in range(4)]
+    agent.collector_initialize(GLOBAL_B, RANKS, seed=1)
+    evaluations = []
+    for t in range(4):
+        agent.train_mode(t)
+        assert agent.model.training
+        agent.eval_mode(1)
+        assert not agent.model.training
+        evaluations.append([agent.step(*eval_inputs) for _ in range(t + 1)])
+        agent.sample_mode(t)
+        assert not agent.model.training
+        assert not differs(agent.step(*inputs[t]), without[t])
+    # Every evaluation begins at rest, whatever the ones before did.
+    for steps in evaluations[1:]:
+        assert not differs(steps[0], evaluations[0][0])
+    agent.eval_mode(2)
+    noise = [agent.step(*eval_inputs).action for _ in range(8)]
+    agent.eval_mode(3)
+    if not kind.startswith(("Dqn", "AtariDqn")):  # they are greedy but for one step in a thousand
+        assert any(differs(x, agent.step(*eval_inputs).action) for x in noise)
+
+
+def test_the_state_of_the_environments_in_charge_can_be_restored(agent, kind):
+    inputs = inputs_of(kind, 5, B)
+    agent.step(*inputs[0])
+    state = pickle.loads(pickle.dumps(agent.group_state_dict()))
+    expected = [agent.step(*inputs[t]) for t in range(1, 5)]
+    agent.load_group_state_dict(state)
+    assert not any(differs(agent.step(*inputs[t]), expected[t - 1]) for t in range(1, 5))
+
+
+def test_weights_and_statistics_round_trip_through_a_file(agent, kind, tmp_path):
+    other, inputs = make_agent(kind, seed=5), inputs_of(kind, B)
+    assert differs(outputs_of(other, inputs), outputs_of(agent, inputs))
+    save_snapshot(tmp_path / "agent.pkl", agent.state_dict())
+    other.load_state_dict(load_snapshot(tmp_path / "agent.pkl"))
+    assert not differs(outputs_of(other, inputs), outputs_of(agent, inputs))
+    third = make_agent(kind, seed=6, initial_model_state_dict=agent.state_dict()["model"])
+    assert not differs(outputs_of(third, inputs), outputs_of(agent, inputs))
+
+
+def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
+    inputs = inputs_of(kind, B)
+    optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
+    copy = agent.worker_copy()
+    worker = pickle.loads(dumps(copy))
+    worker.attach_shared_memory()
+    worker.collector_initialize(GLOBAL_B, RANKS, seed=1)
+    worker.sample_mode(0)
+    before = outputs_of(agent, inputs)
+    assert not differs(outputs_of(worker, inputs), before)
+    assert not differs(worker.step(*inputs), agent.step(*inputs))
+    # An optimiser writes in place, into the master's own memory.
+    sum(leaf.float().square().sum() for leaf in buffer_leaves(agent(*inputs))).backward()
+    optimizer.step()
+    assert differs(outputs_of(agent, inputs), before)
+    assert not differs(outputs_of(worker, inputs), before)
+    agent.sync_shared_memory()
+    assert not differs(outputs_of(worker, inputs), outputs_of(agent, inputs))
+    # Loaded weights travel the same way.
+    agent.load_state_dict(make_agent(kind, seed=9).state_dict())
+    agent.sync_shared_memory()
+    assert not differs(outputs_of(worker, inputs), outputs_of(agent, inputs))
+
+
+def test_the_example_inputs_are_null_rows_of_one_environment(agent, kind):
+    observation, action, reward = agent.example_inputs()
+    expected = null_value(spaces_of(kind).observation)
+    assert [x.shape for x in buffer_leaves(observation)] == [(1, *np.shape(x)) for x in buffer_leaves(expected)]
+    assert not any(x.any() for x in buffer_leaves((observation, action, reward)))
+    assert reward.dtype == torch.float32
+    assert_close(agent(observation, action, reward), agent(observation, action, reward))
+
+
+@pytest.mark.parametrize("settings", [ComputeSettings(precision="bfloat16", channels_last=True)], ids=["bfloat16"])
+def test_lower_precision_gives_float32_results_near_the_exact_ones(agent, kind, settings):
+    inputs = inputs_of(kind, B)
+    exact = outputs_of(agent, inputs)
+    agent.to_device(settings)
+    rough = outputs_of(agent, inputs)
+    assert all(leaf.dtype == torch.float32 for leaf in buffer_leaves(rough))
+    assert_close(rough, exact, tol=0.05)
+    agent.to_device(ComputeSettings())
+    assert_close(outputs_of(agent, inputs), exact)

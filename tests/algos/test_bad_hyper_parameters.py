@@ -1,0 +1,243 @@
+"""Hyper-parameters that cannot be meant are refused before anything is started, with what came and how to mend it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
+from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.functional import Cosine, Linear, Piecewise
+from rlpyt.samplers import SerialSampler
+from tests.algos.small_problems import RandomEnv, build, set_up
+
+
+class RecurrentDqnAgent(DqnAgent):
+    recurrent = True
+
+
+@pytest.mark.parametrize(
+    ("AlgoCls", "name", "close"),
+    [
+        (PPO, "learnin_rate", "learning_rate"),
+        (PPO, "minibatch", "minibatches"),
+        (PPO, "clip_ratio", "ratio_clip"),
+        (A2C, "lambda_gae", "gae_lambda"),
+        (A2C, "entropy_coeff", "entropy_loss_coeff"),
+        (DQN, "replay_rate", "replay_ratio"),
+        (DQN, "n_step", "n_step_return"),
+        (DQN, "target_interval", "target_update_interval"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_close_ones(AlgoCls, name, close):
+    with pytest.raises(TypeError, match=f"{AlgoCls.__name__} has no hyper-parameter '{name}'. Did you mean .*{close}"):
+        AlgoCls(**{name: 1})
+
+
+def test_a_name_like_no_other_is_answered_with_all():
+    with pytest.raises(TypeError, match=r"'zzz'. It has: discount, learning_rate, .*, target_kl\."):
+        build(PPO, zzz=1)
+    with pytest.raises(TypeError, match="has no hyper-parameter 'epochs'"):
+        build(A2C, epochs=4)
+
+
+OUT_OF_RANGE = [
+    (A2C, dict(discount=1.01), r"discount is 1.01; expected a number in \[0, 1\]"),
+    (A2C, dict(discount=-0.1), r"discount is -0.1; expected a number in \[0, 1\]"),
+    (A2C, dict(discount="1.5"), r"discount is '1.5'; expected a number in \[0, 1\]"),
+    (A2C, dict(discount=np.float32(1.5)), r"discount is .*1.5.*; expected a number in \[0, 1\]"),
+    (A2C, dict(discount=Linear(1.2, 0.9)), r"discount is Linear\(start=1.2.*; expected a number in \[0, 1\]"),
+    (A2C, dict(gae_lambda=2), r"gae_lambda is 2; expected a number in \[0, 1\]"),
+    (A2C, dict(learning_rate=-1e-3), "learning_rate is -0.001; expected"),
+    (A2C, dict(learning_rate=math.inf), "learning_rate is inf; expected"),
+    (A2C, dict(learning_rate=math.nan), "learning_rate: .*nan.*expected"),
+    (A2C, dict(learning_rate="lin_-1e-3"), "learning_rate is 'lin_-1e-3'; expected"),
+    (A2C, dict(learning_rate=lambda step: math.nan), "learning_rate is <function.*; expected a number"),
+    (A2C, dict(clip_grad_norm=0), "clip_grad_norm is 0; expected above 0 .*inf"),
+    (A2C, dict(value_loss_coeff=-1), "value_loss_coeff is -1; expected"),
+    (PPO, dict(ratio_clip=0.0), "ratio_clip is 0.0; expected above 0"),
+    (PPO, dict(value_clip=-0.2), "value_clip is -0.2; expected above 0 .None for none"),
+    (PPO, dict(target_kl=0), "target_kl is 0; expected above 0 .None for none"),
+    (PPO, dict(minibatches=0), "minibatches is 0; expected a whole number from 1"),
+    (PPO, dict(minibatches=2.5), "minibatches is 2.5; expected a whole number from 1"),
+    (PPO, dict(epochs=math.inf), "epochs is inf; expected a whole number from 1"),
+    (PPO, dict(epochs=math.nan), "epochs: .*nan.*expected"),
+    (DQN, dict(batch_size=-32), "batch_size is -32; expected a whole number from 1"),
+    (DQN, dict(replay_size=0), "replay_size is 0; expected a whole number from 1"),
+    (DQN, dict(min_steps_learn=-1), "min_steps_learn is -1; expected a whole number from 0"),
+    (DQN, dict(n_step_return=0), "n_step_return is 0; expected a whole number from 1"),
+    (DQN, dict(target_update_interval=0), "target_update_interval is 0; expected a whole number from 1"),
+    (DQN, dict(target_update_tau=0.0), r"target_update_tau is 0.0; expected a number in \(0, 1\]"),
+    (DQN, dict(target_update_tau=1.5), r"target_update_tau is 1.5; expected a number in \(0, 1\]"),
+    (DQN, dict(replay_ratio=0), "replay_ratio is 0; expected above 0"),
+    (DQN, dict(replay_ratio=math.inf), "replay_ratio is inf; expected above 0"),
+    (DQN, dict(delta_clip=0.0), "delta_clip is 0.0; expected above 0 .None for the square"),
+    (DQN, dict(delta_clip=-1.0), "delta_clip is -1.0; expected above 0 .None for the square"),
+    (DQN, dict(eps_steps=0), "eps_steps is 0; expected at least 1 step"),
+]
+
+
+@pytest.mark.parametrize(("AlgoCls", "kwargs", "message"), OUT_OF_RANGE, ids=[m[:40] for _, _, m in OUT_OF_RANGE])
+def test_out_of_range(AlgoCls, kwargs, message):
+    with pytest.raises(ValueError, match=f"{AlgoCls.__name__}: {message}"):
+        AlgoCls(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ("AlgoCls", "kwargs", "message"),
+    [
+        (A2C, dict(learning_rate=None), "learning_rate is None; expected a number or a schedule"),
+        (PPO, dict(clip_grad_norm=None), "clip_grad_norm is None; expected a number or a schedule"),
+        (PPO, dict(minibatches="4"), "minibatches is '4' of type str; expected a whole number"),
+        (PPO, dict(epochs=None), "epochs is None of type NoneType; expected a whole number"),
+        (PPO, dict(epochs=True), "epochs: .*True of type bool"),
+        (A2C, dict(learning_rate=[1e-3]), r"learning_rate: got \[0.001\] of type list; expected a number"),
+        (A2C, dict(learning_rate=Linear), "learning_rate: .*expected a number"),
+        (A2C, dict(OptimCls="adam"), "OptimCls is 'adam'; expected a class"),
+        (DQN, dict(replay_ratio="8"), "replay_ratio is '8' of type str; expected"),
+        (DQN, dict(batch_size=lambda step: 32), "batch_size is <function.* of type function; expected a whole number"),
+    ],
+)
+def test_wrong_kinds(AlgoCls, kwargs, message):
+    with pytest.raises(TypeError, match=f"{AlgoCls.__name__}: {message}"):
+        AlgoCls(**kwargs)
+
+
+@pytest.mark.parametrize("text", ["linear_1e-3", "lin_", "lin_a", "1e-3x", "cos_1_2_3", "exp_1e-3", "", "lin 1e-3"])
+def test_wrong_schedule_strings(text):
+    with pytest.raises(ValueError, match=f"PPO: learning_rate: got the string '{text}'; expected .*lin_START.*Correct"):
+        PPO(learning_rate=text)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Linear(1e-3, begin=1000),
+        Cosine(1e-3, warmup_steps=1000),
+        Piecewise([0, 1e6], [1e-3, 1e-4]),
+        "cos_1e-3",
+        "exp_1e-3_1e-5",
+        "1e-3",
+        np.float32(1e-3),
+        np.int64(1),
+        lambda step: 1e-3,
+        0.0,
+    ],
+)
+def test_schedules_of_every_kind_are_accepted(schedule):
+    assert A2C(learning_rate=schedule).learning_rate is schedule
+
+
+def test_numbers_that_are_whole_become_integers():
+    ppo = build(PPO, minibatches=2.0, epochs=np.int64(3))
+    assert (type(ppo.minibatches), type(ppo.epochs)) == (int, int)
+    dqn = build(DQN, batch_size=32.0, replay_size=1e3, min_steps_learn=100.0, n_step_return=3.0)
+    assert (dqn.batch_size, dqn.replay_size, dqn.min_steps_learn, dqn.n_step_return) == (32, 1000, 100, 3)
+    sampler = set_up(dqn, DqnAgent(), RandomEnv)
+    for itr in range(5):
+        dqn.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    assert dqn.update_counter > 0
+
+
+def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
+    number: Any
+    for number in (0.25, np.float32(0.25), np.float64(0.25)):
+        ppo = PPO(learning_rate=number, ratio_clip=number)
+        assert ppo.learning_rate == ppo.ratio_clip == "lin_0.25"
+    assert PPO(learning_rate=1, linear_lr_schedule=False).learning_rate == 1
+    assert PPO(learning_rate="cos_0.1").learning_rate == "cos_0.1"
+
+
+def test_no_arguments_of_the_optimiser_as_rlpyt_0_1_wrote_it():
+    for AlgoCls in (A2C, PPO, DQN):
+        assert build(AlgoCls, optim_kwargs=None).optim_kwargs == {}
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
+@pytest.mark.parametrize("optim_kwargs", [{}, dict(foreach=True), dict(fused=False), dict(weight_decay=0.01)])
+def test_optimisers_are_given_their_arguments(name, optim_kwargs):
+    if name == "RMSprop" and "fused" in optim_kwargs:
+        pytest.skip("RMSprop has no fused kernel")
+    algo = A2C(OptimCls=getattr(torch.optim, name), optim_kwargs=optim_kwargs)
+    sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
+    algo.optimize_agent(0, sampler.obtain_samples(0)[0])
+    group = algo.optimizer.param_groups[0]
+    assert all(group[key] == value for key, value in optim_kwargs.items())
+
+
+def starting(algo: Any, agent: Any, **kwargs: Any) -> None:
+    set_up(algo, agent, RandomEnv, **kwargs)
+
+
+def test_minibatches_that_do_not_divide():
+    with pytest.raises(ValueError, match=r"minibatches is 5, .*does not divide .*8 x 4 = 32. Choose .* example 4"):
+        starting(PPO(minibatches=5), CategoricalPgAgent())
+    with pytest.raises(ValueError, match=r"minibatches is 33, .*8 x 4 = 32. Choose a divisor, for example 32"):
+        starting(PPO(minibatches=33), CategoricalPgAgent())
+    with pytest.raises(ValueError, match=r"minibatches is 8, .*batch_B, 4, .*whole sequences. Choose .* example 4"):
+        starting(PPO(minibatches=8), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=4)))
+    starting(PPO(minibatches=8), CategoricalPgAgent())
+
+
+def test_a_schedule_that_begins_after_the_run():
+    with pytest.raises(ValueError, match=r"learning_rate: got Linear.* in a run of 320 steps; expected a run that"):
+        starting(A2C(learning_rate=Linear(1e-3, begin=320)), CategoricalPgAgent())
+
+
+def test_no_update_in_an_iteration():
+    with pytest.raises(ValueError, match=r"8 x 4 rows .*replay_ratio 0.4 are 12.8 rows .*no update of batch_size 32"):
+        starting(DQN(replay_ratio=0.4, min_steps_learn=100), DqnAgent())
+    with pytest.raises(ValueError, match=r"batch_size 256; expected at least one. .* raise replay_ratio to 8\."):
+        starting(DQN(replay_ratio=4, batch_size=256, min_steps_learn=100), DqnAgent())
+    starting(DQN(replay_ratio=8, batch_size=256, min_steps_learn=100), DqnAgent())
+
+
+def test_no_update_in_the_run():
+    with pytest.raises(ValueError, match=r"min_steps_learn is 321, but the run has only 320 steps.*Lower .*n_steps"):
+        starting(DQN(min_steps_learn=321), DqnAgent(), n_itr=10)
+    starting(DQN(min_steps_learn=320), DqnAgent(), n_itr=10)
+
+
+def test_nothing_to_draw_at_the_first_update():
+    message = (
+        r"find 2 rows of each environment.*expected at least 5 with n_step_return 3. Raise min_steps_learn to 20 or"
+    )
+    with pytest.raises(ValueError, match=message):
+        starting(DQN(min_steps_learn=0, n_step_return=3), DqnAgent(), T=2, n_itr=50)
+    algo = DQN(min_steps_learn=20, n_step_return=3)
+    sampler = set_up(algo, DqnAgent(), RandomEnv, dict(p_end=0.0), T=2, n_itr=50)
+    for itr in range(4):
+        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 0
+
+
+def test_a_replay_too_small_for_the_return():
+    with pytest.raises(ValueError, match=r"expected at least 7 for n_step_return=5. Raise replay_size to 28 or more"):
+        starting(DQN(min_steps_learn=50, replay_size=24, n_step_return=5), DqnAgent())
+
+
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_a_policy_gradient_with_a_q_learner(AlgoCls):
+    with pytest.raises(TypeError, match=f"{AlgoCls.__name__}: the agent, a DqnAgent, .*expected .*CategoricalPgAgent"):
+        starting_without_value(AlgoCls(), DqnAgent())
+
+
+def test_q_learning_with_other_agents():
+    with pytest.raises(TypeError, match=r"DQN: the agent, a CategoricalPgAgent, is no Q-learner; expected .*DqnAgent"):
+        starting(DQN(), CategoricalPgAgent())
+    with pytest.raises(TypeError, match=r"DQN: the agent, a .*, is no Q-learner; expected .*DqnAgent"):
+        starting(DQN(), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=4)))
+    agent = RecurrentDqnAgent()
+    with pytest.raises(TypeError, match=r"DQN: the agent, a RecurrentDqnAgent, is recurrent; expected a feed-forward"):
+        DQN().initialize(agent, 10, SerialSampler(RandomEnv, {}, 8, 4).batch_spec)
+
+
+def starting_without_value(algo: Any, agent: Any) -> None:
+    """Hand the parts to the algorithm; the sampler comes to ask for values only with its first batch."""
+    sampler = SerialSampler(RandomEnv, {}, 8, 4)
+    examples = sampler.initialize(agent, bootstrap_value=True)
+    algo.initialize(agent, 10, sampler.batch_spec, examples=examples)

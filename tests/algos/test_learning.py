@@ -1,0 +1,166 @@
+"""Small problems, solved in seconds; each margin is wide of what ten seeds gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, GaussianPgAgent, PgAgent, RecurrentCategoricalPgAgent
+from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import (
+    Chain,
+    ContinuousBandit,
+    Cue,
+    DictBandit,
+    MultiDiscreteBandit,
+    Spot,
+    train,
+)
+
+pytestmark = pytest.mark.slow
+
+# Every seed must do; more of them can be asked for when the margins are in doubt.
+SEEDS = [0]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def end(curve: list[float], n: int) -> float:
+    """The mean of the last n iterations."""
+    return float(np.nanmean(curve[-n:]))
+
+
+CHAIN: dict[str, Any] = {
+    "PPO": (lambda: PPO(learning_rate=3e-3, gae_lambda=0.95), CategoricalPgAgent),
+    "A2C": (lambda: A2C(learning_rate=5e-3), CategoricalPgAgent),
+    "A2C LSTM": (
+        lambda: A2C(learning_rate=5e-3),
+        lambda: RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=16, hidden_sizes=16)),
+    ),
+    "DQN": (
+        lambda: DQN(
+            discount=0.9,
+            learning_rate=1e-3,
+            min_steps_learn=500,
+            eps_steps=3000,
+            replay_size=5000,
+            batch_size=64,
+            target_update_interval=50,
+        ),
+        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32))),
+    ),
+    "DQN double, dueling, 3 steps": (
+        lambda: DQN(
+            discount=0.9,
+            learning_rate=1e-3,
+            min_steps_learn=500,
+            eps_steps=3000,
+            replay_size=5000,
+            batch_size=64,
+            target_update_interval=1,
+            target_update_tau=0.02,
+            double_dqn=True,
+            n_step_return=3,
+        ),
+        lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32), dueling=True)),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("case", CHAIN)
+def test_the_right_end_of_the_chain(case, seed):
+    make_algo, make_agent = CHAIN[case]
+    curve = train(make_algo(), make_agent(), Chain, n_itr=80, T=16, B=8, seed=seed)
+    assert end(curve[:2], 2) < 0.8
+    assert end(curve, 10) > 0.95
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ppo_balances_the_pole(seed):
+    algo = PPO(
+        learning_rate=1e-3,
+        discount=0.98,
+        gae_lambda=0.95,
+        ratio_clip=0.2,
+        epochs=8,
+        minibatches=4,
+        normalize_advantage=True,
+        value_loss_coeff=0.5,
+        entropy_loss_coeff=0.0,
+    )
+    curve = train(algo, CategoricalPgAgent(), gymnasium.make, dict(id="CartPole-v1"), n_itr=60, T=32, B=8, seed=seed)
+    assert end(curve[:5], 5) < 40
+    assert end(curve, 10) > 120
+
+
+CUE: dict[str, Any] = dict(learning_rate=3e-3, minibatches=2, epochs=4, gae_lambda=0.95, normalize_advantage=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_recurrent_agent_remembers_the_cue(kind, seed):
+    agent = RecurrentCategoricalPgAgent(model_kwargs=dict(recurrent=kind, rnn_size=32, hidden_sizes=32))
+    curve = train(PPO(**CUE), agent, Cue, n_itr=50, T=20, B=32, seed=seed)
+    assert end(curve, 5) > 0.95
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_feed_forward_agent_cannot(seed):
+    curve = train(PPO(**CUE), CategoricalPgAgent(), Cue, n_itr=50, T=20, B=32, seed=seed)
+    assert 0.4 < end(curve, 10) < 0.6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_gaussian_finds_the_best_action_within_its_bounds(seed):
+    agent = GaussianPgAgent()
+    algo = PPO(learning_rate=1e-2, normalize_advantage=True, ratio_clip=0.2, entropy_loss_coeff=0.0)
+    curve = train(algo, agent, ContinuousBandit, n_itr=60, T=16, B=8, seed=seed)
+    one = torch.ones(1, 1)
+    dist_info, _ = agent(one, torch.zeros(1, 1), torch.zeros(1))
+    assert agent.distribution.mode(dist_info).item() == pytest.approx(ContinuousBandit.best, abs=0.15)
+    assert end(curve, 5) > -0.1
+    assert end(curve[:5], 5) < -0.8
+
+
+BANDITS = {"multi-discrete": (MultiDiscreteBandit, 3 / 8), "Dict observation": (DictBandit, 1 / 3)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("case", BANDITS)
+def test_bandits(case, seed):
+    EnvCls, chance = BANDITS[case]
+    algo = PPO(learning_rate=3e-3, normalize_advantage=True, ratio_clip=0.2)
+    curve = train(algo, PgAgent(), EnvCls, n_itr=50, T=16, B=8, seed=seed)
+    assert end(curve[:2], 2) < chance + 0.25
+    assert end(curve, 5) > 0.95
+
+
+def spot_curve(settings: ComputeSettings, seed: int) -> Any:
+    model_kwargs = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
+    algo = PPO(learning_rate=3e-3, normalize_advantage=True, ratio_clip=0.2)
+    agent = CategoricalPgAgent(model_kwargs=model_kwargs)
+    return train(algo, agent, Spot, n_itr=30, T=16, B=8, seed=seed, settings=settings), agent
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bfloat16_learns_as_float32_does(seed):
+    curve, _ = spot_curve(ComputeSettings(), seed)
+    low_curve, low_agent = spot_curve(ComputeSettings(precision="bfloat16", channels_last=True), seed)
+    assert end(curve[:2], 2) < 0.5
+    assert end(curve, 5) > 0.95
+    assert end(low_curve, 5) == pytest.approx(end(curve, 5), abs=0.04)
+    area, low_area = np.nanmean(curve), np.nanmean(low_curve)
+    assert low_area == pytest.approx(area, abs=0.05)
+    assert all(parameter.dtype == torch.float32 for parameter in low_agent.parameters())

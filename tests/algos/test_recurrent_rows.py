@@ -1,0 +1,147 @@
+"""Recurrent training sees what sampling saw: over episodes that end anywhere, at the borders of batches too."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import PgAgent
+from rlpyt.algos import A2C, PPO
+from rlpyt.types import AgentInputs, Samples
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from tests.algos.small_problems import RandomEnv, batches, joined, set_up, shake
+
+
+class RecurrentPgAgent(PgAgent):
+    recurrent = True
+
+
+SPACES = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(2.0, 5.0, (2,))}
+CASES = pytest.mark.parametrize(
+    ("kind", "space", "AlgoCls"), [("lstm", "discrete", PPO), ("gru", "discrete", A2C), ("lstm", "continuous", A2C)]
+)
+T, B = 5, 16
+
+
+def make(kind: str, space: str, AlgoCls: Any, n: int, p_end: float = 0.3) -> tuple[Any, Any, list[Samples]]:
+    """An algorithm, a recurrent agent whose state matters, and its batches."""
+    algo = AlgoCls(**(dict(minibatches=2, epochs=2) if AlgoCls is PPO else {}))
+    agent = RecurrentPgAgent(model_kwargs=dict(recurrent=kind, rnn_size=8, hidden_sizes=8))
+    env_kwargs = dict(action_space=SPACES[space], p_end=p_end)
+    sampler = set_up(algo, agent, RandomEnv, env_kwargs, T=T, B=B, n_itr=n)
+    shake(agent, 0.5)
+    return algo, agent, batches(sampler, n)
+
+
+def assert_same(agent: Any, batch: Any, dist_info: Any, value: torch.Tensor) -> None:
+    """Hold what training computes to what sampling recorded, in all rows, final ones included."""
+    tolerance: dict[str, Any] = dict(rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(value, batch.old_value, **tolerance)
+    for new, old in zip(dist_info, batch.old_dist_info, strict=True):
+        torch.testing.assert_close(new, old, **tolerance)
+    log_prob = agent.distribution.log_prob(batch.action, dist_info)
+    old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
+    torch.testing.assert_close(log_prob, old_log_prob, **tolerance)
+
+
+@CASES
+def test_training_repeats_what_sampling_recorded(kind, space, AlgoCls):
+    algo, agent, collected = make(kind, space, AlgoCls, n=12)
+    for samples in collected:
+        batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
+        dist_info, value = algo.evaluate(batch, init_rnn_state)
+        assert_same(agent, batch, dist_info, value)
+
+
+def test_so_it_does_in_minibatches_of_sequences():
+    algo, agent, collected = make("lstm", "discrete", PPO, n=3)
+    for samples in collected:
+        batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
+        old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
+        for rows, rows_log_prob, rows_state in algo.minibatch_rows(
+            batch, old_log_prob, init_rnn_state, samples.env.valid
+        ):
+            dist_info, value = algo.evaluate(rows, rows_state)
+            assert_same(agent, rows, dist_info, value)
+            torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows_log_prob)
+
+
+@CASES
+def test_the_comparison_would_notice(kind, space, AlgoCls):
+    """Resets left out, moved by a row, or a wrong state to begin with, all show."""
+    algo, agent, collected = make(kind, space, AlgoCls, n=4)
+    batch, state = algo.loss_inputs(collected[3], algo.now(0))
+    start = batch.episode_start
+    wrong = [
+        (batch._replace(episode_start=torch.zeros_like(start)), state),
+        (batch._replace(episode_start=start.roll(1, 0)), state),
+        (batch._replace(episode_start=start.roll(-1, 0)), state),
+        (batch, buffer_func(state, torch.zeros_like)),
+        (batch, buffer_func(state, lambda x: x.roll(1, 0))),
+    ]
+    inputs = batch.agent_inputs
+    if space == "discrete":
+        shifted = inputs._replace(prev_action=(inputs.prev_action + 1) % 3)
+    else:
+        shifted = inputs._replace(prev_action=inputs.prev_action + 1)
+    wrong += [(batch._replace(agent_inputs=shifted), state)]
+    wrong += [(batch._replace(agent_inputs=inputs._replace(prev_reward=inputs.prev_reward + 1)), state)]
+    for wrong_batch, wrong_state in wrong:
+        dist_info, value = algo.evaluate(wrong_batch, wrong_state)
+        with pytest.raises(AssertionError):
+            assert_same(agent, batch, dist_info, value)
+
+
+@CASES
+def test_every_episode_stands_alone(kind, space, AlgoCls):
+    """An episode run through the model by itself, from zero state and null inputs, gives what was recorded of it."""
+    _, agent, collected = make(kind, space, AlgoCls, n=12)
+    stream = joined(collected)
+    env, recorded = stream.env, stream.agent.agent_info
+    compared, across = 0, 0
+    for b in range(B):
+        finals = [-1, *(~env.valid[:, b]).nonzero().flatten().tolist()]
+        for before, final in pairwise(finals):
+            rows = slice(before + 1, final + 1)
+            prev_action = torch.zeros_like(stream.agent.action[rows, b : b + 1])
+            prev_action[1:] = stream.agent.action[before + 1 : final, b : b + 1]
+            prev_reward = torch.zeros_like(env.reward[rows, b : b + 1])
+            prev_reward[1:] = env.reward[before + 1 : final, b : b + 1]
+            inputs = AgentInputs(env.observation[rows, b : b + 1], prev_action, prev_reward)
+            zero = buffer_func(recorded.prev_rnn_state[0][b : b + 1], torch.zeros_like)
+            dist_info, value = agent(*inputs, zero)
+            torch.testing.assert_close(value, recorded.value[rows, b : b + 1], rtol=1e-5, atol=1e-5)
+            recorded_params = recorded.dist_info.get(0)[rows, b : b + 1]
+            torch.testing.assert_close(dist_info.get(0), recorded_params, rtol=1e-5, atol=1e-5)
+            for state in buffer_leaves(recorded.prev_rnn_state[before + 1, b]):
+                assert not state.any()
+            compared += 1
+            across += (before + 1) // T != final // T
+    assert compared > 50
+    assert across > 10
+
+
+def test_every_way_to_meet_a_border_occurs():
+    """What the tests above rest on: an episode's end in the last row, its final row last and first, its start first."""
+    _, _, collected = make("lstm", "discrete", PPO, n=12)
+    ends_last = final_last = final_first = start_first = one_step = 0
+    for before, samples in pairwise(collected):
+        ends_last += int(before.env.done[-1].sum())
+        final_last += int((~before.env.valid[-1]).sum())
+        final_first += int((~samples.env.valid[0]).sum())
+        start_first += int((samples.env.valid[0] & ~before.env.valid[-1]).sum())
+        one_step += int((~samples.env.valid[:-2] & samples.env.done[1:-1]).sum())
+    assert min(ends_last, final_last, final_first, start_first, one_step) > 5
+    assert (ends_last, final_last) == (final_first, start_first)
+
+
+@CASES
+def test_the_value_after_the_batch_is_that_of_the_next_first_row(kind, space, AlgoCls):
+    _, _, collected = make(kind, space, AlgoCls, n=12)
+    for before, samples in pairwise(collected):
+        next_value = samples.agent.agent_info.value[:1]
+        torch.testing.assert_close(before.agent.bootstrap_value, next_value, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,89 @@
+"""The choice of device, precision, memory format and threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
+from rlpyt.runners import compute_choice
+from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import BatchSpec
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_cpus
+
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (2, 40, 40), np.uint8)
+NESTED = spaces.Dict({"image": IMAGE, "ale.lives": spaces.Discrete(4)})
+AGENTS: dict[str, Any] = {"pg": CategoricalPgAgent, "lstm": RecurrentCategoricalPgAgent, "dqn": DqnAgent}
+
+
+@pytest.fixture(autouse=True)
+def _threads_stay():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def make(kind: str, observation: Any) -> Any:
+    agent = AGENTS[kind]()
+    agent.initialize(EnvSpaces(observation, spaces.Discrete(3)))
+    return agent
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_networks_on_vectors_keep_the_plain_settings(kind):
+    assert choose_settings(make(kind, VECTOR), BatchSpec(5, 4), {}) == ComputeSettings(torch_threads=1)
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+@pytest.mark.parametrize("observation", [IMAGE, NESTED], ids=["image", "nested"])
+def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation):
+    if kind == "dqn" and observation is NESTED:
+        kind = "pg"
+    agent = make(kind, observation)
+    before = {name: x.clone() for name, x in agent.model.state_dict().items()}
+    parameters = [id(p) for p in agent.parameters()]
+    settings = choose_settings(agent, BatchSpec(2, 2), {})
+    assert settings.device == "cpu"
+    assert settings.torch_threads == len(available_cpus())
+    assert settings.precision == "float32" or settings.channels_last
+    assert agent.settings.precision == "float32"
+    assert not agent.settings.channels_last
+    assert [id(p) for p in agent.parameters()] == parameters
+    assert all(torch.equal(x, before[name]) for name, x in agent.model.state_dict().items())
+    assert all(p.grad is None for p in agent.parameters())
+    agent.to_device(settings)
+    assert all(x.isfinite().all() for x in agent.model.state_dict().values())
+
+
+def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
+    seconds: dict[tuple[bool, str], float] = {}
+
+    def measured(agent: Any, settings: ComputeSettings, rows: Any) -> float:
+        assert all(leaf.shape[0] == 4 for leaf in rows)
+        return seconds[settings.channels_last, settings.precision]
+
+    monkeypatch.setattr(compute_choice, "_seconds", measured)
+    agent = make("pg", IMAGE)
+    for plain, last, half, expected in [
+        (1.0, 0.97, 0.95, (False, "float32")),
+        (1.0, 0.9, 0.85, (True, "float32")),
+        (1.0, 0.9, 0.5, (True, "bfloat16")),
+        (1.0, 1.2, 0.5, (True, "bfloat16")),
+    ]:
+        seconds.update({(False, "float32"): plain, (True, "float32"): last, (True, "bfloat16"): half})
+        settings = choose_settings(agent, BatchSpec(1, 4), {})
+        assert (settings.channels_last, settings.precision) == expected
+
+
+def test_the_affinity_is_obeyed():
+    assert choose_settings(make("pg", VECTOR), BatchSpec(1, 1), {"master_torch_threads": 2}).torch_threads == 2
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="sees no CUDA device"):
+            choose_settings(make("pg", VECTOR), BatchSpec(1, 1), {"cuda_idx": 0})

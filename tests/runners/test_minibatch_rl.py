@@ -1,0 +1,427 @@
+"""The loop of training: what it logs, keeps and repeats."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from rlpyt.algos import A2C, PPO
+from rlpyt.logging import load_snapshot, logger_context
+from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
+from rlpyt.types import TrajInfo
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_cpus
+from tests.runners.runner_kit import (
+    header_of,
+    make_algo,
+    make_sampler,
+    rows_of,
+    run,
+    status_of,
+    without_times,
+)
+from tests.toy_envs import CountingEnv, LifeEnv
+
+STATISTICS = ("Average", "Std", "Median", "Min", "Max")
+COUNTERS = [
+    f"Diagnostics/{name}"
+    for name in (
+        "Iteration",
+        "CumTime (s)",
+        "CumSteps",
+        "CumCompletedTrajs",
+        "CumUpdates",
+        "StepsPerSecond",
+        "UpdatesPerSecond",
+        "ReplayRatio",
+        "CumReplayRatio",
+    )
+]
+ONLINE = ["Diagnostics/NewCompletedTrajs", "Diagnostics/StepsInTrajWindow"]
+EVAL = [
+    f"Diagnostics/{name}"
+    for name in ("StepsInEval", "TrajsInEval", "TrajsUnfinishedInEval", "CumEvalTime", "CumTrainTime")
+]
+TRAJ = ("Length", "Return", "NonzeroRewards", "DiscountedReturn", "GameScore")
+METRICS = {
+    "ppo": ("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "kl"),
+    "dqn": ("loss", "gradNorm", "tdAbsErr"),
+}
+
+
+def columns(first: list[str], traj: tuple[str, ...], metrics: tuple[str, ...]) -> list[str]:
+    return first + COUNTERS + [name + statistic for name in (*traj, *metrics) for statistic in STATISTICS]
+
+
+@pytest.fixture(autouse=True)
+def _threads_stay():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+# ---- the log ----
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_columns_and_their_order(algo, tmp_path):
+    run(tmp_path / "a", algo)
+    assert header_of(tmp_path / "a") == columns(ONLINE, TRAJ, METRICS[algo])
+    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
+    run(tmp_path / "b", algo, sampler, MinibatchRlEval)
+    assert header_of(tmp_path / "b") == columns(EVAL, TRAJ, METRICS[algo])
+
+
+def test_columns_are_the_same_where_no_trajectory_is_complete_yet(tmp_path):
+    # Episodes of 33 steps: none is over in the first rows, and none ever in the second run.
+    for name, length in (("some", 33), ("none", 10**6)):
+        run(tmp_path / name, "ppo", make_sampler(env_kwargs={"lengths": [length]}), n_steps=200, log_interval_steps=20)
+        assert header_of(tmp_path / name) == columns(ONLINE, TRAJ, METRICS["ppo"])
+    rows = rows_of(tmp_path / "some")
+    assert rows[0]["ReturnAverage"] == rows_of(tmp_path / "none")[-1]["GameScoreMax"] == "nan"
+    assert float(rows[-1]["LengthAverage"]) == 33
+    assert all(None not in row and None not in row.values() for row in rows), "rows of unlike length"
+
+
+def test_counters_of_online_training(tmp_path):
+    run(tmp_path, "ppo", n_steps=130, log_interval_steps=40)
+    # 7 iterations of 20 rows, logged every second one, and at the end.
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/Iteration"] for row in rows] == ["2", "4", "6", "7"]
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["40", "80", "120", "140"]
+    assert [row["Diagnostics/CumUpdates"] for row in rows] == ["8", "16", "24", "28"]
+    assert {float(row["Diagnostics/ReplayRatio"]) for row in rows} == {2.0}  # two epochs
+    assert {float(row["Diagnostics/CumReplayRatio"]) for row in rows} == {2.0}
+    new = [int(row["Diagnostics/NewCompletedTrajs"]) for row in rows]
+    assert [int(row["Diagnostics/CumCompletedTrajs"]) for row in rows] == [sum(new[: i + 1]) for i in range(4)]
+    assert all(float(row["Diagnostics/StepsPerSecond"]) > 0 for row in rows)
+    times = [float(row["Diagnostics/CumTime (s)"]) for row in rows]
+    assert times == sorted(times)
+    assert all(isfinite(float(row["lossAverage"])) for row in rows)
+
+
+def test_counters_of_evaluated_training_begin_before_the_first_step(tmp_path):
+    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=5)
+    run(tmp_path, "dqn", sampler, MinibatchRlEval, n_steps=120, log_interval_steps=60)
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/Iteration"] for row in rows] == ["0", "3", "6"]
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "60", "120"]
+    assert rows[0]["Diagnostics/CumUpdates"] == "0"
+    assert rows[0]["lossAverage"] == rows[0]["Diagnostics/ReplayRatio"] == "nan"
+    assert all(row["Diagnostics/TrajsInEval"] == "5" for row in rows)
+    assert all(row["Diagnostics/TrajsUnfinishedInEval"] == "0" for row in rows)
+    assert [float(row["LengthAverage"]) * 5 for row in rows] == [float(r["Diagnostics/StepsInEval"]) for r in rows]
+    # Updates begin at the iteration in which 30 steps are there; 20 rows x 8 / 8 are 20 updates each.
+    assert [int(row["Diagnostics/CumUpdates"]) for row in rows] == [0, 40, 100]
+    for row in rows:
+        total = float(row["Diagnostics/CumEvalTime"]) + float(row["Diagnostics/CumTrainTime"])
+        assert total == pytest.approx(float(row["Diagnostics/CumTime (s)"]), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "interval", "cum_steps"), [(50, 1e6, ["60"]), (1, 1, ["20"]), (60, 1, ["20", "40", "60"])]
+)
+def test_the_last_iteration_is_always_logged(n_steps, interval, cum_steps, tmp_path):
+    run(tmp_path, "ppo", n_steps=n_steps, log_interval_steps=interval)
+    assert [row["Diagnostics/CumSteps"] for row in rows_of(tmp_path)] == cum_steps
+
+
+def test_statistics_are_of_the_last_trajectories(tmp_path):
+    runner: Any = run(tmp_path, "ppo", n_steps=400, log_traj_window=7)
+    assert len(runner._traj_infos) == 7
+    row = rows_of(tmp_path)[-1]
+    assert float(row["Diagnostics/StepsInTrajWindow"]) == pytest.approx(7 * float(row["LengthAverage"]))
+    assert float(row["LengthMax"]) == max(info.Length for info in runner._traj_infos)
+
+
+class Late(TrajInfo):
+    """A statistic that not every trajectory has."""
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        if self.Length == 1:
+            self.Long = 1.0
+        return self
+
+
+class ScoreAtTheEnd(CountingEnv):
+    """Gives a score where the episode was terminated, and nowhere else."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, _info = super().step(action)
+        return observation, reward, terminated, truncated, {"game_score": 5.0} if terminated else {}
+
+
+def test_a_statistic_that_some_trajectories_lack_does_not_end_the_run(tmp_path):
+    run(tmp_path / "a", "ppo", make_sampler(TrajInfoCls=Late))
+    assert float(rows_of(tmp_path / "a")[-1]["LongAverage"]) == 1.0
+    run(tmp_path / "b", "ppo", make_sampler(EnvCls=ScoreAtTheEnd))
+    assert float(rows_of(tmp_path / "b")[-1]["GameScoreMin"]) == 5.0
+
+
+def test_a_game_of_lives_is_logged_as_one(tmp_path):
+    run(tmp_path, "ppo", make_sampler(EnvCls=LifeEnv), n_steps=400)
+    row = rows_of(tmp_path)[-1]
+    assert float(row["LengthMin"]) == float(row["LengthMax"]) == 9
+    assert float(row["GameScoreAverage"]) == pytest.approx(10 * float(row["ReturnAverage"]))
+
+
+# ---- the plan ----
+
+
+def test_the_plan_is_printed_before_the_work(tmp_path, capsys):
+    run(tmp_path, "ppo", make_sampler("cpu2"), n_steps=130)
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if "plan:" in line]
+    for part in (
+        "seed 3",
+        "iterations 7",
+        "steps 140",
+        "batch T 5 x B 4",
+        "sampler CpuSampler",
+        "workers 2",
+        "device cpu",
+    ):
+        assert part in line
+    assert out.index("plan:") < out.index("CumSteps")
+    plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
+    assert plan["steps"] == 140
+    assert plan["updates an iteration"] == 4
+
+
+def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, capsys):
+    first = run(tmp_path / "a", "ppo", seed=None)
+    assert f"seed {first.seed}," in capsys.readouterr().out
+    run(tmp_path / "b", "ppo", seed=first.seed)
+    assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("n_steps", 0), ("n_steps", -5), ("log_interval_steps", 0), ("n_steps", nan)]
+)
+def test_steps_that_cannot_be_meant_are_refused(setting, value):
+    algo, agent = make_algo("ppo")
+    arguments: dict[str, Any] = {"n_steps": 10, "log_interval_steps": 5, setting: value}
+    with pytest.raises(ValueError, match=f"MinibatchRl: {setting} is .*; expected more than 0 steps"):
+        MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), **arguments)
+
+
+# ---- the same again ----
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize(
+    ("algo", "Runner"),
+    [("ppo", MinibatchRl), ("ppo lstm", MinibatchRl), ("ppo lstm", MinibatchRlEval), ("dqn", MinibatchRlEval)],
+)
+def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        sampler = make_sampler(kind, max_decorrelation_steps=7, eval_n_envs=2, eval_max_trajectories=3)
+        run(tmp_path / name, algo, sampler, Runner, seed=seed)
+    a, b, c = (without_times(tmp_path / name) for name in "abc")
+    assert a == b
+    assert a != c
+    assert isfinite(float(a[-1]["lossAverage"]))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo lstm", "dqn"])
+def test_one_worker_gives_the_same_log_as_none(algo, tmp_path):
+    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=3, max_decorrelation_steps=7)
+    for kind in ("serial", "cpu1"):
+        run(tmp_path / kind, algo, make_sampler(kind, **options), MinibatchRlEval)
+    assert without_times(tmp_path / "serial") == without_times(tmp_path / "cpu1")
+
+
+def test_the_same_objects_can_train_again(tmp_path):
+    algo, agent = make_algo("ppo")
+    sampler = make_sampler("cpu2")
+    runs = []
+    for name in "ab":
+        run(tmp_path / name, (algo, agent), sampler)
+        runs.append(without_times(tmp_path / name))
+    assert [row["Diagnostics/CumSteps"] for row in runs[0]] == [row["Diagnostics/CumSteps"] for row in runs[1]]
+
+
+# ---- snapshots ----
+
+
+@pytest.mark.parametrize(
+    ("mode", "gap", "files"),
+    [
+        ("none", 1, []),
+        ("last", 1, ["params.pkl"]),
+        ("all", 1, ["itr_1.pkl", "itr_3.pkl", "itr_4.pkl"]),
+        ("gap", 4, ["itr_3.pkl"]),
+        ("last+gap", 4, ["itr_3.pkl", "params.pkl"]),
+    ],
+)
+def test_snapshots_are_kept_as_the_mode_says(mode, gap, files, tmp_path):
+    run(tmp_path, "ppo", snapshot_mode=mode, snapshot_gap=gap)
+    assert sorted(f.name for f in (tmp_path / "run_0").glob("*.pkl")) == files
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo lstm", "dqn"])
+def test_a_snapshot_is_the_agent_and_its_optimiser(algo, tmp_path):
+    runner: Any = run(tmp_path, algo)
+    # With weights_only, which runs no code.
+    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
+    assert set(snapshot) == {"itr", "cum_steps", "agent_state_dict", "optimizer_state_dict"}
+    assert (snapshot["itr"], snapshot["cum_steps"]) == (4, 100)
+    _, agent = make_algo(algo)
+    agent.initialize(runner.agent.env_spaces)
+    inputs = agent.example_inputs()
+    assert not same(agent(*inputs), runner.agent(*inputs))
+    agent.load_state_dict(snapshot["agent_state_dict"])
+    assert same(agent(*inputs), runner.agent(*inputs))
+    optimiser = torch.optim.Adam(agent.parameters(), lr=1.0)
+    optimiser.load_state_dict(snapshot["optimizer_state_dict"])
+    trained = runner.algo.optim_state_dict()
+    for key, state in optimiser.state_dict()["state"].items():
+        assert torch.equal(state["exp_avg"], trained["state"][key]["exp_avg"])
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(torch.equal(a, b))
+
+
+# ---- runs that go wrong ----
+
+
+@dataclass(kw_only=True, eq=False)
+class NanAt(PPO):
+    """Its loss is NaN from one update on."""
+
+    nan_from: int = 0
+
+    def loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss, metrics = super().loss(*args, **kwargs)
+        return loss * (float("nan") if self.update_counter >= self.nan_from else 1.0), metrics
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_snapshot(tmp_path):
+    algo = NanAt(minibatches=2, epochs=2, nan_from=14)  # four updates an iteration: in the fourth
+    with pytest.raises(TrainingDiverged) as info:
+        run(tmp_path, (algo, make_algo("ppo")[1]), n_steps=1000, log_interval_steps=20)
+    message = str(info.value)
+    for part in ("Iteration 3", "step 80", "NanAt", "gradNorm", "learning_rate", "clip_grad_norm 1", "float32"):
+        assert part in message
+    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
+    assert snapshot["itr"] == 2
+    assert all(x.isfinite().all() for x in snapshot["agent_state_dict"]["model"].values())
+    assert len(rows_of(tmp_path)) == 3
+    assert status_of(tmp_path)["status"] == "failed"
+    assert status_of(tmp_path)["exception"]["type"] == "TrainingDiverged"
+
+
+class Exploding(torch.optim.SGD):
+    """Takes one step to infinity, with a loss and a gradient that are finite."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        if self.steps == 3:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data.fill_(float("inf"))
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    algo = A2C(OptimCls=Exploding)
+    with pytest.raises(TrainingDiverged, match=r"Iteration 2 .* of A2C: the agent's weights not finite"):
+        run(tmp_path, (algo, make_algo("ppo")[1]), n_steps=1000, log_interval_steps=20)
+    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
+    assert snapshot["itr"] == 1
+    assert all(x.isfinite().all() for x in snapshot["agent_state_dict"]["model"].values())
+
+
+def test_an_evaluation_without_environments_ends_the_run_at_once(tmp_path):
+    with pytest.raises(RuntimeError, match="eval_n_envs is 0; set it above 0"):
+        run(tmp_path, "ppo", make_sampler(), MinibatchRlEval)
+
+
+def test_an_evaluation_that_is_cut_off_warns_once(tmp_path, capsys):
+    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=50, eval_max_steps=20)
+    run(tmp_path, "ppo", sampler, MinibatchRlEval)
+    out = capsys.readouterr().out
+    assert out.count("WARNING") == 1
+    assert "eval_max_steps" in out
+    assert all(int(row["Diagnostics/TrajsUnfinishedInEval"]) > 0 for row in rows_of(tmp_path))
+
+
+# ---- the process around it ----
+
+
+def test_the_handler_of_sigterm_is_put_back(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    run(tmp_path / "a", "ppo")
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(ValueError, match="minibatches"):
+        run(tmp_path / "b", make_algo("ppo", minibatches=3))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_training_runs_in_a_thread(tmp_path):
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run(tmp_path, "ppo", make_sampler("cpu2"))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert not errors
+    assert len(rows_of(tmp_path)) == 3
+
+
+def test_without_a_logger_context_the_console_is_all(capsys):
+    algo, agent = make_algo("ppo")
+    MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), n_steps=40, seed=1, settings=ComputeSettings()).train()
+    assert "CumSteps" in capsys.readouterr().out
+
+
+def test_affinity_is_kept_to_the_cores_that_are_allowed(tmp_path):
+    process = psutil.Process()
+    before = process.cpu_affinity()
+    core = available_cpus()[0]
+    try:
+        run(tmp_path / "a", "ppo", affinity={"master_cpus": [core, 99_999], "workers_cpus": [core]})
+        assert process.cpu_affinity() == [core]
+        process.cpu_affinity(before)
+        run(tmp_path / "b", "ppo", affinity={"master_cpus": [99_999], "set_affinity": True})
+        run(tmp_path / "c", "ppo", affinity={"master_cpus": [core], "set_affinity": False})
+        assert process.cpu_affinity() == before
+    finally:
+        process.cpu_affinity(before)
+
+
+def test_workers_of_an_affinity_are_as_many_as_its_cores(tmp_path, capsys):
+    algo, agent = make_algo("ppo")
+    core = available_cpus()[0]
+    sampler = make_sampler("cpu1")
+    sampler.n_workers = None
+    runner = MinibatchRl(
+        algo=algo,
+        agent=agent,
+        sampler=sampler,
+        n_steps=40,
+        seed=1,
+        affinity={"workers_cpus": [core, core, core]},
+        settings=ComputeSettings(),
+    )
+    with logger_context(tmp_path):
+        runner.train()
+    assert "workers 3" in capsys.readouterr().out

@@ -1,0 +1,263 @@
+"""A sampler that is saved and loaded goes on to the same rows; one that is shut down can start again."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlpyt.envs import EnvError
+from rlpyt.logging import load_snapshot, save_snapshot
+from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.utils.processes import WorkerError
+from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, random_agent, running
+from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
+
+OPTIONS: dict[str, Any] = dict(
+    T=4, B=3, max_decorrelation_steps=3, bootstrap_value=True, traj_info_kwargs={"discount": 0.5}
+)
+
+
+@pytest.mark.parametrize("EnvCls", [CountingEnv, LifeEnv, DictCountingEnv])
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
+    with running(kind, random_agent(True), EnvCls, **OPTIONS) as sampler:
+        collect(sampler, 3)
+        # Through a file that holds plain data, as a checkpoint does.
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 4, first=3)
+    state = load_snapshot(tmp_path / "state.pkl")
+    with running(kind, random_agent(True), EnvCls, **OPTIONS) as sampler:
+        sampler.load_state_dict(state)
+        assert_equal_batches(collect(sampler, 4, first=3), expected)
+        # And back again, from where it stands now.
+        sampler.load_state_dict(state)
+        assert_equal_batches(collect(sampler, 4, first=3), expected)
+
+
+def test_a_sampler_can_go_back_to_any_row():
+    with running("serial", random_agent(True), LifeEnv, **{**OPTIONS, "T": 1}) as sampler:
+        states, batches = [], []
+        for itr in range(30):
+            states.append(sampler.state_dict())
+            batches += collect(sampler, 1, first=itr)
+        # Backwards, so that what stands there at each loading is from another time.
+        for itr in reversed(range(18)):
+            sampler.load_state_dict(states[itr])
+            assert_equal_batches(collect(sampler, 12, first=itr), batches[itr : itr + 12])
+
+
+def test_a_state_of_other_workers_is_refused():
+    with running("cpu2", counting_agent()) as sampler:
+        state = sampler.state_dict()
+    with running("cpu3", counting_agent()) as sampler, pytest.raises(ValueError, match="n_workers=2"):
+        sampler.load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_saving_changes_nothing(kind):
+    with running(kind, random_agent(True), **OPTIONS) as sampler:
+        expected = collect(sampler, 4)
+    with running(kind, random_agent(True), **OPTIONS) as sampler:
+        batches = []
+        for itr in range(4):
+            sampler.state_dict()
+            batches += collect(sampler, 1, first=itr)
+    assert_equal_batches(batches, expected)
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_a_sampler_can_be_initialised_again_after_its_shutdown(kind):
+    with running(kind, random_agent(), **OPTIONS) as sampler:
+        first = collect(sampler, 2)
+        sampler.shutdown()
+        sampler.shutdown()
+        sampler.initialize(random_agent(), seed=7, bootstrap_value=True, traj_info_kwargs={"discount": 0.5})
+        assert_equal_batches(collect(sampler, 2), first)
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_a_sampler_that_is_shut_down_says_so(kind):
+    with running(kind, random_agent(), eval_n_envs=1, eval_max_trajectories=1) as sampler:
+        sampler.obtain_samples(0)
+        sampler.shutdown()
+        for ask in (lambda: sampler.obtain_samples(1), lambda: sampler.evaluate_agent(1), sampler.state_dict):
+            with pytest.raises(RuntimeError, match="initialize"):
+                ask()
+
+
+class Closing(CountingEnv):
+    """Notes in a class attribute (of one process) which environments are open; may break while being built."""
+
+    opened: ClassVar[list[int]] = []
+    closed: ClassVar[list[int]] = []
+
+    def __init__(self, breaks_at: int | None = None, breaks_in_close: bool = False) -> None:
+        super().__init__()
+        self.index, self.breaks_in_close = len(self.opened), breaks_in_close
+        if self.index == breaks_at:
+            raise OSError("no more licences")
+        self.opened.append(self.index)
+
+    def close(self) -> None:
+        self.closed.append(self.index)
+        if self.breaks_in_close:
+            raise OSError("the window is gone already")
+
+
+@pytest.fixture
+def closing():
+    Closing.opened, Closing.closed = [], []
+    return Closing
+
+
+def test_serial_shutdown_closes_every_environment(closing):
+    with running("serial", counting_agent(), closing, B=3, eval_n_envs=2, eval_max_trajectories=2) as sampler:
+        sampler.obtain_samples(0)
+        assert closing.closed == []
+    assert sorted(closing.closed) == closing.opened == [0, 1, 2, 3, 4]
+
+
+def test_environments_built_before_one_that_fails_are_closed(closing):
+    with (
+        pytest.raises(EnvError, match="no more licences"),
+        running("serial", counting_agent(), closing, B=4, env_kwargs={"breaks_at": 2}),
+    ):
+        pass
+    assert closing.closed == closing.opened == [0, 1]
+
+
+def test_an_error_in_close_keeps_no_other_environment_open(closing):
+    with (
+        pytest.warns(UserWarning, match=r"rank 2.*not closed: OSError: the window is gone"),
+        running("serial", counting_agent(), closing, B=3, env_kwargs={"breaks_in_close": True}),
+    ):
+        pass
+    assert sorted(closing.closed) == [0, 1, 2]
+
+
+class Dying(Closing):
+    def step(self, action: Any) -> Any:
+        raise ZeroDivisionError("the error that matters")
+
+
+@pytest.mark.filterwarnings("ignore:.*was not closed")
+def test_an_error_in_close_does_not_hide_the_one_that_ended_the_run(closing):
+    with (
+        pytest.raises(EnvError, match="the error that matters"),
+        running("serial", counting_agent(), Dying, B=1, env_kwargs={"breaks_in_close": True}),
+    ):
+        pass
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_T": 0}, "batch_T is 0; expected a whole number from 1"),
+        ({"batch_B": -1}, "batch_B is -1"),
+        ({"batch_T": 2.5}, "batch_T is 2.5"),
+        ({"max_decorrelation_steps": -1}, "max_decorrelation_steps is -1"),
+        ({"eval_n_envs": -1}, "eval_n_envs is -1"),
+    ],
+)
+def test_sizes_that_cannot_be_meant_are_refused(SamplerCls, change, message):
+    with pytest.raises(ValueError, match=message):
+        SamplerCls(**{"EnvCls": CountingEnv, "env_kwargs": {}, "batch_T": 2, "batch_B": 2, **change})
+
+
+def test_an_environment_instead_of_a_class_is_refused():
+    with pytest.raises(TypeError, match=r"EnvCls is .*expected a callable"):
+        SerialSampler(CountingEnv(), {}, batch_T=1, batch_B=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n_workers", [0, 3, -2])
+def test_more_workers_than_environments_are_refused(n_workers):
+    with pytest.raises(ValueError, match=f"n_workers is {n_workers}; expected 1 to batch_B, 2"):
+        CpuSampler(CountingEnv, {}, batch_T=1, batch_B=2, n_workers=n_workers)
+
+
+def test_an_unknown_start_method_is_refused():
+    with (
+        pytest.raises(ValueError, match=r"start_method is 'thread'.*forkserver"),
+        running("cpu1", counting_agent(), start_method="thread"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_an_info_that_no_step_gave_is_refused(kind):
+    with (
+        pytest.raises((ValueError, WorkerError), match=r"'lives'.*'vector'"),
+        running(kind, counting_agent(), env_info_keys=["t", "lives"]),
+    ):
+        pass
+
+
+class Shapeless(gymnasium.Env[Any, Any]):
+    """Environments of one run with unlike spaces; numpy would broadcast the small observation without a word."""
+
+    made = 0
+
+    def __init__(self, sizes: tuple[int, ...] = (3, 1)) -> None:
+        size = sizes[Shapeless.made % len(sizes)]
+        Shapeless.made += 1
+        self.observation_space = spaces.Box(-1, 1, (size,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.ones(self.observation_space.shape, np.float32), 0.0, False, False, {}
+
+
+def test_environments_with_unlike_spaces_are_refused():
+    Shapeless.made = 0
+    with (
+        pytest.raises(EnvError, match=r"environment of rank 1.*\(1,\).*expected.*\(3,\)"),
+        running("serial", random_agent(), Shapeless, B=2),
+    ):
+        pass
+    Shapeless.made = 0
+    options: dict[str, Any] = dict(eval_n_envs=1, eval_max_trajectories=1, B=1)
+    with (
+        pytest.raises(EnvError, match="evaluation environment of rank 0"),
+        running("serial", random_agent(), Shapeless, **options),
+    ):
+        pass
+
+
+def test_bad_arguments_of_an_environment_say_which_call_failed():
+    for kind, error in (("serial", EnvError), ("cpu2", WorkerError)):
+        with (
+            pytest.raises(error, match=r"CountingEnv\(length=3\) failed: TypeError"),
+            running(kind, counting_agent(), env_kwargs={"length": 3}),
+        ):
+            pass
+
+
+# ---- where workers run ----
+
+
+def test_workers_are_pinned_to_allowed_cores_only():
+    sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3)
+    assert sampler._worker_cpus({"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
+    assert sampler._worker_cpus({"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
+    two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)
+    assert two._worker_cpus({"workers_cpus": [0]}) == [[0], [0]]
+    with pytest.raises(ValueError, match="affinity names cores for 4 workers; batch_B is only 3"):
+        sampler._worker_cpus({"workers_cpus": [0, 1, 2, 3]})
+
+
+def test_the_plan_says_how_many_workers_there_are():
+    with running("cpu2", counting_agent()) as sampler:
+        assert sampler.plan() == {"sampler": "CpuSampler", "workers": 2}
+    with running("serial", counting_agent()) as sampler:
+        assert sampler.plan() == {"sampler": "SerialSampler"}

@@ -1,0 +1,198 @@
+"""README.md and docs/: the code on the pages runs, links lead somewhere, and what the tables name exists."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlpyt
+from rlpyt.agents import DqnAgent, PgAgent
+from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.envs import AtariEnv
+from rlpyt.envs.info import RESERVED
+from rlpyt.logging import logger_context, read_progress
+from rlpyt.logging.sinks import STATISTICS
+from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers import SerialSampler
+from tests.toy_envs import CountingEnv
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+Cell = str
+Table = list[list[Cell]]
+
+
+def split(page: Path) -> tuple[str, str]:
+    """Return the prose and the python code of a page, each with the lines of the other left empty."""
+    prose, code, fence = [], [], ""
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            fence = "" if fence else line[3:] or "text"
+            line = ""
+        prose.append("" if fence else line)
+        code.append(line if fence == "python" else "")
+    return "\n".join(prose), "\n".join(code)
+
+
+def tables(page: Path) -> list[Table]:
+    """Return the tables of a page, header first, without the ruling."""
+    found: list[Table] = []
+    inside = False
+    for line in split(page)[0].splitlines():
+        if line.startswith("|"):
+            if not inside:
+                found.append([])
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not all(set(cell) <= {"-"} for cell in cells):
+                found[-1].append(cells)
+        inside = line.startswith("|")
+    return found
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+# ---- code ----
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = split(page)[1]
+    script = tmp_path / "page.py"
+    monkeypatch.chdir(tmp_path)
+    if "__main__" not in code:
+        script.write_text(code)
+        runpy.run_path(str(script), run_name="page")
+        return
+    # Workers import the file, so it has to be one; its run is shortened.
+    script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=2_048", code))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
+# ---- links and names ----
+
+
+@every_page
+def test_links_lead_to_files(page: Path) -> None:
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", split(page)[0])]
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not missing
+
+
+@every_page
+def test_paths_and_dotted_names_exist(page: Path) -> None:
+    tokens = quoted(split(page)[0])
+    folders = ("rlpyt/", "examples/", "docs/", "tests/", "benchmarks/", "experiments/")
+    assert [t for t in tokens if t.startswith(folders) and not (ROOT / t).exists()] == []
+    assert [t for t in tokens if re.fullmatch(r"rlpyt(\.\w+)+", t) and not resolves(t)] == []
+
+
+def resolves(dotted: str) -> bool:
+    """Return whether a dotted name is a module, or an attribute of one."""
+    module = dotted
+    rest: list[str] = []
+    while True:
+        try:
+            thing: Any = importlib.import_module(module)
+            break
+        except ImportError:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+            if not module:
+                return False
+    for name in rest:
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
+
+
+@pytest.fixture(scope="module")
+def public_names() -> set[str]:
+    """Return what a user of rlpyt can write: names of modules and classes, and of arguments."""
+    names = set(RESERVED)
+    for info in pkgutil.walk_packages(rlpyt.__path__, "rlpyt."):
+        for name, thing in vars(importlib.import_module(info.name)).items():
+            if name.startswith("_") or not getattr(thing, "__module__", "").startswith("rlpyt"):
+                continue
+            members = [thing]
+            if inspect.isclass(thing):
+                names |= {*dir(thing), *inspect.get_annotations(thing)}
+                members += [getattr(thing, m) for m in dir(thing) if not m.startswith("_")]
+            names.add(name)
+            names |= {p for member in members if callable(member) for p in parameters(member)}
+    return names
+
+
+def parameters(thing: Any) -> list[str]:
+    try:
+        return list(inspect.signature(thing).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+@every_page
+def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
+    known = public_names.union(*columns.values())
+    cells = [cell for table in tables(page) for row in table for cell in row]
+    names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
+    names = [name for name in names if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not ("." in name and resolves(name))]
+    assert [name for name in names if name.split(".")[-1] not in known] == []
+
+
+# ---- numbers ----
+
+
+@pytest.fixture(scope="module")
+def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], set[str]]:
+    """Return the columns of short runs, by runner and algorithm; those of statistics under their one name."""
+    runs: list[tuple[Any, Any, Any]] = [
+        (MinibatchRl, PPO(epochs=1, minibatches=2), PgAgent()),
+        (MinibatchRlEval, A2C(), PgAgent()),
+        (MinibatchRl, DQN(min_steps_learn=20, batch_size=4, replay_size=64), DqnAgent()),
+    ]
+    found = {}
+    for RunnerCls, algo, agent in runs:
+        sampler = SerialSampler(CountingEnv, {}, batch_T=10, batch_B=2, eval_n_envs=1, eval_max_trajectories=2)
+        with logger_context(tmp_path_factory.mktemp("run"), 0) as logger:
+            RunnerCls(algo, agent, sampler, n_steps=40, log_interval_steps=20, seed=0).train()
+            names = list(read_progress(str(logger.directory)))
+        many = {name.removesuffix("Average") for name in names if name.endswith("Average")}
+        single = {name for name in names if not any(name == n + s for n in many for s in STATISTICS)}
+        found[RunnerCls.__name__, type(algo).__name__] = many | single
+    return found
+
+
+def test_glossary_has_every_column_of_progress_csv(columns: dict[tuple[str, str], set[str]]) -> None:
+    rows = [row for table in tables(GLOSSARY) if table[0][0] in ("column", "name") for row in table[1:]]
+    assert len(rows) > 20
+    for (runner, algo), names in columns.items():
+        # The third cell says whose column it is; statistics of trajectories, in two cells, are everybody's.
+        whose = [row[2] if len(row) > 2 else "all" for row in rows]
+        of_run = {f"`{runner}`", f"`{algo}`", "all", "both"}
+        told = [row[0].strip("`") for row, who in zip(rows, whose, strict=True) if any(w in who for w in of_run)]
+        assert len(told) == len(set(told))
+        assert set(told) == names
+
+
+def test_atari_options_have_the_defaults_that_the_page_says() -> None:
+    [table] = [t for t in tables(ROOT / "docs" / "own_environment.md") if t[0][:2] == ["option", "default"]]
+    told = {row[0].strip("`"): row[1].replace(",", "").strip('"') for row in table[1:]}
+    real = {name: str(p.default) for name, p in inspect.signature(AtariEnv).parameters.items()}
+    assert told == real

@@ -1,0 +1,226 @@
+"""Which module may import which: the rooms and floors of `docs/architecture.md`, read from the source with ast."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlpyt
+
+ROOT = Path(rlpyt.__file__).parent
+REPOSITORY = ROOT.parent
+
+FLOORS = {
+    "version": 0,
+    "namedarraytuple": 1,
+    "utils": 1,
+    "functional": 1,
+    "types": 2,
+    "spaces": 2,
+    "core": 3,
+    "envs": 4,
+    "replays": 4,
+    "distributions": 4,
+    "models": 4,
+    "logging": 4,
+    "runners": 5,
+    "samplers": 5,
+    "agents": 5,
+    "algos": 5,
+    "launching": 6,
+    "cli": 7,
+}
+# Which rooms of floor 4 a room of floor 5 may enter; on one floor nobody enters another room.
+ARROWS = {
+    "runners": {"logging"},
+    "samplers": {"envs", "logging"},
+    "agents": {"models", "distributions"},
+    "algos": {"replays"},
+}
+# On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.
+GROUND = {"utils": {"namedarraytuple"}, "functional": {"namedarraytuple"}}
+OUTSIDE = ("examples", "experiments", "benchmarks", "tests")
+# Modules over 400 lines and the reason for each.
+LONG: dict[str, str] = {}
+
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(tree: ast.AST, at_top: bool = True) -> Iterator[tuple[str, bool, int]]:
+    """Yield every imported module, whether the import stands outside of functions, and its line."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import in line {node.lineno}"
+            assert node.module is not None
+            yield node.module, at_top, node.lineno
+            if node.module == "rlpyt":
+                yield from ((f"rlpyt.{alias.name}", at_top, node.lineno) for alias in node.names)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from imports(node, at_top and not inside)
+
+
+def violations(module: str, source: str) -> list[str]:
+    """Return what the imports of a module break, in words."""
+    room, found = room_of(module), []
+    for target, at_top, line in imports(ast.parse(source)):
+        where = f"{module}:{line} imports {target}"
+        if target.split(".")[0] in OUTSIDE:
+            found.append(f"{where}, which composes the library")
+        if target.split(".")[0] != "rlpyt":
+            continue
+        if not at_top:
+            found.append(f"{where} inside a function")
+        if module == "rlpyt":
+            continue
+        other = room_of(target)
+        if other == "":
+            found.append(f"{where}: name the module that it is in")
+        elif other not in FLOORS:
+            found.append(f"{where}, a room that is not in the table")
+        elif other != room and not allowed(room, other):
+            found.append(f"{where}: {room} (floor {FLOORS[room]}) may not enter {other} (floor {FLOORS[other]})")
+    return found
+
+
+def allowed(room: str, other: str) -> bool:
+    floor, below = FLOORS[room], FLOORS[other]
+    if floor == below == 1:
+        return other in GROUND.get(room, ())
+    if floor == 5 and below == 4:
+        return other in ARROWS[room]
+    return below < floor
+
+
+def test_imports_go_down_and_along_the_arrows():
+    found = [v for path in MODULES for v in violations(name_of(path), path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "broken"),
+    [
+        ("rlpyt.samplers.x", "from rlpyt.agents import BaseAgent", True),
+        ("rlpyt.samplers.x", "from rlpyt.agents.base import BaseAgent", True),
+        ("rlpyt.samplers.x", "import rlpyt.runners", True),
+        ("rlpyt.samplers.x", "from rlpyt import algos", True),
+        ("rlpyt.samplers.x", "from rlpyt.envs import make_env", False),
+        ("rlpyt.samplers.x", "def f():\n    from rlpyt.envs import make_env", True),
+        ("rlpyt.samplers.x", "if TYPE_CHECKING:\n    from rlpyt.algos import PPO", True),
+        ("rlpyt.samplers.x", "class A:\n    import rlpyt.agents", True),
+        ("rlpyt.envs.x", "from rlpyt.logging import Logger", True),
+        ("rlpyt.envs.x", "def f():\n    import ale_py", False),
+        ("rlpyt.core", "from rlpyt.envs import EnvAdapter", True),
+        ("rlpyt.types", "from rlpyt.spaces import EnvSpaces", True),
+        ("rlpyt.utils.x", "from rlpyt.types import Samples", True),
+        ("rlpyt.algos.x", "from examples.ppo import main", True),
+        ("rlpyt.algos.x", "from rlpyt.secret import x", True),
+        ("rlpyt.algos.x", "from rlpyt.algos.base import x\nfrom rlpyt.core import y\nimport torch", False),
+    ],
+)
+def test_the_rules_themselves(module, source, broken):
+    assert bool(violations(module, source)) == broken
+
+
+def test_every_room_is_in_the_table():
+    rooms = {room_of(name_of(path)) for path in MODULES} - {""}
+    assert rooms <= set(FLOORS), rooms - set(FLOORS)
+
+
+def test_packages_are_one_folder_deep():
+    deep = [str(path) for path in MODULES if len(path.relative_to(ROOT).parts) > 2]
+    assert not deep, deep
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.name == "__init__.py"], ids=name_of)
+def test_packages_define_nothing_and_export_what_they_import(path):
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree)
+    imported: set[str] = set()
+    exported: list[str] = []
+    for node in tree.body[1:]:
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            imported |= {alias.asname or alias.name for alias in node.names}
+        else:
+            assert isinstance(node, ast.Assign), f"line {node.lineno} defines something"
+            assert ast.unparse(node.targets[0]) == "__all__", f"line {node.lineno} defines something"
+            exported = ast.literal_eval(node.value)
+    assert set(exported) == imported
+    assert len(exported) == len(set(exported)), "a name stands twice in __all__"
+    module = importlib.import_module(name_of(path))
+    assert all(hasattr(module, name) for name in exported)
+
+
+def test_no_module_is_too_long():
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
+    long = {name: n for name, n in lengths.items() if n > 400}
+    assert set(long) == set(LONG), f"over 400 lines: {long}; listed with a reason: {LONG}"
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.walk_packages(rlpyt.__path__, "rlpyt.")])
+def test_every_module_can_be_imported_and_says_what_it_is(module):
+    assert importlib.import_module(module).__doc__
+
+
+def run_python(source: str) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_importing_rlpyt_is_cheap_and_brings_nothing_heavy():
+    out = run_python(
+        """
+        import sys, time
+        start = time.perf_counter()
+        import rlpyt
+        seconds = time.perf_counter() - start
+        heavy = {"torch", "numpy", "gymnasium", "scipy", "matplotlib", "psutil"} & set(sys.modules)
+        print(sorted(heavy), seconds < 1.0, rlpyt.namedarraytuple("T", "a b")(1, 2).b)
+        """
+    )
+    assert out.split("\n")[0] == "[] True 2"
+
+
+def test_each_package_can_be_the_first_and_brings_no_optional_package():
+    # A circle shows only to whoever comes in by the wrong door; fork after torch, so that a door costs milliseconds.
+    packages = sorted({f"rlpyt.{room_of(name_of(path))}" for path in MODULES} - {"rlpyt."})
+    out = run_python(
+        f"""
+        import os, sys, torch, gymnasium
+        optional = {{"ale_py", "cv2", "gym", "tensorboard", "matplotlib", "wandb", "stable_baselines3", "mujoco"}}
+        for package in {packages!r}:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    __import__(package)
+                    print(*[f"{{package}} imports {{name}}" for name in optional & set(sys.modules)], sep="", end="")
+                    sys.stdout.flush()
+                    os._exit(0)
+                except BaseException as error:
+                    print(package, error, flush=True)
+                    os._exit(1)
+            os.waitpid(pid, 0)
+        print("done")
+        """
+    )
+    assert out == "done\n"

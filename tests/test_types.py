@@ -1,0 +1,112 @@
+"""The words of the library: rows, batches, statistics of trajectories."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.types import AgentSamples, AgentStep, BatchSpec, EnvSamples, Samples, TrajInfo
+
+
+def test_batch_spec():
+    T, B = BatchSpec(5, 3)
+    assert (T, B) == (5, 3)
+    assert BatchSpec(5, 3).size == 15
+
+
+def test_done_is_either_flag():
+    terminated, truncated = np.array([[0, 0, 1, 1]], bool), np.array([[0, 1, 0, 1]], bool)
+    for cast in (np.asarray, torch.from_numpy):
+        env = EnvSamples(None, None, None, cast(terminated), cast(truncated), None)
+        assert env.done.tolist() == [[False, True, True, True]]
+        assert env.done.dtype == env.terminated.dtype
+        assert env[0, 2].done.item() is True
+
+
+def test_optional_fields_are_empty():
+    assert AgentStep(1).agent_info is None
+    assert AgentSamples(1, 2, 3).bootstrap_value is None
+    assert EnvSamples(*range(6)).env_info is None
+
+
+def test_samples_are_sliced_together():
+    x = torch.arange(6).reshape(3, 2)
+    samples = Samples(AgentSamples(x, x, None), EnvSamples(x, x, x, x > 3, x > 4, x >= 0))
+    row = samples[2, 0]
+    assert (row.agent.action, row.env.reward, bool(row.env.done)) == (4, 4, True)
+    assert samples[1:].env.observation.shape == (2, 2)
+
+
+# ---- trajectories ----
+
+
+def run(info: TrajInfo, rewards: list[float], scores: list[float | None] | None = None) -> TrajInfo:
+    for i, reward in enumerate(rewards):
+        score = scores[i] if scores else None
+        info.step(None, None, reward, i == len(rewards) - 1, None, {} if score is None else {"game_score": score})
+    return info.terminate(None)
+
+
+def test_statistics_by_hand():
+    info = run(TrajInfo(discount=0.5), [1.0, 0.0, -2.0, 4.0])
+    assert info.statistics() == {"Length": 4, "Return": 3.0, "NonzeroRewards": 3, "DiscountedReturn": 1 - 0.5 + 0.5}
+
+
+def test_without_discount_both_returns_are_equal():
+    info = run(TrajInfo(), [1.0, 2.0, 3.5])
+    assert info.statistics()["DiscountedReturn"] == info.statistics()["Return"] == 6.5
+
+
+def test_the_raw_score_is_summed_where_the_environment_gives_one():
+    assert run(TrajInfo(), [1, 1, -1], [10.0, 400.0, -5.0]).statistics()["GameScore"] == 405
+    assert run(TrajInfo(), [1, 1], [None, 7.0]).statistics()["GameScore"] == 7
+    assert "GameScore" not in run(TrajInfo(), [1, 1]).statistics()
+
+
+def test_the_columns_are_the_same_before_the_first_step():
+    assert list(TrajInfo().statistics()) == list(run(TrajInfo(), [1.0]).statistics())
+
+
+class Counting(TrajInfo):
+    """A statistic of a user's own."""
+
+    def __init__(self, discount: float = 1.0) -> None:
+        super().__init__(discount)
+        self.Lefts = 0
+        self._hidden = 0
+
+    def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self.Lefts += action == 0
+        self._hidden += 1
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        self.Lefts *= 10
+        return self
+
+
+def test_a_subclass_adds_columns():
+    info = Counting(0.9)
+    for action in (0, 1, 0):
+        info.step(None, action, 1.0, False, None, {})
+    assert info.terminate(None).statistics()["Lefts"] == 20
+    assert "_hidden" not in info.statistics()
+
+
+@pytest.mark.parametrize("info", [TrajInfo(0.5), Counting(0.5)])
+def test_statistics_travel_between_processes(info):
+    info.step(None, 0, 2.0, False, None, {"game_score": 1.0})
+    there = pickle.loads(pickle.dumps(info))
+    there.step(None, 0, 2.0, True, None, {})
+    assert there.statistics()["DiscountedReturn"] == 3.0
+
+
+def test_instances_share_nothing():
+    a, b = TrajInfo(0.5), TrajInfo()
+    run(a, [1.0, 1.0])
+    assert b.statistics()["Length"] == 0
+    assert run(b, [1.0, 1.0]).statistics()["DiscountedReturn"] == 2

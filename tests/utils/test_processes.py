@@ -1,0 +1,259 @@
+"""Workers: their errors come home, nothing waits for ever, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from rlpyt.utils import processes
+from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
+from rlpyt.utils.shared_memory import shared_array
+from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch):
+    # Many tests leave a worker asleep, which is killed only when its time to close is over.
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
+
+
+@contextmanager
+def workers(n: int = 1, server: Any = Server, args: tuple[Any, ...] = (), method: str = "forkserver") -> Iterator[Any]:
+    made = [Worker(rank, server, args, method) for rank in range(n)]
+    try:
+        yield made
+    finally:
+        stop_workers(made)
+        assert not any(is_alive(w.pid or 0) for w in made)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ask(made: list[Worker], *request: Any, timeout: float = 30.0) -> list[Any]:
+    for worker in made:
+        worker.send(request)
+    return receive_all(made, timeout)
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_replies_come_in_the_order_of_the_workers(method):
+    with workers(2, method=method) as made:
+        made[0].send(("sleep", 0.2))
+        made[1].send(("echo", {"a": np.arange(3)}))
+        slept, echoed = receive_all(made, 30)
+        assert slept == "slept"
+        assert echoed["a"].tolist() == [0, 1, 2]
+        assert ask(made, "threads") == [1, 1]
+
+
+def test_messages_of_any_size_go_both_ways():
+    with workers(2) as made:
+        big = np.random.default_rng(0).random(2_000_000)
+        for answer in ask(made, "echo", big):
+            assert np.array_equal(answer, big)
+
+
+def test_closures_and_local_classes_are_sent():
+    offset = 3
+
+    class Local(Server):
+        def more(self, x: int) -> int:
+            return x + offset
+
+    with workers(1, server=Local) as made:
+        assert ask(made, "more", 4) == [7]
+
+
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+def test_an_exception_comes_home_with_its_traceback(method):
+    with workers(2, method=method) as made:
+        ask(made, "echo", 1)
+        made[0].send(("sleep", 60))
+        made[1].send(("raise_error", "the simulator says no"))
+        start = time.monotonic()
+        with pytest.raises(WorkerError) as info:
+            receive_all(made, 30)
+        assert time.monotonic() - start < 2
+        text = str(info.value)
+        assert re.search(
+            r"Worker 1 \(pid \d+\), .*environment 3, step 17.* raised ValueError: the simulator says", text
+        )
+        assert "Traceback" in text
+        assert "in raise_error" in text
+
+
+def test_what_cannot_be_made_or_sent_back_says_why():
+    with workers(1, server=BrokenServer) as made, pytest.raises(WorkerError, match="raised OSError: no display"):
+        ask(made, "echo", 1)
+    with workers(1) as made, pytest.raises(WorkerError, match=r"raised TypeError.*lock"):
+        ask(made, "unpicklable")
+    with workers(1) as made, pytest.raises(WorkerError, match="raised SystemExit: enough"):
+        ask(made, "system_exit")
+    with workers(1) as made, pytest.raises(WorkerError, match="has no attribute 'unknown'"):
+        ask(made, "unknown")
+
+
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+def test_a_killed_worker_is_seen_at_once(method):
+    with workers(3, method=method) as made:
+        ask(made, "echo", 1)
+        made[0].send(("sleep", 0.0))
+        made[1].send(("kill",))
+        made[2].send(("echo", 1))
+        start = time.monotonic()
+        message = r"Worker 1 .*environment 5, step 23, was killed by SIGKILL \(out of memory, if nobody"
+        with pytest.raises(WorkerError, match=message):
+            receive_all(made, 30)
+        assert time.monotonic() - start < 2
+
+
+def test_a_worker_that_exits_says_its_code():
+    with workers(1) as made, pytest.raises(WorkerError, match="exited with code 3"):
+        ask(made, "exit", 3)
+    # Before any progress it may be the script that is at fault.
+    with workers(1, server=ExitingServer) as made, pytest.raises(WorkerError, match=r"code 4.*if __name__ =="):
+        ask(made, "echo", 1)
+
+
+def test_a_dead_worker_is_an_error_for_who_sends_to_it():
+    with workers(1) as made:
+        ask(made, "echo", 1)
+        os.kill(made[0].pid, signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while is_alive(made[0].pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(WorkerError, match="was killed by SIGTERM"):
+            ask(made, "echo", 1)
+        with pytest.raises(WorkerError, match="was killed by SIGTERM"):
+            made[0].receive()
+
+
+def test_no_progress_is_an_error_and_slow_progress_is_not():
+    with workers(1) as made:
+        # Three times the timeout in all, but never that long without a step.
+        assert ask(made, "work", 15, 0.1, timeout=0.5) == ["worked"]
+        start = time.monotonic()
+        with pytest.raises(WorkerError, match=r"step 15, has made no progress for 0.5 s.*raise .*worker_timeout"):
+            ask(made, "sleep", 60.0, timeout=0.5)
+        assert time.monotonic() - start < 3
+
+
+def test_a_fast_worker_is_not_blamed_for_a_slow_one():
+    with workers(2) as made:
+        made[0].send(("echo", 1))
+        made[1].send(("work", 10, 0.1))
+        assert receive_all(made, 0.5) == [1, "worked"]
+
+
+def test_stopping_closes_the_server_and_may_be_repeated():
+    closed = shared_array(1, np.int64)
+    made = [Worker(0, Server, (closed,), "forkserver")]
+    ask(made, "echo", 1)
+    stop_workers(made)
+    assert closed[0] == -1
+    stop_workers(made)
+    stop_workers([])
+    assert not is_alive(made[0].pid or 0)
+
+
+def test_stopping_kills_who_does_not_listen():
+    with workers(2) as made:
+        ask(made, "echo", 1)
+        for worker in made:
+            worker.send(("sleep", 3600))
+        start = time.monotonic()
+        stop_workers(made)
+        assert time.monotonic() - start < 2
+        assert not any(is_alive(w.pid) for w in made)
+
+
+def test_an_error_closes_the_server_too():
+    closed = shared_array(1, np.int64)
+    with workers(1, args=(closed,)) as made:
+        with pytest.raises(WorkerError):
+            ask(made, "raise_error", "x")
+        made[0]._process.join(10)
+        assert closed[0] == -1
+
+
+def test_ctrl_c_is_left_to_the_master():
+    with workers(2) as made:
+        ask(made, "echo", 1)
+        for worker in made:
+            os.kill(worker.pid, signal.SIGINT)
+        assert ask(made, "echo", 2) == [2, 2]
+
+
+def test_an_unknown_start_method_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"start_method is 'threads'; expected one of .*forkserver.*spawn.*fork"):
+        Worker(0, Server, (), "threads")
+
+
+def test_the_cores_are_those_that_this_process_may_use():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert available_cpus() == [min(before)]
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+MASTER = """
+    import sys, time
+    from rlpyt.utils.processes import Worker, receive_all
+    from tests.utils.worker_servers import Server
+
+    if __name__ == "__main__":
+        methods = ["forkserver", "fork", "spawn", "forkserver", "fork"]
+        made = [Worker(i, Server, (), method) for i, method in enumerate(methods)]
+        for worker in made:
+            worker.send(("echo", 1))
+        receive_all(made, 60)
+        for worker in made[:3]:  # the others are idle
+            worker.send(("sleep_in_c", 3600))
+        print(*[worker.pid for worker in made], flush=True)
+        time.sleep(3600)
+"""
+
+
+def test_workers_die_with_a_master_that_is_killed(tmp_path):
+    script = tmp_path / "master.py"
+    script.write_text(textwrap.dedent(MASTER))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    shm = set(os.listdir("/dev/shm"))
+    master = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert master.stdout is not None
+        pids = [int(pid) for pid in master.stdout.readline().split()]
+        assert len(pids) == 5
+        descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
+        assert set(pids) <= descendants
+    finally:
+        master.kill()
+        master.wait()
+    deadline = time.monotonic() + 10
+    while any(is_alive(pid) for pid in descendants) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
+    assert not left, left
+    assert set(os.listdir("/dev/shm")) <= shm

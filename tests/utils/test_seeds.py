@@ -1,0 +1,89 @@
+"""Random streams: one seed a run, and no two streams of it the same."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.utils.seeds import (
+    Role,
+    make_seed,
+    numpy_generator,
+    seed_sequence,
+    set_seed,
+    stream_seed,
+    torch_generator,
+)
+
+
+def test_the_numbers_of_the_roles_never_change():
+    names = ["MODEL", "ENV", "EVAL_ENV", "ACTIONS", "EVAL_ACTIONS", "ALGO", "DECORRELATION", "ENV_CHECK"]
+    assert {role.name: int(role) for role in Role} == {name: i for i, name in enumerate(names)}
+
+
+def test_the_streams_of_published_runs_never_change():
+    # By numpy's own SeedSequence, whose algorithm is fixed (NEP 19).
+    assert stream_seed(0, Role.ENV, 3) == np.random.SeedSequence(0, spawn_key=(1, 3)).generate_state(1)[0] >> 1
+    assert [stream_seed(1, Role.ENV, rank) for rank in range(3)] == [1645468115, 1368576262, 579240235]
+    assert stream_seed(1, Role.EVAL_ENV, 0) == 268633348
+    assert numpy_generator(1, Role.DECORRELATION, 2).integers(1000, size=3).tolist() == [45, 649, 780]
+    assert torch_generator(1, Role.ACTIONS).initial_seed() == 2993259647479117983
+
+
+def test_all_streams_of_a_run_are_distinct():
+    keys = [(role, rank) for role in Role for rank in range(1024)]
+    states = {tuple(seed_sequence(1, role, rank).generate_state(4)) for role, rank in keys}
+    assert len(states) == len(keys)
+    assert len({torch_generator(1, role, rank).initial_seed() for role, rank in keys}) == len(keys)
+
+
+def test_no_two_environments_of_a_run_have_the_same_seed():
+    # These are 31-bit numbers, as gymnasium and ALE take them: distinct for every run of a usual size.
+    for seed in range(50):
+        seeds = [stream_seed(seed, role, rank) for role in (Role.ENV, Role.EVAL_ENV) for rank in range(256)]
+        assert len(set(seeds)) == len(seeds)
+        assert all(0 <= s < 2**31 for s in seeds)
+
+
+def test_neighbouring_seeds_share_no_stream():
+    streams = {stream_seed(seed, Role.ENV, rank) for seed in range(100) for rank in range(16)}
+    assert len(streams) == 1600
+
+
+def test_a_stream_repeats_itself_and_not_another():
+    for make in (numpy_generator, torch_generator):
+        draws = [_draw(make(5, Role.ALGO, rank)) for rank in (0, 0, 1)]
+        assert draws[0] == draws[1] != draws[2]
+    assert _draw(numpy_generator(5, Role.ALGO)) == _draw(numpy_generator(5, Role.ALGO, 0))
+
+
+def _draw(generator: np.random.Generator | torch.Generator) -> list[float]:
+    if isinstance(generator, torch.Generator):
+        return torch.rand(4, generator=generator).tolist()
+    return generator.random(4).tolist()
+
+
+def test_set_seed_seeds_what_user_code_may_draw_from():
+    def draw() -> tuple[float, ...]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    set_seed(3)
+    first, second = draw(), draw()
+    set_seed(3)
+    assert draw() == first != second
+    set_seed(4)
+    assert draw() != first
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**63])
+def test_any_seed_that_fits_a_word_will_do(seed):
+    set_seed(seed)
+    assert 0 <= stream_seed(seed, Role.ENV) < 2**31
+
+
+def test_a_fresh_seed_is_another_each_time():
+    assert len({make_seed() for _ in range(8)}) == 8
+    assert all(0 <= make_seed() < 2**31 for _ in range(100))

@@ -1,0 +1,185 @@
+"""Arrays in shared memory: seen by every process, gone with the last of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import resource
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from rlpyt import namedarraytuple
+from rlpyt.utils import shared_memory
+from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
+from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array
+from tests.utils.worker_servers import Server
+
+Pair: Any = namedarraytuple("Pair", ["ale.lives", "nested"])
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(params=START_METHODS)
+def start_method(request):
+    return request.param
+
+
+def test_a_new_array_is_zero_and_of_the_asked_form():
+    a = shared_array((3, 0, 2), np.uint8)
+    b = shared_array((2, 3), "float32")
+    c = shared_array(4, bool)
+    d = shared_array(cast(int, np.int64(4)), np.int16)
+    assert (a.shape, b.shape, c.shape, d.shape) == ((3, 0, 2), (2, 3), (4,), (4,))
+    assert (b.dtype, c.dtype) == (np.float32, np.bool_)
+    assert not b.any()
+    assert b.flags.writeable
+    assert b.flags.c_contiguous
+
+
+def test_every_view_is_the_same_memory_in_every_process(start_method):
+    base = shared_array((4, 6), np.int64)
+    base[:] = np.arange(24).reshape(4, 6)
+    buffer: Any = Pair(base[1:3], (base[:, 0], base[::2, ::3], None))
+    views = (buffer, base.T, base[::-1, ::-2], base[2:2], base.reshape(2, 2, 6)[1], base[3, 5:].reshape(()))
+    private = np.zeros(2, np.int64)
+    expected = base.copy()
+    worker = Worker(0, Server, (*views, private), start_method)
+    try:
+        worker.send(("add", 100))
+        answers = receive_all([worker], 60)[0]
+    finally:
+        stop_workers([worker])
+    flat = [base[1:3], base[:, 0], base[::2, ::3], base.T, base[::-1, ::-2], base[2:2], base[2:4], base[3, 5]]
+    assert [shape for _, shape, _ in answers] == [np.shape(v) for v in (*flat[:6], views[4], base[3, 5], private)]
+    # Every view has added 100 to its part of the one array; closing has written -1 to the first.
+    for view in (
+        expected[1:3],
+        expected[:, 0],
+        expected[::2, ::3],
+        expected.T,
+        expected[::-1, ::-2],
+        expected[2:2],
+        expected.reshape(2, 2, 6)[1],
+        expected[3, 5:],
+    ):
+        view += 100
+    expected[1:3] = -1
+    assert np.array_equal(base, expected)
+    assert not private.any(), "an array of its own goes by value"
+
+
+def test_an_array_may_be_sent_at_any_time_and_is_let_go_of_again():
+    worker = Worker(0, Server, (), "forkserver")
+    try:
+        counts = []
+        for value in range(4):
+            array = shared_array((100, 100), np.float32)
+            worker.send(("write", array[::2], value + 1))
+            counts += receive_all([worker], 60)
+            assert (array[::2] == value + 1).all()
+            assert not array[1::2].any()
+        assert counts[1:] == counts[:-1], "descriptors stay open in the worker"
+    finally:
+        stop_workers([worker])
+
+
+def test_memory_has_no_name_and_is_freed_with_the_array():
+    names, descriptors = set(os.listdir("/dev/shm")), open_descriptors()
+    arrays = [shared_array((1000, 1000), np.uint8) for _ in range(5)]
+    views = [a[10:20] for a in arrays]
+    assert set(os.listdir("/dev/shm")) <= names
+    assert open_descriptors() > descriptors
+    del arrays
+    assert open_descriptors() > descriptors, "a view keeps its memory"
+    assert views[0].sum() == 0
+    del views
+    assert open_descriptors() == descriptors
+
+
+def test_buffers_are_allocated_in_shared_memory_where_asked():
+    example = Pair(np.float32(1), Pair(np.zeros(3, np.uint8), None))
+    for share, n in ((True, 2), (False, 0)):
+        before = open_descriptors()
+        buffer = buffer_from_example(example, (5, 2), share_memory=share)
+        assert (open_descriptors() > before) == bool(n)
+        assert buffer["nested"]["ale.lives"].shape == (5, 2, 3)
+        assert isinstance(buffer["ale.lives"].base, SharedMemory) == share
+        del buffer
+
+
+def test_a_reference_costs_nothing_but_a_copy_costs_its_bytes():
+    assert len(dumps(shared_array((1000, 1000), np.float64)[5:])) < 2000
+    assert len(dumps(np.zeros(1000))) > 8000
+
+
+@pytest.mark.parametrize("shape", [(2**20, 2**20, 2**20), (2**40, 2**40), 2**50, (2**62, 1)])
+def test_more_than_there_is_is_an_error_and_not_a_killed_process(shape):
+    before = open_descriptors()
+    with pytest.raises(MemoryError, match=r"bytes were asked for, and this process can have [\d,]+\. Lower batch_T"):
+        shared_array(shape, np.float32)
+    assert open_descriptors() == before
+
+
+def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
+    """Both versions of control groups, one of them a subgroup that is named in /proc/self/cgroup."""
+    v1, v2 = tmp_path / "memory", tmp_path / "v2" / "job"
+    for folder in (v1, v2):
+        folder.mkdir(parents=True)
+    (v1 / "limit").write_text("9223372036854771712\n")
+    (v1 / "used").write_text("100\n")
+    (v1 / "memory.stat").write_text("cache 5\ntotal_inactive_file 50\n")
+    (v2 / "limit").write_text("max\n")
+    (v2 / "used").write_text("7000\n")
+    (v2 / "memory.stat").write_text("anon 1\ninactive_file 500\n")
+    files = (
+        (str(tmp_path / "v2"), "limit", "used", "inactive_file"),
+        (str(v1), "limit", "used", "total_inactive_file"),
+    )
+    monkeypatch.setattr(shared_memory, "_CGROUP_FILES", files)
+    read = shared_memory._read
+    monkeypatch.setattr(shared_memory, "_read", lambda path: "0::/job\n" if path == "/proc/self/cgroup" else read(path))
+    assert free_memory() > 10**6  # no limit
+    (v2 / "limit").write_text("10000\n")
+    assert free_memory() == 10_000 - 7000 + 500
+    (v1 / "limit").write_text("1100\n")
+    assert free_memory() == 1100 - 100 + 50
+    with pytest.raises(MemoryError, match="2,000 bytes were asked for, and this process can have 1,050"):
+        shared_array(500, np.float32)
+    (v1 / "used").write_text("5000\n")
+    assert free_memory() == 0
+
+
+def test_an_address_space_that_is_full_is_an_error_that_leaks_nothing():
+    before = open_descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard))
+    try:
+        with pytest.raises(MemoryError, match="67,108,864 bytes were asked for"):
+            shared_array(2**24, np.float32)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert open_descriptors() == before
+
+
+def test_a_system_without_memfd_says_what_to_use(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(OSError, match="Use SerialSampler"):
+        shared_array(3, np.float32)
+
+
+def test_a_reference_in_this_process_is_the_same_memory():
+    a = shared_array((3, 4), np.int32)
+    b = pickle.loads(dumps(a[1:, ::2]))
+    b += 5
+    assert a.tolist() == [[0] * 4, [5, 0, 5, 0], [5, 0, 5, 0]]
+    assert sys.getrefcount(a) < 5

@@ -1,0 +1,103 @@
+"""What runs in the worker processes of the tests of `rlpyt.utils`; importable there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.utils.arrays import buffer_leaves
+
+
+class Server:
+    """Does what a request says.
+
+    Args:
+        rank: of the worker.
+        progress: [environment, step].
+        *arrays: buffers in shared memory; -1 is written to the first one when the server is closed.
+    """
+
+    def __init__(self, rank: int, progress: np.ndarray, *arrays: Any) -> None:
+        self.rank, self.progress, self.arrays = rank, progress, arrays
+
+    def __call__(self, request: tuple[Any, ...]) -> Any:
+        name, *args = request
+        return getattr(self, name)(*args)
+
+    def close(self) -> None:
+        if self.arrays:
+            buffer_leaves(self.arrays[0])[0][...] = -1
+
+    def echo(self, message: Any) -> Any:
+        return message
+
+    def add(self, n: int) -> list[Any]:
+        """Add to all arrays in place; return what they hold then, and their forms."""
+        answers: list[Any] = []
+        for leaf in buffer_leaves(self.arrays):
+            leaf += np.asarray(n, leaf.dtype)
+            answers.append((leaf.tolist(), leaf.shape, str(leaf.dtype)))
+        return answers
+
+    def write(self, array: np.ndarray, value: Any) -> int:
+        """Write into an array that came with the request; return the descriptors that are open then."""
+        array[...] = value
+        del array
+        return len(os.listdir("/proc/self/fd"))
+
+    def raise_error(self, text: str) -> None:
+        self.progress[:] = 3, 17
+        raise ValueError(text)
+
+    def unpicklable(self) -> Any:
+        return threading.Lock()
+
+    def kill(self) -> None:
+        self.progress[:] = 5, 23
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def exit(self, code: int) -> None:
+        os._exit(code)
+
+    def system_exit(self) -> None:
+        sys.exit("enough")
+
+    def sleep(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return "slept"
+
+    def sleep_in_c(self, seconds: int) -> None:
+        """Stand still and keep the interpreter's lock, as a simulator that hangs."""
+        ctypes.PyDLL(None).sleep(seconds)
+
+    def work(self, steps: int, seconds: float) -> str:
+        """Make progress all the time, slowly."""
+        for _ in range(steps):
+            time.sleep(seconds)
+            self.progress[1] += 1
+        return "worked"
+
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+
+class BrokenServer(Server):
+    """Cannot be made."""
+
+    def __init__(self, rank: int, progress: np.ndarray) -> None:
+        raise OSError("no display")
+
+
+class ExitingServer(Server):
+    """Ends the process while it is made, as a failing simulator does."""
+
+    def __init__(self, rank: int, progress: np.ndarray) -> None:
+        os._exit(4)
