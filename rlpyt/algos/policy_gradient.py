@@ -30,6 +30,8 @@ class LossInputs(NamedArrayTuple):
     """bool, or None where all rows are valid."""
     old_dist_info: Any
     old_value: Any
+    old_log_prob: Any = None
+    """log-probability of the action under the policy that acted, where the loss compares with it."""
     episode_start: Any = None
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
 

@@ -81,10 +81,11 @@ class PPO(PolicyGradientAlgo):
         batch, init_rnn_state = self.loss_inputs(samples, now)
         with torch.no_grad():
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
+        batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
-            for minibatch in self.minibatch_rows(batch, old_log_prob, init_rnn_state, samples.env.valid):
-                loss, info = self.loss(*minibatch, now)
+            for rows, rnn_state in self.minibatch_rows(batch, init_rnn_state, samples.env.valid):
+                loss, info = self.loss(rows, rnn_state, now)
                 info["gradNorm"] = self.gradient_step(loss, now)
                 for name, value in info.items():
                     metrics[name].append(value)
@@ -96,13 +97,12 @@ class PPO(PolicyGradientAlgo):
         return stack_metrics(metrics)
 
     def minibatch_rows(
-        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any, valid: torch.Tensor
-    ) -> Iterator[tuple[LossInputs, torch.Tensor, Any]]:
+        self, batch: LossInputs, init_rnn_state: Any, valid: torch.Tensor
+    ) -> Iterator[tuple[LossInputs, Any]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
         Args:
             batch: [T, B].
-            old_log_prob: [T, B], of the actions under the policy that acted.
             init_rnn_state: [B, N, H] leaves, or None.
             valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
         """
@@ -111,26 +111,24 @@ class PPO(PolicyGradientAlgo):
                 on_device = idxs.to(self.agent.device)
                 starts = batch.episode_start[:, idxs]
                 rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
-                yield rows, old_log_prob[:, on_device], init_rnn_state[on_device]
+                yield rows, init_rnn_state[on_device]
             return
         # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
-        flat = buffer_func((batch._replace(valid=None), old_log_prob), lambda x: x.flatten(0, 1))
+        flat = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
         for idxs in self._random_parts(valid.flatten().nonzero().squeeze(1)):
-            on_device = idxs.to(self.agent.device)
-            rows, log_prob = buffer_func(flat, lambda x: x.index_select(0, on_device))  # noqa: B023
-            yield rows, log_prob, None
+            yield buffer_func(flat, torch.index_select, 0, idxs.to(self.agent.device)), None
 
     def _random_parts(self, idxs: torch.Tensor) -> list[torch.Tensor]:
         order = torch.randperm(len(idxs), generator=self.generator)
         return [part for part in idxs[order].tensor_split(self.minibatches) if len(part) > 0]
 
-    def loss(
-        self, batch: LossInputs, old_log_prob: torch.Tensor, init_rnn_state: Any, now: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch and its metrics."""
         dist_info, value = self.evaluate(batch, init_rnn_state)
         log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
-        pi_loss = ppo_clip_loss(log_prob, old_log_prob, batch.advantage, ratio_clip=now.ratio_clip, valid=batch.valid)
+        pi_loss = ppo_clip_loss(
+            log_prob, batch.old_log_prob, batch.advantage, ratio_clip=now.ratio_clip, valid=batch.valid
+        )
         if now.value_clip is None:
             v_loss = value_loss(value, batch.return_, batch.valid)
         else:
@@ -141,7 +139,7 @@ class PPO(PolicyGradientAlgo):
         loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
         with torch.no_grad():
             perplexity = valid_mean(entropy.exp(), batch.valid)
-            kl = approx_kl(log_prob, old_log_prob, batch.valid)
+            kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
         metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
         return loss, {name: metric.detach() for name, metric in metrics.items()}
 

@@ -57,7 +57,8 @@ class Collector:
         self.T = len(rows.terminated)
         self._new_traj_info = lambda: TrajInfoCls(**(traj_info_kwargs or {}))
         # Only a TrajInfo of the user's own may want the agent's info, and slicing it costs as much as a cheap step.
-        self._slice_agent_info = type(self._new_traj_info()).step is not TrajInfo.step
+        own_step = type(self._new_traj_info()).step is not TrajInfo.step
+        self._slice_agent_info = own_step and rows.agent_info is not None
         self._record_info = record_info
         self._progress = np.zeros(2, np.int64) if progress is None else progress
         self._null_action = null_value(self.envs[0].action_space)
@@ -66,8 +67,9 @@ class Collector:
         self._ended = np.zeros(len(self.envs), bool)  # the row at hand holds a final observation
         # Views made once: a torch index costs more than an environment step of CartPole.
         self._inputs = agent_inputs_of(rows)
-        self._action_out = [buffer_leaves(torchify_buffer(rows.action)[t + 1]) for t in range(self.T)]
-        self._agent_info_out = [buffer_leaves(torchify_buffer(rows.agent_info)[t]) for t in range(self.T)]
+        action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
+        self._action_out = [[leaf[t + 1] for leaf in action] for t in range(self.T)]
+        self._agent_info_out = [[leaf[t] for leaf in agent_info] for t in range(self.T)]
 
     def start(self, seeds: Sequence[int], max_decorrelation_steps: int, rngs: Sequence[np.random.Generator]) -> None:
         """Reset all environments with their seeds, and let each take a random number of random steps.

@@ -51,10 +51,19 @@ def evaluate(
         n_envs: environments, all in this process.
         TrajInfoCls: the statistics of an episode.
         seed: of environments and actions.
+
+    Raises:
+        ValueError: if there is nothing to run.
     """
+    if n_trajectories < 1 or n_envs < 1:
+        raise ValueError(
+            f"evaluate: n_trajectories is {n_trajectories} and n_envs is {n_envs}; expected at least 1 of each."
+        )
     n_envs = min(n_envs, n_trajectories)
-    envs = [make_env(EnvCls, env_kwargs or {}, rank) for rank in range(n_envs)]
+    envs: list[EnvAdapter] = []
     try:
+        for rank in range(n_envs):
+            envs.append(make_env(EnvCls, env_kwargs or {}, rank))
         agent.collector_initialize(n_envs, range(n_envs), seed, evaluation=True)
         evaluator = Evaluator(envs, agent, quotas(n_envs, n_trajectories), NO_LIMIT, TrajInfoCls)
         evaluator.start([stream_seed(seed, Role.EVAL_ENV, rank) for rank in range(n_envs)])
@@ -146,7 +155,7 @@ class Evaluator:
         action = row.prev_action[b]
         observation, reward, terminated, truncated, info = env.step(action)
         done = terminated or truncated
-        traj_infos[b].step(observation, action, reward, done, agent_info[b], info)
+        traj_infos[b].step(observation, action, reward, done, None if agent_info is None else agent_info[b], info)
         traj_done = done and info.get("traj_done", True)
         row.prev_reward[b] = reward
         if traj_done:

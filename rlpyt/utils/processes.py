@@ -59,6 +59,13 @@ class Worker:
             context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
         self.rank = rank
         self.progress = shared_array(2, np.int64)
+        try:
+            first_request = dumps((serve, rank, self.progress, tuple(args)))  # before there is a process to be left
+        except Exception as error:
+            raise TypeError(
+                f"Starting worker {rank}: what it is to work with cannot be sent to another process: {error}. Let the "
+                "environment's class make it (open the file, connect, take the lock) from plain arguments."
+            ) from error
         self._connection, child = context.Pipe()
         lifeline, self._lifeline = context.Pipe(duplex=False)
         self._process = context.Process(
@@ -67,7 +74,7 @@ class Worker:
         self._process.start()
         child.close()
         lifeline.close()
-        self.send((serve, rank, self.progress, tuple(args)))
+        self._send(first_request)
 
     @property
     def pid(self) -> int | None:
@@ -80,8 +87,11 @@ class Worker:
         Raises:
             WorkerError: if the worker is dead.
         """
+        self._send(dumps(request))
+
+    def _send(self, data: bytes) -> None:
         try:
-            self._connection.send_bytes(dumps(request))
+            self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
 
@@ -221,4 +231,6 @@ def available_cpus() -> list[int]:
 
 def available_threads() -> int:
     """Return the threads worth having: one for each core there is, or fewer where OMP_NUM_THREADS says so."""
-    return min(len(available_cpus()), int(os.environ.get("OMP_NUM_THREADS") or 2**31))
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # OpenMP takes a list, one number a level
+    n_cpus = len(available_cpus())
+    return min(n_cpus, int(limit)) if limit.isdigit() and int(limit) > 0 else n_cpus

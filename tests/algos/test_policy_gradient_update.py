@@ -226,12 +226,12 @@ def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
 
     @dataclass(kw_only=True, eq=False)
     class Watched(PPO):
-        def loss(self, batch, old_log_prob, init_rnn_state, now):
+        def loss(self, batch, init_rnn_state, now):
             dist_info, value = self.evaluate(batch, init_rnn_state)
             log_prob = self.agent.distribution.log_prob(batch.action, dist_info)
-            log_ratios.append(float((log_prob - old_log_prob).detach().abs().max()))
+            log_ratios.append(float((log_prob - batch.old_log_prob).detach().abs().max()))
             values.append(float((value - batch.old_value).detach().abs().max()))
-            return super().loss(batch, old_log_prob, init_rnn_state, now)
+            return super().loss(batch, init_rnn_state, now)
 
     values: list[float] = []
     space, recurrent = KINDS[kind]

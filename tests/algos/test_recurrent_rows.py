@@ -62,12 +62,11 @@ def test_so_it_does_in_minibatches_of_sequences():
     for samples in collected:
         batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
         old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
-        for rows, rows_log_prob, rows_state in algo.minibatch_rows(
-            batch, old_log_prob, init_rnn_state, samples.env.valid
-        ):
+        batch = batch._replace(old_log_prob=old_log_prob)
+        for rows, rows_state in algo.minibatch_rows(batch, init_rnn_state, samples.env.valid):
             dist_info, value = algo.evaluate(rows, rows_state)
             assert_same(agent, rows, dist_info, value)
-            torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows_log_prob)
+            torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows.old_log_prob)
 
 
 @CASES

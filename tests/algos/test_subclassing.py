@@ -32,8 +32,8 @@ class PenalisedPPO(PPO):
         self.check("value_penalty", lambda x: x >= 0, "at least 0")
         self.n_heads = self.whole("n_heads")
 
-    def loss(self, batch: Any, old_log_prob: Any, init_rnn_state: Any, now: Any) -> Any:
-        loss, metrics = super().loss(batch, old_log_prob, init_rnn_state, now)
+    def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
+        loss, metrics = super().loss(batch, init_rnn_state, now)
         _, value = self.evaluate(batch, init_rnn_state)
         penalty = now.value_penalty * valid_mean(value.square(), batch.valid)
         metrics["penalty"] = penalty.detach()
@@ -122,8 +122,8 @@ class OwnInit(PPO):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def loss(self, batch, old_log_prob, init_rnn_state, now):
-        loss, metrics = super().loss(batch, old_log_prob, init_rnn_state, now)
+    def loss(self, batch, init_rnn_state, now):
+        loss, metrics = super().loss(batch, init_rnn_state, now)
         return loss * self.temperature, metrics
 
 

@@ -15,7 +15,7 @@ from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import BatchSpec
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import available_threads
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 40, 40), np.uint8)
@@ -51,7 +51,7 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     parameters = [id(p) for p in agent.parameters()]
     settings = choose_settings(agent, BatchSpec(2, 2), {})
     assert settings.device == "cpu"
-    assert settings.torch_threads == len(available_cpus())
+    assert settings.torch_threads == available_threads()
     assert settings.precision == "float32" or settings.channels_last
     assert agent.settings.precision == "float32"
     assert not agent.settings.channels_last

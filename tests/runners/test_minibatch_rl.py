@@ -344,9 +344,10 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     assert all(x.isfinite().all() for x in snapshot["agent_state_dict"]["model"].values())
 
 
-def test_an_evaluation_without_environments_ends_the_run_at_once(tmp_path):
-    with pytest.raises(RuntimeError, match="eval_n_envs is 0; set it above 0"):
+def test_an_evaluation_without_environments_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(ValueError, match="eval_n_envs is 0; expected at least 1"):
         run(tmp_path, "ppo", make_sampler(), MinibatchRlEval)
+    assert not (tmp_path / "run_0").exists()
 
 
 def test_an_evaluation_that_is_cut_off_warns_once(tmp_path, capsys):

@@ -23,7 +23,9 @@ def running(
 ) -> Iterator[BaseSampler]:
     """Yield an initialised sampler: "serial", or "cpu" and the number of workers."""
     options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs}
-    initialize = {k: options.pop(k) for k in ("bootstrap_value", "traj_info_kwargs", "affinity") if k in options}
+    initialize = {
+        k: options.pop(k) for k in ("bootstrap_value", "traj_info_kwargs", "world_size", "rank") if k in options
+    }
     sampler: BaseSampler
     if kind == "serial":
         options.pop("worker_timeout", None)

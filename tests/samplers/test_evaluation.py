@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.envs import EnvError, make_env
+from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
 from rlpyt.samplers.evaluator import quotas
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
@@ -224,3 +225,57 @@ def test_evaluation_uses_the_weights_as_they_are_now():
             for info in infos:
                 observation, *_, value = vars(info)["_seen"][0]
                 assert value == factor * 100 * observation[0], kind
+
+
+# ---- without a sampler ----
+
+
+def initialised(recurrent: bool = False) -> Any:
+    agent = counting_agent(recurrent)
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    return agent
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_an_agent_is_evaluated_as_by_a_sampler(recurrent):
+    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
+    with running("serial", counting_agent(recurrent), seed=SEED, **options) as sampler:
+        expected = sampler.evaluate_agent(1)
+    result = evaluate(
+        initialised(recurrent), CountingEnv, n_trajectories=8, n_envs=3, TrajInfoCls=RecordingTrajInfo, seed=SEED
+    )
+    assert in_order(result.traj_infos) == in_order(expected.traj_infos)
+    assert (result.steps, result.unfinished) == (expected.steps, 0)
+
+
+def test_fewer_episodes_than_environments_need_fewer_environments():
+    result = evaluate(initialised(), CountingEnv, {"lengths": (4,)}, n_trajectories=2)
+    assert [info.Length for info in result.traj_infos] == [4, 4]
+
+
+@pytest.mark.parametrize("size", ["n_trajectories", "n_envs"])
+def test_an_evaluation_of_nothing_is_refused(size):
+    with pytest.raises(ValueError, match=f"{size} is 0"):
+        evaluate(initialised(), CountingEnv, **{size: 0})  # type: ignore[arg-type]
+
+
+def test_environments_of_an_evaluation_are_closed_whatever_happens():
+    closed: list[int] = []
+
+    class Closing(CountingEnv):
+        made = 0
+
+        def __init__(self, breaks: bool) -> None:
+            super().__init__()
+            Closing.made += 1
+            if breaks and Closing.made == 2:
+                raise OSError("no licence")
+
+        def close(self) -> None:
+            closed.append(self.number)
+
+    with pytest.raises(EnvError, match="no licence"):
+        evaluate(initialised(), Closing, {"breaks": True}, n_trajectories=3)
+    assert len(closed) == 1
+    evaluate(initialised(), Closing, {"breaks": False}, n_trajectories=3)
+    assert len(closed) == 4

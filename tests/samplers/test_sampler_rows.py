@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import Stream, assert_row, row_of
@@ -24,6 +26,7 @@ from tests.toy_envs import (
     LENGTHS,
     N_ACTIONS,
     CountingEnv,
+    CountingModel,
     DictCountingEnv,
     LifeEnv,
     OldCountingEnv,
@@ -188,6 +191,19 @@ def test_any_number_of_workers_gives_the_same_batches(EnvCls, recurrent):
         assert_equal_batches(batches, expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_two_replicas_are_the_halves_of_one_sampler(kind):
+    options: dict[str, Any] = dict(T=5, max_decorrelation_steps=4, bootstrap_value=True)
+    with running(kind, random_agent(True), B=4, **options) as sampler:
+        whole = collect(sampler, 3)
+    for rank in (0, 1):
+        with running(kind, random_agent(True), B=2, world_size=2, rank=rank, **options) as sampler:
+            halves = collect(sampler, 3)
+        for (half, _), (both, _) in zip(halves, whole, strict=True):
+            for x, y in zip(buffer_leaves(half), buffer_leaves(both), strict=True):
+                torch.testing.assert_close(x, y[:, 2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
+
+
 def test_another_seed_gives_other_batches():
     with running("serial", random_agent(), seed=1) as sampler:
         one = collect(sampler, 1)
@@ -269,3 +285,31 @@ def test_the_example_is_one_row_without_leading_dimensions(kind):
         sampler.shutdown()
         example = sampler.initialize(random_agent(recurrent=True), seed=0)
     assert [np.shape(leaf) for leaf in buffer_leaves(example)] == [leaf.shape[2:] for leaf in buffer_leaves(samples)]
+
+
+class Bare(CategoricalPgAgent):
+    """Records nothing beside its actions, as an agent of one's own may."""
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        return AgentStep(super().step(observation, prev_action, prev_reward).action)
+
+
+class Plain(TrajInfo):
+    """Looks at every step, but not at what the agent recorded."""
+
+    def step(self, *args: Any) -> None:
+        super().step(*args)
+        assert args[4] is None
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_an_agent_may_record_nothing(kind):
+    agent = Bare(ModelCls=CountingModel)
+    options: dict[str, Any] = dict(TrajInfoCls=Plain, eval_n_envs=2, eval_max_trajectories=3)
+    with running(kind, counting_agent()) as sampler:
+        expected, _ = collect(sampler, 2)[1]
+    with running(kind, agent, **options) as sampler:
+        samples, _ = collect(sampler, 2)[1]
+        assert len(sampler.evaluate_agent(1).traj_infos) == 3
+    assert samples.agent.agent_info is None
+    assert torch.equal(samples.agent.action, expected.agent.action)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
-from rlpyt.envs import EnvError
+from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.processes import WorkerError
@@ -36,6 +38,25 @@ def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
         # And back again, from where it stands now.
         sampler.load_state_dict(state)
         assert_equal_batches(collect(sampler, 4, first=3), expected)
+
+
+def test_atari_games_go_on_where_they_stood(tmp_path):
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    options: dict[str, Any] = {
+        **OPTIONS,
+        "T": 40,
+        "B": 2,
+        "env_kwargs": {"game": "breakout", "image_size": 10, "repeat_action_probability": 0.25},
+    }
+    with running("serial", random_agent(), AtariEnv, **options) as sampler:
+        collect(sampler, 2)
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 3, first=2)
+    assert any(samples.env.terminated.any() for samples, _ in expected)
+    with running("serial", random_agent(), AtariEnv, **options) as sampler:
+        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
+        assert_equal_batches(collect(sampler, 3, first=2), expected)
 
 
 def test_a_sampler_can_go_back_to_any_row():
@@ -241,6 +262,14 @@ def test_bad_arguments_of_an_environment_say_which_call_failed():
             running(kind, counting_agent(), env_kwargs={"length": 3}),
         ):
             pass
+
+
+def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
+    before = {child.pid for child in psutil.Process().children()}
+    with pytest.raises(TypeError, match=r"Starting worker 0: .*cannot pickle.*lock.*plain arguments") as info:
+        CpuSampler(CountingEnv, {"lengths": threading.Lock()}, batch_T=1, batch_B=2).initialize(counting_agent())
+    assert info.value is not None  # its traceback keeps everything alive that the frames refer to
+    assert {child.pid for child in psutil.Process().children()} <= before
 
 
 # ---- where workers run ----

@@ -218,6 +218,18 @@ def test_the_cores_are_those_that_this_process_may_use():
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [(None, 2), ("", 2), ("1", 1), ("64", 2), ("1,4", 1), (" 1 ", 1), ("0", 2), ("many", 2), ("-3", 2)],
+)
+def test_threads_are_as_many_as_cores_or_as_openmp_was_told(variable, expected, monkeypatch):
+    monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert processes.available_threads() == expected
+
+
 MASTER = """
     import sys, time
     from rlpyt.utils.processes import Worker, receive_all
