@@ -37,7 +37,7 @@ class DqnAgent(BaseAgent):
         eps_init: epsilon at the start.
         eps_final: epsilon at the end of the schedule.
         eps_final_min: the smallest final epsilon, or None for the same everywhere.
-        eps_eval: epsilon in evaluation; before the first update it is 1 there.
+        eps_eval: epsilon in evaluation; before the first iteration it is 1 there.
         ModelCls: see `BaseAgent`; a model of one's own returns q [.., A].
         model_kwargs: see `BaseAgent`.
         initial_model_state_dict: see `BaseAgent`.
@@ -145,7 +145,7 @@ class DqnAgent(BaseAgent):
         self._epsilon = self.epsilon()
 
     def eval_mode(self, itr: int) -> None:
-        """Act in the evaluation environments with `eps_eval`, or at random where nothing was learned yet."""
+        """Act in the evaluation environments with `eps_eval`, or at random before the first iteration."""
         super().eval_mode(itr)
         self._epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
 

@@ -9,14 +9,16 @@ hours later, if ever.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 from gymnasium.spaces import Tuple
 
 from rlpyt.envs.base import EnvError
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -102,7 +104,7 @@ class EnvAdapter:
             observation, reward, terminated, truncated, info = result
             observation = self._to_rows(observation)
             reward = float(reward)
-            if not math.isfinite(reward):
+            if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # so is NaN
                 raise ValueError(f"reward: expected a finite number, got {reward}.")
             if type(info) is not dict:
                 info = _as_dict(info)

@@ -151,6 +151,7 @@ def test_environments_built_before_one_that_fails_are_closed(closing):
     assert closing.closed == closing.opened == [0, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*was not closed")
 def test_an_error_in_close_keeps_no_other_environment_open(closing):
     with (
         pytest.warns(UserWarning, match=r"rank 2.*not closed: OSError: the window is gone"),

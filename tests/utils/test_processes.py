@@ -150,8 +150,8 @@ def test_a_dead_worker_is_an_error_for_who_sends_to_it():
 
 def test_no_progress_is_an_error_and_slow_progress_is_not():
     with workers(1) as made:
-        # Three times the timeout in all, but never that long without a step.
-        assert ask(made, "work", 15, 0.1, timeout=0.5) == ["worked"]
+        # Longer than the timeout in all, but never that long without a step.
+        assert ask(made, "work", 15, 0.1, timeout=1.0) == ["worked"]
         start = time.monotonic()
         with pytest.raises(WorkerError, match=r"step 15, has made no progress for 0.5 s.*raise .*worker_timeout"):
             ask(made, "sleep", 60.0, timeout=0.5)
@@ -161,11 +161,12 @@ def test_no_progress_is_an_error_and_slow_progress_is_not():
 def test_a_fast_worker_is_not_blamed_for_a_slow_one():
     with workers(2) as made:
         made[0].send(("echo", 1))
-        made[1].send(("work", 10, 0.1))
-        assert receive_all(made, 0.5) == [1, "worked"]
+        made[1].send(("work", 15, 0.1))
+        assert receive_all(made, 1.0) == [1, "worked"]
 
 
-def test_stopping_closes_the_server_and_may_be_repeated():
+def test_stopping_closes_the_server_and_may_be_repeated(monkeypatch):
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 10.0)
     closed = shared_array(1, np.int64)
     made = [Worker(0, Server, (closed,), "forkserver")]
     ask(made, "echo", 1)
@@ -236,12 +237,12 @@ MASTER = """
     from tests.utils.worker_servers import Server
 
     if __name__ == "__main__":
-        methods = ["forkserver", "fork", "spawn", "forkserver", "fork"]
+        methods = ["forkserver", "fork", "forkserver", "fork"]
         made = [Worker(i, Server, (), method) for i, method in enumerate(methods)]
         for worker in made:
             worker.send(("echo", 1))
         receive_all(made, 60)
-        for worker in made[:3]:  # the others are idle
+        for worker in made[:2]:  # the others are idle
             worker.send(("sleep_in_c", 3600))
         print(*[worker.pid for worker in made], flush=True)
         time.sleep(3600)
@@ -257,7 +258,7 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
     try:
         assert master.stdout is not None
         pids = [int(pid) for pid in master.stdout.readline().split()]
-        assert len(pids) == 5
+        assert len(pids) == 4
         descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
         assert set(pids) <= descendants
     finally:
