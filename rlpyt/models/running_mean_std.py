@@ -46,11 +46,12 @@ class RunningMeanStdModel(nn.Module):
             x: [..., *shape].
             valid: [...] bool, which entries to take; None is all.
         """
-        x = x.double().reshape(-1, *self.mean.shape)
+        x = x.to(self.mean).reshape(-1, *self.mean.shape)  # its dtype, and its device: a replay's rows are on the CPU
         if valid is None:
             count = torch.full_like(self.count, len(x))
             keep = None
         else:
+            valid = valid.to(x.device)
             keep = valid.reshape(-1, *[1] * self.mean.dim()).expand_as(x)
             count = valid.sum(dtype=torch.float64)
         n = count.clamp(min=1)

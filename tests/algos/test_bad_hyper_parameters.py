@@ -158,10 +158,8 @@ def test_no_arguments_of_the_optimiser_as_rlpyt_0_1_wrote_it():
 
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
-@pytest.mark.parametrize("optim_kwargs", [{}, dict(foreach=True), dict(fused=False), dict(weight_decay=0.01)])
+@pytest.mark.parametrize("optim_kwargs", [{}, dict(foreach=True), dict(foreach=False), dict(weight_decay=0.01)])
 def test_optimisers_are_given_their_arguments(name, optim_kwargs):
-    if name == "RMSprop" and "fused" in optim_kwargs:
-        pytest.skip("RMSprop has no fused kernel")
     algo = A2C(OptimCls=getattr(torch.optim, name), optim_kwargs=optim_kwargs)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
     algo.optimize_agent(0, sampler.obtain_samples(0)[0])

@@ -246,8 +246,9 @@ def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
         assert agent.model.state_dict()["encoder.rms.count"].item() > 100
 
 
-def test_statistics_take_in_valid_rows_only():
-    algo = A2C()
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_statistics_take_in_valid_rows_only(AlgoCls):
+    algo = AlgoCls()
     agent = PgAgent(model_kwargs=dict(normalize_observation=True))
     sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
     observations = []
