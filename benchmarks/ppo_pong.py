@@ -10,7 +10,7 @@ from typing import Any
 
 from alternate import main
 
-STEPS = 8_192
+STEPS = 6_144
 
 
 def _rlpyt(n_steps: int = STEPS, **settings: Any) -> float:

@@ -103,7 +103,7 @@ class BaseAgent(Agent):
         observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x[None])
         return observation, action, reward.float()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _next_rnn_state_example(self) -> Any:
         observation, prev_action, prev_reward = self.to_model(self.example_inputs())
         return self.model(observation, self.encode(prev_action), prev_reward, None)[-1]

@@ -110,7 +110,7 @@ class DqnAgent(BaseAgent):
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
         update_state_dict(self.target_model, self.model.state_dict(), tau)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
         q = self.from_model(self(*self.to_model((observation, prev_action, prev_reward))))

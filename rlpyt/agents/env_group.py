@@ -38,7 +38,7 @@ class EnvGroup:
         noise = draw_noise(self._global_B, self._generator)
         return noise if self._mine is None else noise[self._mine]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def reset_one(self, idx: int) -> None:
         """Set the recurrent state of one environment to zero."""
         for state in buffer_leaves(self.rnn_state):
@@ -62,7 +62,7 @@ class EnvGroup:
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
         return {"generator": self._generator.get_state(), "rnn_state": leaves}
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self._generator.set_state(state_dict["generator"])

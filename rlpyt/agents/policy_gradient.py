@@ -91,7 +91,7 @@ class PgAgent(BaseAgent):
         *params, value, next_rnn_state = outputs if self.recurrent else (*outputs, None)
         return self.distribution.DistInfo(*params), value, next_rnn_state
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Sample actions for the environments in charge, [B]; everything returned is on the CPU."""
         group = self._group
@@ -106,7 +106,7 @@ class PgAgent(BaseAgent):
         group.rnn_state = next_rnn_state
         return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the value [B] of the rows; the recurrent state stays where it is."""
         inputs = self.to_model((observation, prev_action, prev_reward))

@@ -101,7 +101,7 @@ class Collector:
                     action, reward = self._null_action, 0.0
             rows.observation[T, b], rows.action[T, b], rows.reward[T, b] = observation, action, reward
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode, in which autocast casts the weights again at every step: 1.4 ms to 1.0 ms
     def collect_batch(self, itr: int) -> list[CompletedTraj]:
         """Fill the rows and return the trajectories that were completed, in the order in which they were."""
         rows, agent = self.rows, self.agent

@@ -113,7 +113,7 @@ class Evaluator:
         """Set the seeds that the first evaluation resets its environments with; later ones go on from there."""
         self._seeds = list(seeds)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def evaluate(self, itr: int) -> EvalResult:
         """Run every environment's quota of episodes."""
         agent, row = self.agent, self._row

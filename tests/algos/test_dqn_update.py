@@ -188,6 +188,18 @@ def test_the_first_update_waits_for_so_many_steps(min_steps_learn, first):
     assert algo.plan()["first update at step"] == first * T * B >= min_steps_learn
 
 
+def test_replicas_share_rows_and_replay():
+    """Of two replicas each collects and keeps half, and takes as many updates as both have rows for."""
+    agent, algo = small_agent(), small_dqn(replay_size=800, replay_ratio=2, min_steps_learn=4 * 2 * T * B)
+    sampler = SerialSampler(RandomEnv, {}, T, B)
+    examples = sampler.initialize(agent, world_size=2, rank=1)
+    algo.initialize(agent, 10, sampler.batch_spec, examples=examples, world_size=2, rank=1)
+    plan = algo.plan()
+    assert (plan["rows an iteration"], plan["updates an iteration"]) == (2 * T * B, 4)
+    assert (plan["replay rows"], plan["first update at step"]) == (400, 4 * 2 * T * B)
+    assert algo.now(0).learning_rate == algo.learning_rate
+
+
 def test_a_run_may_end_with_its_first_update():
     algo, agent = small_dqn(min_steps_learn=3 * T * B), small_agent()
     _, metrics = collect_and_learn(algo, agent, n_itr=3)

@@ -147,10 +147,26 @@ def test_bandits(case, seed):
     assert end(curve, 5) > 0.95
 
 
+SMALL_CONV = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
+DQN_BANDITS: dict[str, Any] = {
+    "Dict observation": (DictBandit, 1 / 3, dict(hidden_sizes=32)),
+    "image": (Spot, 1 / 4, SMALL_CONV),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("case", DQN_BANDITS)
+def test_bandits_by_q_learning(case, seed):
+    EnvCls, chance, model_kwargs = DQN_BANDITS[case]
+    algo = DQN(learning_rate=1e-3, min_steps_learn=500, eps_steps=2000, replay_size=5000, batch_size=64)
+    curve = train(algo, DqnAgent(model_kwargs=model_kwargs), EnvCls, n_itr=40, T=16, B=8, seed=seed)
+    assert end(curve[:4], 4) < chance + 0.2
+    assert end(curve, 5) > 0.9
+
+
 def spot_curve(settings: ComputeSettings, seed: int) -> Any:
-    model_kwargs = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
     algo = PPO(learning_rate=3e-3, normalize_advantage=True, ratio_clip=0.2)
-    agent = CategoricalPgAgent(model_kwargs=model_kwargs)
+    agent = CategoricalPgAgent(model_kwargs=SMALL_CONV)
     return train(algo, agent, Spot, n_itr=30, T=16, B=8, seed=seed, settings=settings), agent
 
 

@@ -9,12 +9,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import PgAgent
+from rlpyt.agents import CategoricalPgAgent, PgAgent
 from rlpyt.algos import A2C, PPO
+from rlpyt.functional import Piecewise
 from rlpyt.types import Samples
+from rlpyt.utils.compute import ComputeSettings
 from tests.algos import reference
 from tests.algos.small_problems import (
     RandomEnv,
+    Spot,
     batches,
     check_parameters,
     copied,
@@ -131,6 +134,23 @@ def test_schedules_are_applied_at_their_step(itr):
     check_parameters(agent, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("itr", [0, 3])
+def test_schedules_are_applied_at_their_step_in_a2c(itr):
+    h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False)
+    now = dict(h, learning_rate=0.1 * (4 - itr) / 4, discount=0.9 - 0.1 * itr, entropy_loss_coeff=0.1 * itr)
+    settings: dict[str, Any] = dict(
+        h,
+        learning_rate="lin_0.1",
+        discount=lambda step: 0.9 - 0.1 * step / (9 * 6),
+        entropy_loss_coeff=Piecewise([0, 4 * 9 * 6], [0.0, 0.4]),
+    )
+    algo = A2C(**settings, OptimCls=torch.optim.SGD)
+    agent, samples = prepare(algo, "discrete", 0, n_itr=4)
+    expected, _, _ = expect(agent, samples, "discrete", False, now)
+    algo.optimize_agent(itr, samples)
+    check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
+
+
 def garbage(samples: Samples, number: float) -> Samples:
     """The batch with a number in place of whatever a final row holds that has no meaning."""
     changed = copied(samples)
@@ -244,6 +264,21 @@ def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
     assert min(log_ratios[1::4] + values[1::4]) > 1e-3
     if normalize_observation:
         assert agent.model.state_dict()["encoder.rms.count"].item() > 100
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_first_ratio_is_one_in_bfloat16_too(channels_last):
+    model_kwargs = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
+    agent = CategoricalPgAgent(model_kwargs=model_kwargs)
+    algo, settings = PPO(), ComputeSettings(precision="bfloat16", channels_last=channels_last)
+    sampler = set_up(algo, agent, Spot, T=12, B=3, settings=settings)
+    shake(agent, 0.05)
+    batch, _ = algo.loss_inputs(batches(sampler, 1)[0], algo.now(0))
+    dist_info, value = algo.evaluate(batch, None)
+    assert value.dtype == batch.old_value.dtype == torch.float32
+    log_prob, old_log_prob = (agent.distribution.log_prob(batch.action, x) for x in (dist_info, batch.old_dist_info))
+    torch.testing.assert_close(log_prob, old_log_prob, rtol=0, atol=1e-3)
+    torch.testing.assert_close(value, batch.old_value, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])
