@@ -125,7 +125,9 @@ def test_console_table():
 
 def test_console_table_gives_every_name_one_line_of_statistics():
     texts: list[str] = []
-    row = {"CumSteps": 8} | {f"Return{s}": x for s, x in zip(("Average", "Std", "Median", "Min", "Max"), range(5))}
+    row = {"CumSteps": 8} | {
+        f"Return{s}": x for s, x in zip(("Average", "Std", "Median", "Min", "Max"), range(5), strict=True)
+    }
     ConsoleTable(texts.append).write(row | {"lonelyAverage": 7}, 8)
     assert texts[0].split("\n")[2:6] == [
         "CumSteps       8",
