@@ -192,7 +192,7 @@ class MinibatchRlBase:
 
     def _diverged(self, itr: int, what: str) -> TrainingDiverged:
         step = (itr + 1) * self.itr_batch_size
-        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.now(step)).items())
+        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.now(itr * self.itr_batch_size)).items())
         return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
             f"{what} not finite; expected finite numbers. Worth looking at: a lower learning_rate or clip_grad_norm, "
