@@ -10,11 +10,14 @@ version = re.search(r'__version__ = "(.+)"', (HERE / "rlpyt" / "version.py").rea
 
 extras = {
     "atari": ["ale-py>=0.11", "opencv-python-headless>=4.8"],
+    "envpool": ["envpool>=1.2.5"],
     "gym": ["gym>=0.25,<0.27"],
     "tensorboard": ["tensorboard>=2.14"],
     "plot": ["matplotlib>=3.8"],
 }
-extras["all"] = sorted({requirement for name, group in extras.items() if name != "gym" for requirement in group})
+# EnvPool takes 740 MB installed; old gym is for old environments only.
+left_out = ("envpool", "gym")
+extras["all"] = sorted({requirement for name, group in extras.items() if name not in left_out for requirement in group})
 extras["dev"] = extras["all"] + [
     "pytest>=8",
     "pytest-timeout>=2.3",

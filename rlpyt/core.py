@@ -55,9 +55,22 @@ class Agent(ABC):
 
     @abstractmethod
     def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
-    ) -> None:
-        """Take charge of the environments with these global ranks: random streams and recurrent state."""
+        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
+    ) -> Any:
+        """Take charge of the environments with these global ranks: random streams and recurrent state.
+
+        Called once for every batch of environments that this process acts in, such as two halves that alternate.
+
+        Args:
+            global_B: environments over all workers and replicas.
+            env_ranks: global ranks of those in charge.
+            seed: of the run.
+            evaluation: whether they are the evaluation's.
+            restarts: which restart of a lost worker this is, from 1, with a stream of its own; 0 for none.
+
+        Returns:
+            A handle of them for `select`.
+        """
 
     @abstractmethod
     def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
@@ -70,6 +83,10 @@ class Agent(ABC):
     @abstractmethod
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; advances the recurrent state."""
+
+    @abstractmethod
+    def select(self, group: Any) -> None:
+        """Act in the environments of a handle from now on, where their episodes stand."""
 
     @abstractmethod
     def reset_one(self, idx: int) -> None:
@@ -190,6 +207,7 @@ class Sampler(ABC):
 
     batch_spec: BatchSpec
     mid_batch_reset: bool
+    """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     eval_n_envs: int
     """Evaluation environments; 0 where there is no evaluation."""
 
@@ -226,6 +244,10 @@ class Sampler(ABC):
     @abstractmethod
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun: its fields are the columns of the log."""
+
+    @abstractmethod
+    def diagnostics(self) -> Mapping[str, float]:
+        """Return numbers of the collection since the last call, the same columns of the log every time."""
 
     @abstractmethod
     def shutdown(self) -> None:

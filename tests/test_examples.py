@@ -17,6 +17,9 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py"))] + [
     ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "cpu"],
+    ["a2c_atari", "--sample_mode", "gpu", "--wait_reset"],
+    ["a2c_atari", "--sample_mode", "alternating"],
+    ["a2c_atari", "--sample_mode", "native"],
     ["ppo_lstm", "--feed_forward"],
 ]
 

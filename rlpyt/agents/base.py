@@ -88,14 +88,14 @@ class BaseAgent(Agent):
             self.model.load_state_dict(self.initial_model_state_dict)
 
     def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
-    ) -> None:
-        """Take charge of environments; those of training and of evaluation are kept apart."""
-        generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS)
+        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
+    ) -> EnvGroup:
+        """Take charge of environments; see `rlpyt.core.Agent.collector_initialize`."""
+        generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
         self._seed = seed
         rnn_example = self._next_rnn_state_example() if self.recurrent else None
-        self._groups[evaluation] = EnvGroup(global_B, env_ranks, generator, rnn_example)
-        self._group = self._groups[evaluation]
+        self._group = self._groups[evaluation] = EnvGroup(global_B, env_ranks, generator, rnn_example)
+        return self._group
 
     def example_inputs(self) -> tuple[Any, Any, Any]:
         """Return null observation, previous action (not encoded) and reward of one environment, [1] leading."""
@@ -145,14 +145,24 @@ class BaseAgent(Agent):
     def sample_mode(self, itr: int) -> None:
         """Make ready to act in the training environments, where they stand."""
         self.model.eval()
-        self._group = self._groups[False]
+        self._take(self._groups[False])
 
     def eval_mode(self, itr: int) -> None:
         """Make ready to act in the evaluation environments, from fresh episodes."""
         self.model.eval()
-        self._group = self._groups[True]
+        self._take(self._groups[True])
         # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
         self._group.restart(torch_generator(self._seed, Role.EVAL_ACTIONS, itr))
+
+    def select(self, group: EnvGroup) -> None:
+        """Act in these environments from now on; see `rlpyt.core.Agent.select`."""
+        if group is not self._group:
+            self._take(group)
+
+    def _take(self, group: EnvGroup) -> None:
+        """Take the streams and states of a group for what follows; a subclass adds its own exploration."""
+        group.to_device(self.device)
+        self._group = group
 
     # ---- devices and processes ----
 
@@ -162,8 +172,6 @@ class BaseAgent(Agent):
         self.device = torch.device(settings.device)
         for module in self.modules():
             settings.place(module, self.device)
-        for group in self._groups.values():
-            group.to_device(self.device)
 
     def modules(self) -> list[nn.Module]:
         """Return all networks of the agent, targets included."""
@@ -213,9 +221,9 @@ class BaseAgent(Agent):
         self.model.load_state_dict(state_dict["model"])
 
     def group_state_dict(self) -> dict[str, Any]:
-        """Return random stream and recurrent state of the training environments in charge."""
-        return self._groups[False].state_dict()
+        """Return random stream and recurrent state of the environments in charge."""
+        return self._group.state_dict()
 
     def load_group_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `group_state_dict` returned."""
-        self._groups[False].load_state_dict(state_dict)
+        self._group.load_state_dict(state_dict)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.model_kwargs import image_model_kwargs
 from rlpyt.distributions import EpsilonGreedy
 from rlpyt.models import AtariDqnModel, QModel, update_state_dict
@@ -64,6 +65,7 @@ class DqnAgent(BaseAgent):
             )
         self.eps_init, self.eps_final, self.eps_final_min, self.eps_eval = eps_init, eps_final, eps_final_min, eps_eval
         self._annealed = np.zeros(1)  # in shared memory where workers act
+        self._eval_epsilon: torch.Tensor | None = None  # in evaluation
 
     def make_distribution(self, env_spaces: EnvSpaces) -> EpsilonGreedy:
         """Return the epsilon-greedy distribution, and refuse a space that is not Discrete."""
@@ -124,30 +126,26 @@ class DqnAgent(BaseAgent):
         self._annealed[0] = progress
 
     def epsilon(self) -> torch.Tensor:
-        """Return epsilon of the training environments in charge, [B] or [1], as it stands."""
+        """Return epsilon of the environments in charge, [B] or [1], as it stands for training."""
         final = torch.tensor([self.eps_final])
         if self.eps_final_min is not None:
-            final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), self._global_B)
-            final = final[self._groups[False].env_ranks]
+            final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), self._group.global_B)
+            final = final[self._group.env_ranks]
         return self.eps_init + float(self._annealed[0]) * (final - self.eps_init)
-
-    def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False
-    ) -> None:
-        """Take charge of environments."""
-        super().collector_initialize(global_B, env_ranks, seed, evaluation)
-        if not evaluation:
-            self._global_B = global_B
 
     def sample_mode(self, itr: int) -> None:
         """Act in the training environments with the scheduled epsilon."""
+        self._eval_epsilon = None
         super().sample_mode(itr)
-        self._epsilon = self.epsilon()
 
     def eval_mode(self, itr: int) -> None:
         """Act in the evaluation environments with `eps_eval`, or at random before the first iteration."""
+        self._eval_epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
         super().eval_mode(itr)
-        self._epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
+
+    def _take(self, group: EnvGroup) -> None:
+        super()._take(group)
+        self._epsilon = self.epsilon() if self._eval_epsilon is None else self._eval_epsilon
 
     def worker_copy(self) -> Self:
         """Return a copy that acts in another process, and follows this one's epsilon."""

@@ -27,7 +27,7 @@ class EnvGroup:
         self, global_B: int, env_ranks: Sequence[int], generator: torch.Generator, rnn_example: Any = None
     ) -> None:
         self.env_ranks = list(env_ranks)
-        self._global_B = global_B
+        self.global_B = global_B
         self._generator = generator
         self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
         B = len(self.env_ranks)
@@ -35,7 +35,7 @@ class EnvGroup:
 
     def draw(self, draw_noise: Callable[[int, torch.Generator], torch.Tensor]) -> torch.Tensor:
         """Return noise [B, ...] for one step; `draw_noise(batch_size, generator)` is the distribution's."""
-        noise = draw_noise(self._global_B, self._generator)
+        noise = draw_noise(self.global_B, self._generator)
         return noise if self._mine is None else noise[self._mine]
 
     @torch.no_grad()

@@ -110,6 +110,11 @@ class DQN(RlAlgorithm):
                 f"DQN: the agent, a {type(agent).__name__}, is {kind}; expected a feed-forward Q-learner, as the "
                 "replay keeps transitions and no sequences. Give the runner a DqnAgent or a subclass of it."
             )
+        if not mid_batch_reset:
+            raise ValueError(
+                "DQN: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the final "
+                "observation of an episode that ends with the batch reaches no replay; expected mid_batch_reset=True."
+            )
         assert examples is not None
         super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.

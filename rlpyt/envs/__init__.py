@@ -2,10 +2,14 @@
 
 from rlpyt.envs.adapter import EnvAdapter, make_env
 from rlpyt.envs.atari import AtariEnv
+from rlpyt.envs.atari_vec import atari_make_vec
 from rlpyt.envs.base import Env, EnvError, EnvStep
 from rlpyt.envs.check import EnvExamples, check_env
+from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import gym_make
 from rlpyt.envs.info import InfoRecorder, info_recorder
+from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
+from rlpyt.envs.vector_check import check_vector_env, info_at
 from rlpyt.spaces import EnvSpaces
 
 __all__ = [
@@ -17,8 +21,15 @@ __all__ = [
     "EnvSpaces",
     "EnvStep",
     "InfoRecorder",
+    "VectorEnvAdapter",
+    "atari_make_vec",
     "check_env",
+    "check_vector_env",
+    "envpool_make_vec",
     "gym_make",
+    "info_at",
     "info_recorder",
     "make_env",
+    "make_vector_env",
+    "makes_vector_env",
 ]

@@ -122,6 +122,11 @@ class EnvAdapter:
         if "env" in state_dict:
             getattr(self.env, "unwrapped", self.env).load_state_dict(state_dict["env"])
 
+    @property
+    def where(self) -> str:
+        """The environment, its rank and step, for messages."""
+        return f"{self.name} (rank {self.rank}), its step {self.n_steps}"
+
     def close(self) -> None:
         """Close the environment, where it can be closed."""
         close = getattr(self.env, "close", None)

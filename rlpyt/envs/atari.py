@@ -83,7 +83,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self._episodic_lives = episodic_lives
         self._max_start_noops = max_start_noops
         self._horizon = horizon
-        self.rom = _find_rom(game)
+        self.rom = find_rom(game)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", repeat_action_probability)
@@ -218,7 +218,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self._resize(self._frame, self._size, self._newest, interpolation=self._area)
 
 
-def _find_rom(game: str) -> Path:
+def find_rom(game: str) -> Path:
     """Return the path of a game in any spelling of its name."""
     from ale_py import ALEInterface, roms
 

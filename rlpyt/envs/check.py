@@ -52,30 +52,30 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
         UserWarning: if float observations leave their bounds, or the same seed gives another start.
     """
     rng = np.random.default_rng(seed)
-    first = _copy(env.reset(seed)[0])
+    first = copy_of(env.reset(seed)[0])
     again, _ = env.reset(seed)
-    if not _equal(first, again):
+    if not equal(first, again):
         warnings.warn(
             f"{env.name}: two resets with seed {seed} gave different observations; runs with this environment "
             "will not repeat. Draw its random numbers from a generator seeded by reset(seed=...).",
             stacklevel=2,
         )
     warned: set[str] = set()
-    _check_bounds(env, again, warned)
+    check_bounds(env.where, env.observation_space, again, warned)
     infos: list[dict[str, Any]] = []
     for _ in range(n_steps):
         observation, _, terminated, truncated, info = env.step(random_value(env.action_space, rng))
-        _check_bounds(env, observation, warned)
+        check_bounds(env.where, env.observation_space, observation, warned)
         infos.append(dict(info))
         if terminated or truncated:
-            _check_bounds(env, env.reset()[0], warned)
-    examples, ignored = _info_examples(infos)
+            check_bounds(env.where, env.observation_space, env.reset()[0], warned)
+    examples, ignored = info_examples(infos)
     return EnvExamples(
         env.spaces, null_value(env.observation_space), null_value(env.action_space), np.float32(0), examples, ignored
     )
 
 
-def _info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return zeros for the fields that are numbers of one shape wherever they are given, and the other names."""
     examples: dict[str, np.ndarray] = {}
     ignored: list[str] = []
@@ -90,17 +90,25 @@ def _info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], 
     return examples, tuple(ignored)
 
 
-def _check_bounds(env: EnvAdapter, observation: Any, warned: set[str]) -> None:
-    for name, space, value in _leaves(env.observation_space, observation, "observation"):
-        if not isinstance(space, Box):
+def check_bounds(where: str, space: Space, observation: Any, warned: set[str]) -> None:
+    """Refuse integers out of their bounds, and warn of floats, once for each part of the observation.
+
+    Args:
+        where: the environment, its rank and step, for messages.
+        space: of the observation.
+        observation: in row form.
+        warned: the parts that were warned of; added to.
+    """
+    for name, part, value in _leaves(space, observation, "observation"):
+        if not isinstance(part, Box):
             continue
         # float32 rows of float64 bounds may miss them by a rounding.
         slack = 1e-6 * np.maximum(1, np.abs(value)) if value.dtype.kind == "f" else 0
-        if ((value + slack >= space.low) & (value - slack <= space.high)).all():
+        if ((value + slack >= part.low) & (value - slack <= part.high)).all():
             continue
         text = (
-            f"{env.name} (rank {env.rank}), its step {env.n_steps}: {name} has values from {value.min()} to "
-            f"{value.max()}, expected within {space}. Mend the bounds of its space."
+            f"{where}: {name} has values from {value.min()} to {value.max()}, expected within {part}. Mend the bounds "
+            "of its space."
         )
         if value.dtype.kind != "f":
             raise EnvError(text)
@@ -117,11 +125,13 @@ def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, A
         yield from _leaves(part, value[key], f"{name}[{key!r}]")
 
 
-def _copy(value: Any) -> Any:
-    return type(value)(*[_copy(x) for x in value]) if isinstance(value, tuple) else np.array(value)
+def copy_of(value: Any) -> Any:
+    """Return a copy of an observation in row form."""
+    return type(value)(*[copy_of(x) for x in value]) if isinstance(value, tuple) else np.array(value)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal(a: Any, b: Any) -> bool:
+    """Return whether two observations in row form are the same."""
     if isinstance(a, tuple):
-        return all(_equal(x, y) for x, y in zip(a, b, strict=True))
+        return all(equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))

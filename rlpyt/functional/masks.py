@@ -113,13 +113,13 @@ def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.
 
 
 def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
-    """Return where the recurrent state must be zeroed before the step: the row after a final row.
+    """Return where the recurrent state must be zeroed before the step: the first valid row after others.
 
     Row 0 is never one, whatever stands before it: the initial recurrent state stored with a batch
     is already the one to begin with.
 
     Args:
-        valid: [T, B] bool, False exactly on the final rows of episodes.
+        valid: [T, B] bool, False on the final rows of episodes, and on those in which an environment rests.
 
     Returns:
         [T, B] bool.
@@ -129,5 +129,5 @@ def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
     """
     check_bool("episode_start_from_valid", valid=valid)
     start = torch.zeros_like(valid)
-    start[1:] = ~valid[:-1]
+    start[1:] = valid[1:] & ~valid[:-1]
     return start

@@ -85,6 +85,9 @@ class TransitionStorage:
     def write(self, rows: SamplesToBuffer) -> None:
         """Write rows at the cursor, over the oldest ones when full; of more than T time steps the newest T stay.
 
+        Where the first of them is not valid and the row before it goes on, an environment was lost between them (its
+        worker died, or it could not be put back when a run was resumed): the row before is marked as truncated.
+
         Args:
             rows: [t, B] arrays or CPU tensors, any t.
 
@@ -94,6 +97,9 @@ class TransitionStorage:
         """
         rows = numpify_buffer(rows)
         t = self._check(rows)
+        if self.held and t:
+            last = (self._written - 1) % self.T
+            self.rows.truncated[last] |= self.rows.valid[last] & ~self.rows.terminated[last] & ~rows.valid[0]
         skipped = max(t - self.T, 0)
         self.rows[(self._written + np.arange(skipped, t)) % self.T] = rows[skipped:]
         self._written += t

@@ -229,6 +229,7 @@ class MinibatchRlBase:
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
             "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
             "CumReplayRatio": rows_per_update * updates / steps if steps else nan,
+            **self.sampler.diagnostics(),
         }.items():
             self.logger.record_tabular(key, value)
         self._last_steps, self._last_update_counter = steps, updates
@@ -316,7 +317,9 @@ class MinibatchRlEval(MinibatchRlBase):
     def startup(self) -> int:
         """Build everything, and evaluate the agent as it starts."""
         n_itr = super().startup()
+        self.pbar.stop()  # the evaluation shows a bar of its own
         self.log_row(0)
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
         return n_itr
 
     def initialize_logging(self) -> None:

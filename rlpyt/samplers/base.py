@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.core import Agent, EvalResult, Sampler
-from rlpyt.envs import EnvAdapter, EnvError, EnvExamples, check_env, info_recorder, make_env
-from rlpyt.logging import current_logger
-from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collector import Collector, CompletedTraj
+from rlpyt.envs import EnvExamples, info_recorder
+from rlpyt.logging import ProgBarCounter, current_logger
+from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
+from rlpyt.samplers.collector import Collector
+from rlpyt.samplers.env_set import Plan
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
-from rlpyt.spaces import EnvSpaces, same_rows
-from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
-from rlpyt.utils.arrays import buffer_func, numpify_buffer
-from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
-
-
-class Plan(NamedTuple):
-    """What one process needs to know to collect and evaluate; plain values, sent to workers as they are."""
-
-    EnvCls: Callable[..., Any]
-    env_kwargs: dict[str, Any]
-    eval_env_kwargs: dict[str, Any]
-    CollectorCls: Callable[..., Collector]
-    EvaluatorCls: Callable[..., Evaluator]
-    TrajInfoCls: Callable[..., TrajInfo]
-    traj_info_kwargs: dict[str, Any]
-    env_info_keys: Sequence[str] | Mapping[str, Any]
-    max_decorrelation_steps: int
-    seed: int
-    global_B: int
-    env_ranks: list[int]
-    """Global ranks of the environments of this process."""
-    eval_global_B: int
-    eval_env_ranks: list[int]
-    eval_quotas: list[int | None]
-    eval_max_T: int
+from rlpyt.samplers.stopwatch import PARTS
+from rlpyt.types import BatchSpec, Samples, TrajInfo
 
 
 class BaseSampler(Sampler):
@@ -61,13 +38,19 @@ class BaseSampler(Sampler):
         eval_max_trajectories: episodes of one evaluation, dealt evenly to the environments.
         env_info_keys: names of numbers in the environments' info that are recorded in `samples.env.env_info`; or a
             mapping from name to an example, for those that only some steps give.
+        mid_batch_reset: whether an environment goes on with a new episode inside a batch; False lets it rest until the
+            batch is over, and resets it while the algorithm learns, for resets that take long.
+        acting_threads: torch threads of this process while it collects; None picks.
+        time_breakdown: log how the time of collecting was spent: columns EnvironmentsTime, NetworkTime, WaitingTime and
+            CopyingTime, seconds since the last row of the log, as the mean over the processes that collect.
 
     Raises:
         ValueError: if the sizes do not go together.
         TypeError: if EnvCls cannot be called.
     """
 
-    mid_batch_reset = True
+    default_acting_threads: int | None = None
+    """Torch threads while collecting where none were given; None leaves them as the run has set them."""
 
     def __init__(
         self,
@@ -84,6 +67,9 @@ class BaseSampler(Sampler):
         eval_max_steps: int | None = None,
         eval_max_trajectories: int | None = None,
         env_info_keys: Sequence[str] | Mapping[str, Any] = (),
+        mid_batch_reset: bool = True,
+        acting_threads: int | None = None,
+        time_breakdown: bool = False,
     ) -> None:
         if not callable(EnvCls):
             raise TypeError(
@@ -94,6 +80,7 @@ class BaseSampler(Sampler):
             ("batch_B", batch_B, 1),
             ("max_decorrelation_steps", max_decorrelation_steps, 0),
             ("eval_n_envs", eval_n_envs, 0),
+            ("acting_threads", 1 if acting_threads is None else acting_threads, 1),
         ):
             if int(size) != size or size < least:
                 raise ValueError(f"{type(self).__name__}: {name} is {size!r}; expected a whole number from {least}.")
@@ -110,6 +97,9 @@ class BaseSampler(Sampler):
         self.eval_max_steps = eval_max_steps
         self.eval_max_trajectories = eval_max_trajectories
         self.env_info_keys = env_info_keys
+        self.mid_batch_reset = mid_batch_reset and CollectorCls.mid_batch_reset  # type: ignore[attr-defined]
+        self.acting_threads = acting_threads or self.default_acting_threads
+        self.time_breakdown = time_breakdown
         self._gives_score = False
 
     def _check_evaluation(self, n_envs: int, max_steps: int | None, max_trajectories: int | None) -> None:
@@ -142,6 +132,51 @@ class BaseSampler(Sampler):
         """Return where the work will run."""
         return {"sampler": type(self).__name__}
 
+    def diagnostics(self) -> dict[str, float]:
+        """Return what is to be logged of the collection since the last call, by column."""
+        if not self.time_breakdown:
+            return {}
+        times = self._times()
+        return {f"{part.capitalize()}Time": times[part] for part in PARTS}
+
+    @abstractmethod
+    def _times(self) -> dict[str, float]:
+        """Return the seconds of every part of the work since the last call; see `rlpyt.samplers.stopwatch`."""
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Collect with as many torch threads as were chosen for it, and give back the run's."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.acting_threads or threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def _check_evaluates(self) -> None:
+        if self.eval_n_envs == 0:
+            raise RuntimeError(
+                f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
+            )
+
+    def _run_evaluation(self, evaluator: Evaluator, itr: int) -> EvalResult:
+        """Evaluate in this process, with a progress bar."""
+        bar = ProgBarCounter(evaluator.size)
+        try:
+            with self._threads():
+                return evaluator.evaluate(itr, bar.update)
+        finally:
+            bar.stop()
+
+    def _allocate(self, example: Samples, bootstrap_value: bool, share_memory: bool) -> tuple[Rows, Rows | None]:
+        """Allocate the rows of a batch, and those of an evaluation, and keep the algorithm's view of the first."""
+        rows = allocate_rows(example, *self.batch_spec, bootstrap_value, share_memory)
+        self._samples = samples_of(rows)
+        if not self.eval_n_envs:
+            return rows, None
+        without_info = example._replace(env=example.env._replace(env_info=None))
+        return rows, allocate_rows(without_info, 1, self.eval_n_envs, False, share_memory)
+
     def _check_running(self, parts: Any) -> None:
         """Raise RuntimeError unless there is something that works."""
         if not parts:
@@ -164,6 +199,7 @@ class BaseSampler(Sampler):
             traj_info_kwargs=dict(traj_info_kwargs or {}),
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self.max_decorrelation_steps,
+            mid_batch_reset=self.mid_batch_reset,
             seed=seed,
             global_B=B * world_size,
             env_ranks=list(range(rank * B, (rank + 1) * B)),
@@ -177,123 +213,7 @@ class BaseSampler(Sampler):
         """Initialise the agent for the spaces, and return one row of the samples."""
         self._gives_score = "game_score" in env.info
         agent.initialize(env.spaces, global_B=plan.global_B, env_ranks=plan.env_ranks)
-        agent.collector_initialize(1, [0], plan.seed)
-        agent.sample_mode(0)
-        inputs = buffer_func(
-            (env.observation, env.action, np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None])
-        )
-        step = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
-        flag, reward = np.bool_(False), np.float32(0)
         recorder = info_recorder(plan.env_info_keys, env.info, env.ignored_info)
         if recorder.notice:
             current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
-        return Samples(
-            agent=AgentSamples(step.action, step.action, step.agent_info, np.float32(0)),
-            env=EnvSamples(
-                observation=env.observation,
-                reward=reward,
-                prev_reward=reward,
-                terminated=flag,
-                truncated=flag,
-                valid=flag,
-                env_info=recorder.example,
-            ),
-        )
-
-
-class EnvSet(NamedTuple):
-    """The environments of one process."""
-
-    envs: list[EnvAdapter]
-    eval_envs: list[EnvAdapter]
-    examples: EnvExamples
-
-    def close(self) -> None:
-        """Close them all."""
-        _close(self.envs + self.eval_envs)
-
-
-def make_envs(plan: Plan) -> EnvSet:
-    """Build the environments of one process and check them, before anything else is started."""
-    envs: list[EnvAdapter] = []
-    n = len(plan.env_ranks)
-    try:
-        for rank in plan.env_ranks:
-            envs.append(make_env(plan.EnvCls, plan.env_kwargs, rank))
-        examples = check_env(envs[0], stream_seed(plan.seed, Role.ENV_CHECK))
-        for rank in plan.eval_env_ranks:
-            envs.append(make_env(plan.EnvCls, plan.eval_env_kwargs, rank))
-        for i, env in enumerate(envs):
-            _check_spaces(env, examples.spaces, "environment" if i < n else "evaluation environment")
-    except BaseException:
-        _close(envs)
-        raise
-    return EnvSet(envs[:n], envs[n:], examples)
-
-
-def _check_spaces(env: EnvAdapter, expected: EnvSpaces, what: str) -> None:
-    """Refuse an environment whose rows are not those of the first: numpy would broadcast a small one in silence."""
-    same = same_rows(env.observation_space, expected.observation) and env.action_space == expected.action
-    if not same:
-        raise EnvError(
-            f"{env.name} ({what} of rank {env.rank}): its spaces are {tuple(env.spaces)}; expected those of the run's "
-            f"first environment, {tuple(expected)}. One agent acts in all of them: pad or scale them alike."
-        )
-
-
-def _close(envs: Sequence[EnvAdapter]) -> None:
-    """Close environments; what one of them raises keeps no other open, and hides no error that ended the run."""
-    for env in envs:
-        try:
-            env.close()
-        except Exception as error:
-            warnings.warn(f"{env.name} (rank {env.rank}) was not closed: {type(error).__name__}: {error}", stacklevel=2)
-
-
-def start_collector(
-    plan: Plan, env_set: EnvSet, agent: Any, rows: Rows, progress: np.ndarray | None = None
-) -> Collector:
-    """Put a collector together, and bring its environments to their first observation."""
-    agent.collector_initialize(plan.global_B, plan.env_ranks, plan.seed)
-    record_info = info_recorder(plan.env_info_keys, env_set.examples.info).record if plan.env_info_keys else None
-    collector = plan.CollectorCls(
-        env_set.envs, agent, rows, plan.TrajInfoCls, plan.traj_info_kwargs, record_info, progress
-    )
-    collector.start(
-        [stream_seed(plan.seed, Role.ENV, rank) for rank in plan.env_ranks],
-        plan.max_decorrelation_steps,
-        [numpy_generator(plan.seed, Role.DECORRELATION, rank) for rank in plan.env_ranks],
-    )
-    return collector
-
-
-def start_evaluator(plan: Plan, env_set: EnvSet, agent: Any, progress: np.ndarray | None = None) -> Evaluator | None:
-    """Put an evaluator together, or return None where this process has no evaluation environments."""
-    if not plan.eval_env_ranks:
-        return None
-    agent.collector_initialize(plan.eval_global_B, plan.eval_env_ranks, plan.seed, evaluation=True)
-    evaluator = plan.EvaluatorCls(
-        env_set.eval_envs,
-        agent,
-        plan.eval_quotas,
-        plan.eval_max_T,
-        plan.TrajInfoCls,
-        plan.traj_info_kwargs,
-        progress,
-    )
-    evaluator.start([stream_seed(plan.seed, Role.EVAL_ENV, rank) for rank in plan.eval_env_ranks])
-    return evaluator
-
-
-def in_order(completed: Sequence[Sequence[CompletedTraj]]) -> list[TrajInfo]:
-    """Return the trajectories of several processes in the order in which they ended."""
-    return [c.traj_info for c in sorted((c for part in completed for c in part), key=lambda c: (c.t, c.rank))]
-
-
-def merge(results: Sequence[EvalResult]) -> EvalResult:
-    """Return the evaluations of several processes as one."""
-    return EvalResult(
-        [info for result in results for info in result.traj_infos],
-        sum(result.steps for result in results),
-        sum(result.unfinished for result in results),
-    )
+        return example_of(agent, env, recorder.example)

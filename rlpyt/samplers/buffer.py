@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from rlpyt.envs import EnvExamples
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
-from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
 
 
 class Rows(NamedArrayTuple):
@@ -31,6 +33,8 @@ class Rows(NamedArrayTuple):
     agent_info: Any
     bootstrap_value: Any
     """[1, B] float32, or None."""
+    resting: Any
+    """[1, B] bool, True while an environment is not stepped: its rows are null and not valid."""
 
 
 def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share_memory: bool = False) -> Rows:
@@ -57,6 +61,34 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
         env_info=allocate(example.env.env_info, T),
         agent_info=allocate(example.agent.agent_info, T),
         bootstrap_value=allocate(np.float32(0), 1) if bootstrap_value else None,
+        resting=allocate(np.bool_(False), 1),
+    )
+
+
+def example_of(agent: Any, env: EnvExamples, env_info: Any) -> Samples:
+    """Return one row of what the agent and an environment give, as numpy, to allocate rows from.
+
+    Args:
+        agent: initialised for the environment's spaces.
+        env: examples of what the environment gives.
+        env_info: an example of what is recorded of its info, or None.
+    """
+    agent.collector_initialize(1, [0], 0)
+    agent.sample_mode(0)
+    inputs = buffer_func((env.observation, env.action, np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None]))
+    step = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
+    flag, reward = np.bool_(False), np.float32(0)
+    return Samples(
+        agent=AgentSamples(step.action, step.action, step.agent_info, np.float32(0)),
+        env=EnvSamples(
+            observation=env.observation,
+            reward=reward,
+            prev_reward=reward,
+            terminated=flag,
+            truncated=flag,
+            valid=flag,
+            env_info=env_info,
+        ),
     )
 
 

@@ -13,13 +13,14 @@ import fcntl
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +31,21 @@ from rlpyt.utils.shared_memory import dumps, shared_array
 START_METHODS = ("forkserver", "spawn", "fork")
 _PR_SET_PDEATHSIG = 1
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
+# A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles: so spin first.
+_SPIN_SECONDS = 200e-6
 
 
 class WorkerError(RuntimeError):
-    """A worker raised, died or stood still; the message says which, where, and shows its traceback."""
+    """A worker raised, died or stood still; the message says which, where, and shows its traceback.
+
+    Args:
+        message: says it.
+        rank: of the worker.
+    """
+
+    def __init__(self, message: str, rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class _Failure(NamedTuple):
@@ -45,9 +57,11 @@ class Worker:
     """One process that answers requests with the server that `serve(rank, progress, *args)` makes in it.
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is an
-    int64 array in shared memory, [environment, step]; the server writes it, the master reads it to see that the
+    int64 array in shared memory, [environment, step, ...]; the server writes it, the master reads it to see that the
     worker lives, and to say where it stopped.
     """
+
+    PROGRESS_SIZE = 4
 
     def __init__(self, rank: int, serve: Callable[..., Any], args: Sequence[Any], start_method: str) -> None:
         if start_method not in START_METHODS:
@@ -58,7 +72,7 @@ class Worker:
         if start_method == "forkserver":
             context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
         self.rank = rank
-        self.progress = shared_array(2, np.int64)
+        self.progress = shared_array(self.PROGRESS_SIZE, np.int64)
         try:
             first_request = dumps((serve, rank, self.progress, tuple(args)))  # before there is a process to be left
         except Exception as error:
@@ -74,7 +88,8 @@ class Worker:
         self._process.start()
         child.close()
         lifeline.close()
-        self._send(first_request)
+        self._has_reply = _poll_for([self._connection.fileno()])
+        self.send_bytes(first_request)
 
     @property
     def pid(self) -> int | None:
@@ -87,9 +102,10 @@ class Worker:
         Raises:
             WorkerError: if the worker is dead.
         """
-        self._send(dumps(request))
+        self.send_bytes(dumps(request))
 
-    def _send(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes) -> None:
+        """Send a request that `dumps` has made: made once, it may be sent many times."""
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -102,18 +118,19 @@ class Worker:
             WorkerError: if the worker raised, or is dead.
         """
         # A reply sent before a death is still in the pipe, so it is looked for first.
-        if not self._connection.poll():
+        if not self._has_reply.poll(0):
             raise self._death()
         try:
             reply = pickle.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise self._death() from None
         if isinstance(reply, _Failure):
-            raise WorkerError(f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}")
+            text = f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
+            raise WorkerError(text, self.rank)
         return reply
 
     def _where(self) -> str:
-        env, step = self.progress
+        env, step = self.progress[:2]
         return f"Worker {self.rank} (pid {self.pid}), last seen at environment {env}, step {step},"
 
     def _death(self) -> WorkerError:
@@ -127,43 +144,121 @@ class Worker:
             " If it died before its first reply, look above for its own message; a script that starts workers must "
             "stand under `if __name__ == '__main__':`."
         )
-        return WorkerError(f"{self._where()} {how}.{hint if not self.progress.any() else ''}")
+        return WorkerError(f"{self._where()} {how}.{hint if not self.progress.any() else ''}", self.rank)
 
 
-def receive_all(workers: Sequence[Worker], timeout: float) -> list[Any]:
+class _Watch:
+    """Waits for the first reply of some workers, and sees the ones that die or stand still.
+
+    Args:
+        workers: that were each sent a request.
+        timeout: seconds that a worker may go without any progress.
+    """
+
+    def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
+        self._timeout = timeout
+        self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
+        self._poller = _poll_for(self._worker_of)
+        self._seen = {w.rank: (w.progress.tolist(), time.monotonic()) for w in workers}
+
+    def wait(self) -> list[Worker]:
+        """Return workers with a reply, or dead; none after a while, so that the caller can look around.
+
+        Raises:
+            WorkerError: if a worker has stood still for too long.
+        """
+        ready = _spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout))
+        if not ready:
+            self._check_progress()
+        return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
+
+    def forget(self, worker: Worker) -> None:
+        """Wait for this one no more."""
+        for fd in (worker._connection.fileno(), worker._process.sentinel):
+            self._poller.unregister(fd)
+            del self._worker_of[fd]
+        del self._seen[worker.rank]
+
+    def _check_progress(self) -> None:
+        now = time.monotonic()
+        for worker in set(self._worker_of.values()):
+            progress, since = self._seen[worker.rank]
+            if worker.progress.tolist() != progress:
+                self._seen[worker.rank] = (worker.progress.tolist(), now)
+            elif now - since > self._timeout:
+                raise WorkerError(
+                    f"{worker._where()} has made no progress for {self._timeout:g} s. If a step or reset of the "
+                    "environment may take that long, raise the sampler's worker_timeout.",
+                    worker.rank,
+                )
+
+
+def receive_all(
+    workers: Sequence[Worker],
+    timeout: float,
+    replace: Callable[[WorkerError], Worker] | None = None,
+    on_wait: Callable[[], None] | None = None,
+) -> list[Any]:
     """Wait for one reply of every worker.
 
     Args:
         workers: that were each sent a request.
         timeout: seconds that a worker may go without any progress.
+        replace: given the error of a lost worker, returns another with the same rank, to which the request was sent; it
+            raises the error where there is none. None always raises.
+        on_wait: called from time to time while there is nothing to receive.
 
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
     replies: dict[int, Any] = {}
-    seen = {w.rank: (w.progress.tolist(), time.monotonic()) for w in workers}
-    while len(replies) < len(workers):
-        waiting = {obj: w for w in workers if w.rank not in replies for obj in (w._connection, w._process.sentinel)}
-        ready = {waiting[obj].rank: waiting[obj] for obj in wait(list(waiting), timeout=min(1.0, timeout))}
-        replies.update({rank: worker.receive() for rank, worker in ready.items()})
-        for worker in waiting.values():
-            progress, since = seen[worker.rank]
-            if worker.progress.tolist() != progress:
-                seen[worker.rank] = (worker.progress.tolist(), time.monotonic())
-            elif worker.rank not in replies and time.monotonic() - since > timeout:
-                raise WorkerError(
-                    f"{worker._where()} has made no progress for {timeout:g} s. If a step or reset of the environment "
-                    "may take that long, raise the sampler's worker_timeout."
-                )
-    return [replies[w.rank] for w in workers]
+    waiting = {worker.rank: worker for worker in workers}
+    watch = _Watch(workers, timeout)
+    while waiting:
+        try:
+            ready = watch.wait()
+            for worker in ready:
+                replies[worker.rank] = worker.receive()
+                watch.forget(worker)
+                del waiting[worker.rank]
+        except WorkerError as error:
+            if replace is None:
+                raise
+            waiting[error.rank] = replace(error)
+            watch = _Watch(list(waiting.values()), timeout)
+        else:
+            if not ready and on_wait is not None:
+                on_wait()
+    return [replies[worker.rank] for worker in workers]
 
 
-def stop_workers(workers: Sequence[Worker]) -> None:
-    """Ask all workers to close, wait a little, and kill what is left; may be called again, and after a failure."""
+def _poll_for(fds: Iterable[int]) -> select.poll:
+    """Return a poll object: one call of 1 us, where `multiprocessing.connection.wait` builds a selector each time."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return poller
+
+
+def _spin(poller: select.poll) -> list[tuple[int, int]]:
+    """Return what is ready within a short while, in which this process stays awake and lets others pass."""
+    deadline = time.perf_counter() + _SPIN_SECONDS
+    while not (ready := poller.poll(0)) and time.perf_counter() < deadline:
+        os.sched_yield()
+    return ready
+
+
+def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
+    """Ask all workers to close, wait a little, and kill what is left; may be called again, and after a failure.
+
+    Args:
+        workers: to stop.
+        seconds: to wait; None is long enough for an environment to close in order.
+    """
     for worker in workers:
         with suppress(WorkerError, OSError):
             worker.send(None)
-    deadline = time.monotonic() + _STOP_SECONDS
+    deadline = time.monotonic() + (_STOP_SECONDS if seconds is None else seconds)
     for worker in workers:
         process = worker._process
         process.join(timeout=max(0.0, deadline - time.monotonic()))
@@ -180,13 +275,14 @@ def _worker_main(connection: Connection, lifeline: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with_master(lifeline)
     torch.set_num_threads(1)
-    serve, rank, progress, args = _receive(connection) or (None, 0, None, ())
+    poller = _poll_for([connection.fileno()])
+    serve, rank, progress, args = _receive(connection, poller) or (None, 0, None, ())
     if serve is None:
         return
     server = None
     try:
         server = serve(rank, progress, *args)
-        while (request := _receive(connection)) is not None:
+        while (request := _receive(connection, poller)) is not None:
             _send(connection, server(request))
     except BaseException as error:
         _send(connection, _Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
@@ -208,16 +304,20 @@ def _die_with_master(lifeline: Connection) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-def _receive(connection: Connection) -> Any:
+def _receive(connection: Connection, poller: select.poll) -> Any:
     """Return the next request; a master that is gone counts as the request to stop."""
+    _spin(poller)
     try:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, ConnectionResetError):
         return None
 
 
+_DONE = dumps(None)
+
+
 def _send(connection: Connection, reply: Any) -> None:
-    data = dumps(reply)
+    data = _DONE if reply is None else dumps(reply)
     with suppress(OSError):  # the master is gone: nobody is left to tell
         connection.send_bytes(data)
 

@@ -241,7 +241,7 @@ def set_up(
     sampler = SamplerCls(EnvCls, env_kwargs or {}, T, B, **{"max_decorrelation_steps": 0, **sampler_kwargs})
     examples = sampler.initialize(agent, seed=seed, bootstrap_value=algo.bootstrap_value)
     agent.to_device(settings or ComputeSettings())
-    algo.initialize(agent, n_itr, sampler.batch_spec, examples=examples, seed=seed)
+    algo.initialize(agent, n_itr, sampler.batch_spec, sampler.mid_batch_reset, examples, seed=seed)
     return sampler
 
 
@@ -268,10 +268,13 @@ def train(algo: Any, agent: Any, EnvCls: Any, env_kwargs: Any = None, *, n_itr: 
     """Train, and return the mean return of the episodes that each iteration completed."""
     sampler = set_up(algo, agent, EnvCls, env_kwargs, n_itr=n_itr, **kwargs)
     curve = []
-    for itr in range(n_itr):
-        samples, infos = sampler.obtain_samples(itr)
-        algo.optimize_agent(itr, samples)
-        curve.append(float(np.mean([info.Return for info in infos])) if infos else np.nan)
+    try:
+        for itr in range(n_itr):
+            samples, infos = sampler.obtain_samples(itr)
+            algo.optimize_agent(itr, samples)
+            curve.append(float(np.mean([info.Return for info in infos])) if infos else np.nan)
+    finally:
+        sampler.shutdown()
     return curve
 
 

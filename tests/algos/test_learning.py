@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,13 @@ import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, GaussianPgAgent, PgAgent, RecurrentCategoricalPgAgent
 from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.samplers import (
+    AlternatingSampler,
+    CpuSampler,
+    GpuSampler,
+    NoOverlapAlternatingSampler,
+    SerialSampler,
+)
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import (
     Chain,
@@ -87,9 +95,19 @@ def test_the_right_end_of_the_chain(case, seed):
     assert end(curve, 10) > 0.95
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_ppo_balances_the_pole(seed):
-    algo = PPO(
+SAMPLERS: dict[str, Any] = {
+    "serial": SerialSampler,
+    "serial, resets wait": partial(SerialSampler, mid_batch_reset=False),
+    "cpu": partial(CpuSampler, n_workers=2),
+    "gpu": partial(GpuSampler, n_workers=2),
+    "gpu, resets wait": partial(GpuSampler, n_workers=2, mid_batch_reset=False),
+    "alternating": partial(AlternatingSampler, n_workers=2),
+    "no overlap": partial(NoOverlapAlternatingSampler, n_workers=2),
+    "native": SerialSampler,
+    "native halves": partial(SerialSampler, n_parts=2),
+}
+POLE: dict[str, Any] = {
+    "PPO": lambda: PPO(
         learning_rate=1e-3,
         discount=0.98,
         gae_lambda=0.95,
@@ -99,10 +117,29 @@ def test_ppo_balances_the_pole(seed):
         normalize_advantage=True,
         value_loss_coeff=0.5,
         entropy_loss_coeff=0.0,
+    ),
+    "A2C": lambda: A2C(learning_rate=1e-3, discount=0.98, gae_lambda=0.95, normalize_advantage=True),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("algo", "n_itr", "T"), [("PPO", 40, 32), ("A2C", 200, 16)])
+def test_the_pole_is_balanced_through_every_sampler(algo, n_itr, T, sampler, seed):
+    EnvCls = gymnasium.make_vec if "native" in sampler else gymnasium.make
+    curve = train(
+        POLE[algo](),
+        CategoricalPgAgent(),
+        EnvCls,
+        dict(id="CartPole-v1"),
+        n_itr=n_itr,
+        T=T,
+        B=8,
+        seed=seed,
+        SamplerCls=SAMPLERS[sampler],
     )
-    curve = train(algo, CategoricalPgAgent(), gymnasium.make, dict(id="CartPole-v1"), n_itr=60, T=32, B=8, seed=seed)
     assert end(curve[:5], 5) < 40
-    assert end(curve, 10) > 120
+    assert end(curve, n_itr // 6) > 70
 
 
 CUE: dict[str, Any] = dict(learning_rate=3e-3, minibatches=2, epochs=4, gae_lambda=0.95, normalize_advantage=True)

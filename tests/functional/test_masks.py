@@ -85,6 +85,14 @@ def test_episode_start_follows_the_final_row():
     assert episode_start_from_valid(valid[:1]).tolist() == [[False, False]]
 
 
+def test_only_the_first_valid_row_after_a_rest_starts_an_episode():
+    # Never valid; rests to the end; rests in the middle; at the first rows; begins at once.
+    columns = ["00000", "11000", "10011", "00110", "10110"]
+    valid = torch.tensor([[c == "1" for c in column] for column in columns]).T
+    starts = ["".join("01"[s] for s in column) for column in episode_start_from_valid(valid).T.int().tolist()]
+    assert starts == ["00000", "00000", "00010", "00100", "00100"]
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"got shapes x \(2, 2\), valid \(2,\); expected all of them equal"):
         valid_mean(X, VALID[0])

@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
 from rlpyt.algos import DQN, PPO
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlBase
-from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.utils import processes
 from rlpyt.utils.compute import ComputeSettings
+from tests.samplers import sampler_kit
 from tests.toy_envs import CountingEnv
 
 TIMING = ("Time", "PerSecond")
@@ -30,12 +33,8 @@ def make_algo(name: str, **kwargs: Any) -> tuple[Any, Any]:
 
 
 def make_sampler(kind: str = "serial", EnvCls: Any = CountingEnv, T: int = 5, B: int = 4, **kwargs: Any) -> Any:
-    """Return a sampler: "serial", or "cpu" and the number of workers."""
-    options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs}
-    if kind == "serial":
-        options.pop("worker_timeout", None)
-        return SerialSampler(EnvCls, batch_T=T, batch_B=B, **options)
-    return CpuSampler(EnvCls, batch_T=T, batch_B=B, n_workers=int(kind[3:]), **options)
+    """Return a sampler of one of the kinds of `sampler_kit.make`."""
+    return sampler_kit.make(kind, EnvCls, T, B, **{"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs})
 
 
 def run(
@@ -71,3 +70,23 @@ def without_times(directory: Path) -> list[dict[str, str]]:
 
 def status_of(directory: Path) -> dict[str, Any]:
     return json.loads((directory / "run_0" / "status.json").read_text())
+
+
+def children() -> set[int]:
+    """Return the processes that this one and its descendants have started and that still run."""
+    return {c.pid for c in psutil.Process().children(recursive=True) if c.status() != psutil.STATUS_ZOMBIE}
+
+
+class _Nothing:
+    """What a worker does that only starts the forkserver."""
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def start_forkserver() -> None:
+    """Start the forkserver, which takes seconds the first time, and is a child of this process from then on."""
+    processes.stop_workers([processes.Worker(0, _Nothing, (), "forkserver")])

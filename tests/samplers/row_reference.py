@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,43 +22,81 @@ class Stream:
         recurrent: whether the model counts rows.
         prev_action: before the first row.
         prev_reward: likewise.
+        rests: what becomes of the environment from the end of an episode to `end_batch`: "never" begins the next
+            episode at once, "still" waits, "stepped" goes on with null actions, and nobody sees it.
     """
 
-    def __init__(self, env: Any, observation: Any, recurrent: bool, prev_action: int, prev_reward: float) -> None:
-        self.env, self.observation, self.recurrent = env, observation, recurrent
+    def __init__(
+        self,
+        env: Any,
+        observation: Any,
+        recurrent: bool,
+        prev_action: int = NULL_ACTION,
+        prev_reward: float = NULL_REWARD,
+        rests: Literal["never", "still", "stepped"] = "never",
+    ) -> None:
+        self.env, self.observation, self.recurrent, self.rests = env, observation, recurrent, rests
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.ended, self.h = False, 0
+        self.unseen_end = False  # of an episode, in an environment that is stepped while it rests
         self.trajectory: list[tuple[float, float]] = []
         self.trajectories: list[dict[str, float]] = []
 
     def next_row(self, discount: float) -> dict[str, Any]:
-        """Take one step (or start the next episode) and return the row."""
+        """Take one step (or none, where the last episode is over) and return the row."""
         row = self.agent_row()
         row.update(action=row["wanted"], valid=True)
         if self.ended:
             row.update(action=NULL_ACTION, reward=NULL_REWARD, terminated=False, truncated=False, valid=False, info={})
-            self.observation, _ = self.env.reset()
-            self.prev_action, self.prev_reward, self.h, self.ended = NULL_ACTION, NULL_REWARD, 0, False
+            if self.rests == "never":
+                self.begin_episode()
+            else:
+                self.rest()
             return row
         observation, reward, terminated, truncated, info = self.env.step(row["action"])
         row.update(reward=reward, terminated=terminated, truncated=truncated, info=info)
         self.observation, self.prev_action, self.prev_reward = observation, row["action"], reward
         self.h += self.recurrent
-        self.ended = terminated or truncated
+        self.ended = self.unseen_end = terminated or truncated
         self.trajectory.append((reward, info["game_score"]))
         if self.ended and info.get("traj_done", True):
-            rewards = [r for r, _ in self.trajectory]
-            self.trajectories.append(
-                {
-                    "Length": len(rewards),
-                    "Return": sum(rewards),
-                    "NonzeroRewards": sum(r != 0 for r in rewards),
-                    "DiscountedReturn": sum(r * discount**i for i, r in enumerate(rewards)),
-                    "GameScore": sum(score for _, score in self.trajectory),
-                }
-            )
-            self.trajectory = []
+            self.end_trajectory(discount)
         return row
+
+    def begin_episode(self) -> None:
+        self.observation, _ = self.env.reset()
+        self.prev_action, self.prev_reward, self.h, self.ended = NULL_ACTION, NULL_REWARD, 0, False
+
+    def rest(self) -> None:
+        """Show the agent, which goes on, a row of nothing."""
+        if self.rests == "stepped":
+            if self.unseen_end:
+                self.env.reset()
+                self.unseen_end = False
+            else:
+                _, _, terminated, truncated, _ = self.env.step(NULL_ACTION)
+                self.unseen_end = terminated or truncated
+        self.observation = nothing(self.observation)
+        self.prev_action, self.prev_reward = NULL_ACTION, NULL_REWARD
+        self.h += self.recurrent
+
+    def end_batch(self) -> None:
+        """Reset an environment that rests."""
+        if self.ended and self.rests != "never":
+            self.begin_episode()
+
+    def end_trajectory(self, discount: float) -> None:
+        rewards = [r for r, _ in self.trajectory]
+        self.trajectories.append(
+            {
+                "Length": len(rewards),
+                "Return": sum(rewards),
+                "NonzeroRewards": sum(r != 0 for r in rewards),
+                "DiscountedReturn": sum(r * discount**i for i, r in enumerate(rewards)),
+                "GameScore": sum(score for _, score in self.trajectory),
+            }
+        )
+        self.trajectory = []
 
     def agent_row(self) -> dict[str, Any]:
         """Return what the agent sees and says at the row at hand."""
@@ -72,6 +110,15 @@ class Stream:
             "value": 100 * number + t + 0.25 * self.prev_reward + 0.5 * self.h,
             "h": self.h,
         }
+
+
+def nothing(observation: Any) -> Any:
+    """Return the null observation, in the form of one that the environment gave."""
+    if isinstance(observation, Mapping):
+        return {key: nothing(part) for key, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(nothing(part) for part in observation)
+    return np.zeros_like(observation)
 
 
 def assert_row(samples: Samples, t: int, b: int, row: dict[str, Any], recurrent: bool, with_info: bool) -> None:
@@ -98,6 +145,32 @@ def assert_row(samples: Samples, t: int, b: int, row: dict[str, Any], recurrent:
     if with_info:
         assert env.env_info["t"].item() == row["info"].get("t", 0), where
         assert env.env_info["vector"].tolist() == [row["info"].get("t", 0)] * 2, where
+
+
+def assert_batches(
+    sampler: Any,
+    streams: Sequence[Stream],
+    n_batches: int,
+    *,
+    discount: float,
+    with_info: bool = True,
+    with_trajectories: bool = True,
+    first: int = 0,
+) -> None:
+    """Compare batches, their bootstrap values and their trajectories with those of the streams."""
+    for itr in range(first, first + n_batches):
+        samples, traj_infos = sampler.obtain_samples(itr)
+        for b, stream in enumerate(streams):
+            for t in range(sampler.batch_spec.T):
+                assert_row(samples, t, b, stream.next_row(discount), stream.recurrent, with_info)
+            assert samples.agent.bootstrap_value[0, b].item() == stream.agent_row()["value"], (itr, b)
+            stream.end_batch()
+        expected = [info for stream in streams for info in stream.trajectories]
+        got = [info.statistics() for info in traj_infos]
+        if with_trajectories:
+            assert sorted(sorted(x.items()) for x in got) == sorted(sorted(x.items()) for x in expected), itr
+        for stream in streams:
+            stream.trajectories.clear()
 
 
 def row_of(samples: Samples, t: int, b: int) -> Any:

@@ -9,29 +9,56 @@ from typing import Any
 import torch
 
 from rlpyt.agents import CategoricalPgAgent, RecurrentCategoricalPgAgent
-from rlpyt.samplers import BaseSampler, CpuSampler, SerialSampler
+from rlpyt.samplers import (
+    AlternatingSampler,
+    BaseSampler,
+    CpuSampler,
+    GpuSampler,
+    NoOverlapAlternatingSampler,
+    SerialSampler,
+)
 from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.toy_envs import CountingEnv, CountingModel
 
-SAMPLERS = ("serial", "cpu1", "cpu2", "cpu3")
+SAMPLERS = ("serial", "cpu1", "cpu2", "cpu3", "gpu2", "gpu3", "alternating2", "alternating3", "no_overlap2", "halves")
+"""What `running` makes samplers of: a kind, and the number of workers where it has any."""
+TWO_OF_EACH = ("serial", "halves", "cpu2", "gpu2", "alternating2", "no_overlap2")
+
+CLASSES: dict[str, Any] = {
+    "serial": SerialSampler,
+    "halves": SerialSampler,
+    "cpu": CpuSampler,
+    "gpu": GpuSampler,
+    "alternating": AlternatingSampler,
+    "no_overlap": NoOverlapAlternatingSampler,
+}
+ALTERNATING = ("halves", "alternating", "no_overlap")
+
+
+def make(kind: str, EnvCls: Any, batch_T: int, batch_B: int, **options: Any) -> BaseSampler:
+    """Return a sampler; with one environment, one that alternates becomes one that does not."""
+    name = kind.rstrip("0123456789")
+    if batch_B == 1:
+        name = {"halves": "serial", "alternating": "gpu", "no_overlap": "gpu"}.get(name, name)
+    if CLASSES[name] is SerialSampler:
+        for key in ("worker_timeout", "start_method", "restart_workers"):
+            options.pop(key, None)
+        return SerialSampler(EnvCls, batch_T=batch_T, batch_B=batch_B, n_parts=1 + (name == "halves"), **options)
+    n_workers = min(int(kind[len(kind.rstrip("0123456789")) :]), batch_B)
+    return CLASSES[name](EnvCls, batch_T=batch_T, batch_B=batch_B, n_workers=n_workers, **options)
 
 
 @contextmanager
 def running(
     kind: str, agent: Any, EnvCls: Any = CountingEnv, T: int = 5, B: int = 3, seed: int = 7, **kwargs: Any
 ) -> Iterator[BaseSampler]:
-    """Yield an initialised sampler: "serial", or "cpu" and the number of workers."""
+    """Yield an initialised sampler of one of `SAMPLERS`."""
     options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs}
     initialize = {
         k: options.pop(k) for k in ("bootstrap_value", "traj_info_kwargs", "world_size", "rank") if k in options
     }
-    sampler: BaseSampler
-    if kind == "serial":
-        options.pop("worker_timeout", None)
-        sampler = SerialSampler(EnvCls, batch_T=T, batch_B=B, **options)
-    else:
-        sampler = CpuSampler(EnvCls, batch_T=T, batch_B=B, n_workers=min(int(kind[3:]), B), **options)
+    sampler = make(kind, EnvCls, T, B, **options)
     try:
         sampler.initialize(agent, seed=seed, **initialize)
         yield sampler

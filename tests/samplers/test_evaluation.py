@@ -13,6 +13,7 @@ from rlpyt.samplers.evaluator import quotas
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
     SAMPLERS,
+    TWO_OF_EACH,
     assert_equal_batches,
     collect,
     counting_agent,
@@ -62,7 +63,7 @@ def test_every_environment_runs_its_quota(kind, recurrent):
     assert all(e[0] > 0 for e in episodes_by_env(second.traj_infos).values())
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_every_episode_starts_with_null_inputs_and_state(kind, recurrent):
     options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=9, TrajInfoCls=RecordingTrajInfo)
@@ -89,7 +90,7 @@ def test_eval_max_steps_bounds_the_evaluation_and_counts_what_is_cut_off(kind):
     assert len(result.traj_infos) == expected
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind):
     options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=8, eval_max_steps=20)
     with running(
@@ -105,7 +106,7 @@ def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind)
             assert value == 100 * observation[0], "the first inputs were not null"
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_without_a_quota_all_steps_are_used(kind):
     with running(kind, counting_agent(), B=3, eval_n_envs=3, eval_max_steps=60) as sampler:
         result = sampler.evaluate_agent(0)
@@ -113,7 +114,7 @@ def test_without_a_quota_all_steps_are_used(kind):
     assert sum(info.Length for info in result.traj_infos) <= 60
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_a_game_of_several_lives_is_one_trajectory(kind):
     with running(kind, counting_agent(), LifeEnv, B=2, eval_n_envs=2, eval_max_trajectories=6) as sampler:
         result = sampler.evaluate_agent(0)
@@ -121,7 +122,7 @@ def test_a_game_of_several_lives_is_one_trajectory(kind):
     assert [vars(info)["GameScore"] for info in result.traj_infos] == [10 * info.Return for info in result.traj_infos]
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2", "cpu3"])
+@pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
     options: dict[str, Any] = dict(

@@ -15,6 +15,7 @@ from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import Stream, assert_row, row_of
 from tests.samplers.sampler_kit import (
     SAMPLERS,
+    TWO_OF_EACH,
     assert_equal_batches,
     collect,
     counting_agent,
@@ -99,7 +100,7 @@ def test_rows_of_every_batch_size(kind, T, B):
 
 
 @pytest.mark.parametrize("env_kind", [kind for kind in ENVS if kind != "counting"])
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_rows_of_every_environment(kind, env_kind, recurrent):
     check(kind, env_kind, T=5, B=3, recurrent=recurrent)
@@ -116,7 +117,7 @@ def test_start_methods_give_the_same_batches(start_method):
 # ---- random steps before the first batch ----
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_decorrelated_rows_go_on_from_where_the_random_steps_led(kind):
     T, B, most = 4, 6, 9
     with running(
@@ -191,7 +192,7 @@ def test_any_number_of_workers_gives_the_same_batches(EnvCls, recurrent):
         assert_equal_batches(batches, expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_two_replicas_are_the_halves_of_one_sampler(kind):
     options: dict[str, Any] = dict(T=5, max_decorrelation_steps=4, bootstrap_value=True)
     with running(kind, random_agent(True), B=4, **options) as sampler:
@@ -225,7 +226,7 @@ def test_environments_of_one_run_differ():
 # ---- recurrent state, trajectories, memory ----
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_recurrent_state_is_zero_at_starts_and_only_there(kind):
     with running(kind, random_agent(recurrent=True), T=6, B=3) as sampler:
         batches = [samples for samples, _ in collect(sampler, 6)]
@@ -237,7 +238,7 @@ def test_recurrent_state_is_zero_at_starts_and_only_there(kind):
     assert (t == 0).sum() > 3
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_traj_info_is_given_what_happened(kind):
     with running(kind, counting_agent(), T=12, B=3, TrajInfoCls=RecordingTrajInfo) as sampler:
         _samples, traj_infos = sampler.obtain_samples(0)
@@ -255,7 +256,7 @@ def test_traj_info_is_given_what_happened(kind):
         assert vars(info)["_final"].tolist() == [number, len(seen), episode]
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_a_batch_is_views_of_one_memory_in_the_dtypes_of_the_space(kind):
     with running(kind, counting_agent(), DictCountingEnv, bootstrap_value=True, env_info_keys=["vector"]) as sampler:
         first, _ = sampler.obtain_samples(0)
@@ -278,7 +279,7 @@ def test_a_batch_is_views_of_one_memory_in_the_dtypes_of_the_space(kind):
         assert env.env_info["vector"].shape == (5, 3, 2)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_the_example_is_one_row_without_leading_dimensions(kind):
     with running(kind, random_agent(recurrent=True), DictCountingEnv, bootstrap_value=True) as sampler:
         samples, _ = sampler.obtain_samples(0)
@@ -302,7 +303,7 @@ class Plain(TrajInfo):
         assert args[4] is None
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_an_agent_may_record_nothing(kind):
     agent = Bare(ModelCls=CountingModel)
     options: dict[str, Any] = dict(TrajInfoCls=Plain, eval_n_envs=2, eval_max_trajectories=3)

@@ -15,7 +15,14 @@ from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.processes import WorkerError
-from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, random_agent, running
+from tests.samplers.sampler_kit import (
+    TWO_OF_EACH,
+    assert_equal_batches,
+    collect,
+    counting_agent,
+    random_agent,
+    running,
+)
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
 
 OPTIONS: dict[str, Any] = dict(
@@ -24,7 +31,7 @@ OPTIONS: dict[str, Any] = dict(
 
 
 @pytest.mark.parametrize("EnvCls", [CountingEnv, LifeEnv, DictCountingEnv])
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
     with running(kind, random_agent(True), EnvCls, **OPTIONS) as sampler:
         collect(sampler, 3)
@@ -78,7 +85,7 @@ def test_a_state_of_other_workers_is_refused():
         sampler.load_state_dict(state)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_saving_changes_nothing(kind):
     with running(kind, random_agent(True), **OPTIONS) as sampler:
         expected = collect(sampler, 4)
@@ -90,7 +97,7 @@ def test_saving_changes_nothing(kind):
     assert_equal_batches(batches, expected)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_a_sampler_can_be_initialised_again_after_its_shutdown(kind):
     with running(kind, random_agent(), **OPTIONS) as sampler:
         first = collect(sampler, 2)
@@ -100,7 +107,7 @@ def test_a_sampler_can_be_initialised_again_after_its_shutdown(kind):
         assert_equal_batches(collect(sampler, 2), first)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_a_sampler_that_is_shut_down_says_so(kind):
     with running(kind, random_agent(), eval_n_envs=1, eval_max_trajectories=1) as sampler:
         sampler.obtain_samples(0)
@@ -196,7 +203,7 @@ def test_sizes_that_cannot_be_meant_are_refused(SamplerCls, change, message):
 
 def test_an_environment_instead_of_a_class_is_refused():
     with pytest.raises(TypeError, match=r"EnvCls is .*expected a callable"):
-        SerialSampler(CountingEnv(), {}, batch_T=1, batch_B=1)  # type: ignore[arg-type]
+        SerialSampler(CountingEnv(), {}, batch_T=1, batch_B=1)
 
 
 @pytest.mark.parametrize("n_workers", [0, 3, -2])
@@ -213,7 +220,7 @@ def test_an_unknown_start_method_is_refused():
         pass
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_an_info_that_no_step_gave_is_refused(kind):
     with (
         pytest.raises((ValueError, WorkerError), match=r"'lives'.*'vector'"),
@@ -282,7 +289,7 @@ def test_workers_are_pinned_to_allowed_cores_only():
     assert sampler._worker_cpus({"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
     two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)
     assert two._worker_cpus({"workers_cpus": [0]}) == [[0], [0]]
-    with pytest.raises(ValueError, match="affinity names cores for 4 workers; batch_B is only 3"):
+    with pytest.raises(ValueError, match="affinity names cores for workers, in number 4; expected 1 to batch_B, 3"):
         sampler._worker_cpus({"workers_cpus": [0, 1, 2, 3]})
 
 

@@ -1,0 +1,395 @@
+"""The one face that samplers see of a vector environment: n environments that one native call steps.
+
+Samplers keep a row for the final observation of an episode; the step after it starts the next episode. That is
+gymnasium's AutoresetMode.NEXT_STEP to the letter, so what such an environment gives is a batch of rows as it stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space, iterate
+
+from rlpyt.envs.base import EnvError
+from rlpyt.spaces import (
+    EnvSpaces,
+    Space,
+    as_gymnasium,
+    check_action_space,
+    subspaces,
+    to_env,
+    to_rows,
+)
+
+# What `reset(seed=...)` is given, in the order in which it is tried: gymnasium's Sync and Async take a list, ale-py an
+# array, and environments written with arrays (gymnasium's CartPole) have one generator for all.
+_SEED_FORMS: tuple[Callable[[list[int]], Any], ...] = (list, np.array, lambda seeds: seeds[0])
+_NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
+
+
+class VectorEnvAdapter:
+    """A vector environment, spoken to in rows (see `rlpyt.spaces`) with a leading dimension B.
+
+    In the step after the end of an episode an environment is reset instead, whatever its action; reward 0.
+    What `reset` and `recv` return is valid until the next of them; whoever keeps it copies it. `info` is as the
+    environment gives it: a dictionary of arrays [B, ...], see `info_at`; the fields `traj_done` and `game_score`
+    have the meaning that they have for `EnvAdapter`.
+
+    Args:
+        env: the vector environment, in AutoresetMode.NEXT_STEP.
+        ranks: numbers of its environments among all of the run, for messages.
+
+    Raises:
+        TypeError: if it lacks part of the interface, or a space is of an unsupported kind.
+        ValueError: if it resets in another way, has another number of environments, or the bounds of the action
+            space are no bounds.
+    """
+
+    def __init__(self, env: Any, ranks: Sequence[int]) -> None:
+        parts = ("single_observation_space", "single_action_space", "num_envs", "reset", "step", "unwrapped")
+        missing = [part for part in parts if not hasattr(env, part)]
+        if missing:
+            raise TypeError(
+                f"VectorEnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected a "
+                "gymnasium.vector.VectorEnv. Does EnvCls return one?"
+            )
+        self.env = env
+        self.name = _name(env.unwrapped)
+        self.ranks = list(ranks)
+        self.n = len(self.ranks)
+        self.n_steps = 0
+        if env.num_envs != self.n:
+            raise ValueError(f"{self.name}: expected {self.n} environments (num_envs), got {env.num_envs}.")
+        _check_autoreset_mode(env, self.name)
+        self.observation_space: Space = as_gymnasium(env.single_observation_space)
+        self.action_space: Space = as_gymnasium(env.single_action_space)
+        check_action_space(self.action_space, f"{self.name}: single_action_space")
+        self.spaces = EnvSpaces(self.observation_space, self.action_space)
+        self._to_rows = to_rows(batch_rows_space(self.observation_space, self.n))
+        self._to_env = to_env(batch_rows_space(self.action_space, self.n))
+        self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
+        self._env_send, self._env_recv = _halves_of_step(env)
+        self._seeds: list[int] | None = None
+        self._sent = False
+        self.can_reset_some = True
+        """Whether it can reset a part of itself; known after `try_reset_some`."""
+
+    def reset(self, seeds: Sequence[int] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment.
+
+        Args:
+            seeds: one for each environment, where it takes as many; one that has a single generator for all is
+                given the first. None lets the random numbers go on.
+
+        Returns:
+            observation in row form [B, ...], info.
+
+        Raises:
+            EnvError: if the environment raises, or an observation is not in its space.
+        """
+        if seeds is not None:
+            self._seeds = [int(seed) for seed in seeds]
+        try:
+            self._drop_sent()
+            observation, info = self.env.reset() if seeds is None else self._seeded_reset(cast(list[int], self._seeds))
+        except Exception as error:
+            raise self._error("reset", error) from error
+        return self._rows(observation, "reset"), info
+
+    def reset_some(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in some environments.
+
+        Args:
+            mask: bool [B], which ones; at least one.
+
+        Returns:
+            observation in row form [B, ...], info; only the rows of the mask mean anything.
+
+        Raises:
+            EnvError: as `reset`; also if the environment cannot reset a part of itself.
+        """
+        options = _ResetOptions(reset_mask=np.array(mask, bool))
+        try:
+            self._drop_sent()
+            observation, info = self.env.reset(options=options)
+            if not options.was_read:
+                raise TypeError(
+                    "it takes no notice of options['reset_mask'], and so has reset all its environments. One that can "
+                    "only reset all at once needs a sampler with mid_batch_reset=True."
+                )
+        except Exception as error:
+            raise self._error("reset of a part (reset_mask)", error) from error
+        return self._rows(observation, "reset of a part (reset_mask)"), info
+
+    def try_reset_some(self) -> None:
+        """Find out whether it can reset a part of itself, by resetting its first environment."""
+        try:
+            self.reset_some(np.arange(self.n) == 0)
+        except EnvError:
+            self.can_reset_some = False
+            self.env.reset()  # whatever was left half done
+
+    def send(self, action: Any) -> None:
+        """Hand over one action for each environment, without waiting where the environment can.
+
+        Args:
+            action: in row form [B, ...]; those of environments that are to be reset count for nothing.
+
+        Raises:
+            EnvError: if an action is out of range or not finite (a native environment may hang on one, or take
+                it), or the environment raises.
+        """
+        self.n_steps += 1
+        try:
+            action_of_env = self._to_env(action)
+        except Exception as error:
+            b, fault = _find_at_fault(to_env(self.action_space), lambda: [action[b] for b in range(self.n)])
+            raise self._error("step", fault or error, b) from error
+        try:
+            self._env_send(action_of_env)
+        except Exception as error:
+            raise self._error(f"step with action {action!r:.200}", error) from error
+        self._sent = True
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Wait for what the actions led to.
+
+        Returns:
+            observation in row form [B, ...], reward float32 [B], terminated bool [B], truncated bool [B], info.
+
+        Raises:
+            EnvError: if the environment raises, an observation is not in its space, or a reward is not finite.
+        """
+        self._sent = False
+        try:
+            result = self._env_recv()
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise TypeError(
+                    f"expected (observation, reward, terminated, truncated, info), got {type(result).__name__} "
+                    f"{result!r:.100}."
+                )
+            observation, reward, terminated, truncated, info = result
+            reward = self._vector(reward, "reward", np.float32)
+            terminated = self._vector(terminated, "terminated", np.bool_)
+            truncated = self._vector(truncated, "truncated", np.bool_)
+            is_finite = np.isfinite(reward)
+        except Exception as error:
+            raise self._error("step", error) from error
+        if not is_finite.all():
+            b = int(np.flatnonzero(~is_finite)[0])
+            raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
+        return self._rows(observation, "step"), reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Close all environments."""
+        try:
+            self.env.close()
+        except Exception:
+            # gymnasium's Async asks its processes to close, and raises where one of them was killed.
+            if not isinstance(self.env.unwrapped, AsyncVectorEnv):
+                raise
+            self.env.unwrapped.close(terminate=True)
+
+    def _seeded_reset(self, seeds: list[int]) -> tuple[Any, dict[str, Any]]:
+        """Reset with seeds in the first form that the environment takes, and keep to that form."""
+        if len(seeds) != self.n:
+            raise ValueError(f"expected {self.n} seeds, got {len(seeds)}.")
+        refused: Exception | None = None
+        for form in self._seed_forms:
+            try:
+                result = self.env.reset(seed=form(seeds))
+            except _NOT_THIS_FORM as error:
+                refused = refused or error
+            else:
+                self._seed_forms = (form,)
+                return result
+        raise cast(Exception, refused)
+
+    def _drop_sent(self) -> None:
+        """Take in what is under way: an environment with half a step done takes no reset."""
+        if self._sent:
+            self._sent = False
+            self._env_recv()
+
+    def _vector(self, value: Any, name: str, dtype: Any) -> np.ndarray:
+        vector = np.asarray(value, dtype)
+        if vector.shape != (self.n,):
+            raise ValueError(f"{name}: expected shape {(self.n,)}, got {vector.shape}.")
+        return vector
+
+    def _rows(self, observation: Any, doing: str) -> Any:
+        try:
+            return self._to_rows(observation)
+        except Exception as error:
+            batch = batch_space(self.observation_space, self.n)
+            b, fault = _find_at_fault(to_rows(self.observation_space), lambda: list(iterate(batch, observation)))
+            raise self._error(doing, fault or error, b) from error
+
+    def _error(self, doing: str, error: Exception, b: int | None = None) -> EnvError:
+        who = _ranks_text(self.ranks)
+        if b is not None:
+            who = f"rank {self.ranks[b]} of {who}"
+            who += "" if self._seeds is None else f", seed {self._seeds[b]}"
+        return EnvError(f"{self.name} ({who}), its step {self.n_steps}: {doing}: {type(error).__name__}: {error}")
+
+
+def makes_vector_env(EnvCls: Any) -> bool:
+    """Return whether `EnvCls` makes a vector environment: its signature has a parameter `num_envs`.
+
+    So it is for `gymnasium.make_vec`, `ale_py.vector_env.AtariVectorEnv`, `atari_make_vec` and `envpool_make_vec`.
+    """
+    try:
+        return "num_envs" in inspect.signature(EnvCls).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def make_vector_env(
+    EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], ranks: Sequence[int]
+) -> VectorEnvAdapter:
+    """Build a vector environment and put the adapter around it.
+
+    Args:
+        EnvCls: any callable with a parameter `num_envs` that returns a vector environment.
+        env_kwargs: its other arguments.
+        ranks: numbers of the environments among all of the run; `num_envs` is how many they are.
+
+    Raises:
+        ValueError: if `env_kwargs` holds `num_envs`.
+        EnvError: if `EnvCls` raises, or what it returns cannot be used; the text has the call.
+    """
+    if "num_envs" in env_kwargs:
+        raise ValueError(
+            f"env_kwargs has num_envs={env_kwargs['num_envs']!r}, but the sampler decides how many environments a "
+            "process holds. Leave it out, and set batch_B and n_workers."
+        )
+    kwargs = {**env_kwargs, "num_envs": len(ranks)}
+    env = None
+    try:
+        env = EnvCls(**kwargs)
+        return VectorEnvAdapter(env, ranks)
+    except Exception as error:
+        if isinstance(env, VectorEnv):
+            env.close()
+        arguments = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+        called = getattr(EnvCls, "__qualname__", repr(EnvCls))
+        raise EnvError(
+            f"Making the environments of {_ranks_text(ranks)}: {called}({arguments}) failed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def batch_rows_space(space: Space, n: int) -> Space:
+    """Return the space whose row form is n row forms of `space` under each other.
+
+    gymnasium's `batch_space` makes a Box of MultiDiscrete and of MultiBinary, which says nothing of `start` any
+    more (rows count from 0), clips an index out of range where a single one is refused, and sorts keys of a Dict.
+    """
+    match space:
+        case Discrete():
+            return MultiDiscrete(np.full(n, space.n), dtype=space.dtype, start=np.full(n, space.start))
+        case MultiDiscrete():
+            nvec, start = (np.repeat(x[None], n, 0) for x in (space.nvec, space.start))
+            return MultiDiscrete(nvec, dtype=space.dtype, start=start)
+        case MultiBinary():
+            return MultiBinary((n, *space.shape))
+        case Dict():
+            return Dict([(key, batch_rows_space(part, n)) for key, part in subspaces(space)])
+        case Tuple():
+            return Tuple([batch_rows_space(part, n) for _, part in subspaces(space)])
+    return batch_space(space, n)
+
+
+class _ResetOptions(dict[str, Any]):
+    """Notes whether anybody asked for the mask: an environment that does not know of it resets all, silently."""
+
+    was_read = False
+
+    def __getitem__(self, key: str) -> Any:
+        self.was_read |= key == "reset_mask"
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.was_read |= key == "reset_mask"
+        return super().get(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        self.was_read |= key == "reset_mask"
+        return super().pop(key, *default)
+
+    def __iter__(self) -> Iterator[str]:
+        # With an `__iter__` of its own a dictionary is copied by `__getitem__`, so that a copy counts as read.
+        return super().__iter__()
+
+
+def _name(env: Any) -> str:
+    """Return the class and, where the environment was made by id, the id; gymnasium's vector wrappers hide it."""
+    return f"{type(env).__name__} {getattr(env.spec, 'id', '')}".rstrip()
+
+
+def _check_autoreset_mode(env: Any, name: str) -> None:
+    inner = env.unwrapped
+    # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
+    metadata = {} if env.metadata is VectorEnv.metadata else env.metadata
+    mode = getattr(inner, "autoreset_mode", metadata.get("autoreset_mode"))
+    if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
+        raise ValueError(
+            f"{name}: its autoreset mode (metadata['autoreset_mode']) is {mode}; samplers need "
+            "gymnasium.vector.AutoresetMode.NEXT_STEP, in which the final observation of an episode has a step of its "
+            "own. gymnasium's and ale-py's environments reset so by default: leave autoreset_mode out of env_kwargs "
+            "and vector_kwargs. In an environment of your own, say so in its metadata."
+        )
+    if isinstance(inner, AsyncVectorEnv) and not inner.shared_memory:
+        raise ValueError(
+            f"{name}: with shared_memory=False gymnasium's processes do not notice a reset, and reset once more in the "
+            "next step (gymnasium 1.4). Leave shared_memory out of vector_kwargs."
+        )
+
+
+def _halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
+    """Return what starts a step and what completes it.
+
+    A class that has these halves, and under it one that overrides `step` alone, is stepped: its `step` says more.
+    """
+    classes = type(env).__mro__
+
+    def depth(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+
+    for send, recv in (("send", "recv"), ("step_async", "step_wait")):
+        if max(depth(send), depth(recv)) < len(classes) and min(depth(send), depth(recv)) <= depth("step"):
+            return getattr(env, send), getattr(env, recv)
+    kept: list[Any] = []
+    return kept.append, lambda: env.step(kept.pop())
+
+
+def _find_at_fault(
+    convert: Callable[[Any], Any], values: Callable[[], Sequence[Any]]
+) -> tuple[int | None, Exception | None]:
+    """Look for the first environment whose value cannot be converted, and why; none, where it is the batch as such."""
+    faults: list[tuple[int, Exception]] = []
+    try:
+        ones = values()
+    except Exception:
+        return None, None
+    for b, one in enumerate(ones):
+        try:
+            convert(one)
+        except Exception as error:
+            faults.append((b, error))
+    return (None, None) if not faults or len(faults) == len(ones) > 1 else faults[0]
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    ranks = list(ranks)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks))}"

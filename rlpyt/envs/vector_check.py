@@ -1,0 +1,97 @@
+"""A look at a vector environment before a run, and at one environment's part of its info."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from rlpyt.envs.check import EnvExamples, check_bounds, copy_of, equal, info_examples
+from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
+from rlpyt.spaces import null_value, random_value
+
+
+def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+    """Reset a vector environment twice and take random steps, as `check_env` does.
+
+    Args:
+        env: the vector environment; it is left within episodes.
+        seed: decides the environments' seeds and the random actions.
+        n_steps: number of random steps.
+
+    Returns:
+        Examples of what ONE of its environments gives.
+
+    Raises:
+        EnvError: if the environment raises, or gives what its spaces do not allow.
+
+    Warns:
+        UserWarning: if float observations leave their bounds, or the same seeds give another start.
+    """
+    rng = np.random.default_rng(seed)
+    seeds = rng.integers(2**31, size=env.n).tolist()
+    first = copy_of(env.reset(seeds)[0])
+    again, _ = env.reset(seeds)
+    if not equal(first, again):
+        warnings.warn(
+            f"{env.name}: two resets with the same seeds gave different observations; runs with this environment will "
+            "not repeat. Draw its random numbers from generators seeded by reset(seed=...).",
+            stacklevel=2,
+        )
+    warned: set[str] = set()
+    _check_all_bounds(env, again, warned)
+    env.try_reset_some()
+    infos: list[dict[str, Any]] = []
+    objects: set[str] = set()
+    actions = batch_rows_space(env.action_space, env.n)
+    ended = np.zeros(env.n, bool)
+    for _ in range(n_steps):
+        env.send(random_value(actions, rng))
+        observation, _, terminated, truncated, info = env.recv()
+        _check_all_bounds(env, observation, warned)
+        infos += [info_at(info, b, env.n) for b in np.flatnonzero(~ended).tolist()]
+        ended = terminated | truncated
+        objects |= {key for key, value in info.items() if isinstance(value, np.ndarray) and value.dtype == object}
+    examples, ignored = info_examples(infos)
+    # gymnasium makes arrays of objects of lists: each is an array of numbers, the batch of them is not.
+    ignored += tuple(key for key in examples if key in objects)
+    examples = {key: value for key, value in examples.items() if key not in objects}
+    return EnvExamples(
+        env.spaces, null_value(env.observation_space), null_value(env.action_space), np.float32(0), examples, ignored
+    )
+
+
+def info_at(info: Mapping[str, Any], b: int, n: int | None = None) -> dict[str, Any]:
+    """Return one environment's part of a vector environment's info.
+
+    Left out are a field that this environment did not give, by gymnasium's mask of it ("_key", bool [B]), the masks
+    themselves, and what is no array with a leading dimension B.
+
+    Args:
+        info: arrays [B, ...], or dictionaries of them, by name.
+        b: place of the environment in the batch.
+        n: B; without it every array that is long enough counts as having that dimension.
+    """
+    one: dict[str, Any] = {}
+    for key, value in info.items():
+        mask = info.get(f"_{key}")
+        if _is_mask_in(info, key) or (_is_mask_in(info, f"_{key}") and not cast(np.ndarray, mask)[b]):
+            continue
+        if isinstance(value, Mapping):
+            one[key] = info_at(value, b, n)
+        elif isinstance(value, np.ndarray) and value.ndim > 0 and (len(value) > b if n is None else len(value) == n):
+            one[key] = value[b]
+    return one
+
+
+def _check_all_bounds(env: VectorEnvAdapter, observation: Any, warned: set[str]) -> None:
+    for b, rank in enumerate(env.ranks):
+        where = f"{env.name} (rank {rank}), its step {env.n_steps}"
+        check_bounds(where, env.observation_space, observation[b], warned)
+
+
+def _is_mask_in(info: Mapping[str, Any], key: str) -> bool:
+    mask = info.get(key)
+    return key.startswith("_") and key[1:] in info and isinstance(mask, np.ndarray) and mask.dtype == bool

@@ -1,0 +1,211 @@
+"""What one process needs to collect and evaluate: the plan, and the environments built from it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.core import EvalResult
+from rlpyt.envs import (
+    EnvError,
+    EnvExamples,
+    VectorEnvAdapter,
+    check_env,
+    check_vector_env,
+    info_recorder,
+    make_env,
+    make_vector_env,
+    makes_vector_env,
+)
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collector import Collector
+from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch, EnvList, LocalEnvs
+from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.samplers.native_envs import NativeEnvs
+from rlpyt.spaces import EnvSpaces, same_rows
+from rlpyt.types import TrajInfo
+from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
+
+
+class Plan(NamedTuple):
+    """What one process needs to know to collect and evaluate; plain values, sent to workers as they are."""
+
+    EnvCls: Callable[..., Any]
+    env_kwargs: dict[str, Any]
+    eval_env_kwargs: dict[str, Any]
+    CollectorCls: Callable[..., Collector]
+    EvaluatorCls: Callable[..., Evaluator]
+    TrajInfoCls: Callable[..., TrajInfo]
+    traj_info_kwargs: dict[str, Any]
+    env_info_keys: Sequence[str] | Mapping[str, Any]
+    max_decorrelation_steps: int
+    mid_batch_reset: bool
+    seed: int
+    global_B: int
+    env_ranks: list[int]
+    """Global ranks of the environments of this process."""
+    eval_global_B: int
+    eval_env_ranks: list[int]
+    eval_quotas: list[int | None]
+    eval_max_T: int
+    restarts: int = 0
+    """Which restart of a lost worker this is, counted over all workers; 0 for one that was there from the start."""
+
+    def seeds(self, evaluation: bool = False) -> list[int]:
+        """Return the seeds of the environments' first resets: other ones after every restart, never used before."""
+        if evaluation:
+            offset = self.restarts * self.eval_global_B
+            return [stream_seed(self.seed, Role.EVAL_ENV, rank + offset) for rank in self.eval_env_ranks]
+        return [stream_seed(self.seed, Role.ENV, rank + self.restarts * self.global_B) for rank in self.env_ranks]
+
+    def deal(self, n: int) -> list[Plan]:
+        """Deal environments and evaluation environments to n workers, in order, as evenly as they go."""
+
+        def share(items: list[Any], i: int) -> list[Any]:
+            return [items[j] for j in np.array_split(np.arange(len(items)), n)[i]]
+
+        return [
+            self._replace(
+                env_ranks=share(self.env_ranks, i),
+                eval_env_ranks=share(self.eval_env_ranks, i),
+                eval_quotas=share(self.eval_quotas, i),
+            )
+            for i in range(n)
+        ]
+
+
+class EnvSet:
+    """The environments of one process, built and checked before anything else is started.
+
+    Args:
+        plan: says what to build.
+
+    Raises:
+        EnvError: if an environment cannot be built, or does not keep to its spaces; those built before are closed.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.envs: list[Any] = []  # EnvAdapters, or one VectorEnvAdapter
+        self.eval_envs: list[Any] = []
+        try:
+            self.examples = self._build_vector() if makes_vector_env(plan.EnvCls) else self._build_list()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build_list(self) -> EnvExamples:
+        plan, examples = self.plan, None
+        for what, ranks, env_kwargs, envs in (
+            ("environment", plan.env_ranks, plan.env_kwargs, self.envs),
+            ("evaluation environment", plan.eval_env_ranks, plan.eval_env_kwargs, self.eval_envs),
+        ):
+            for rank in ranks:
+                env = make_env(plan.EnvCls, env_kwargs, rank)
+                envs.append(env)
+                examples = examples or check_env(env, stream_seed(plan.seed, Role.ENV_CHECK))
+                _check_spaces(env.name, [rank], env.spaces, examples.spaces, what)
+        assert examples is not None
+        return examples
+
+    def _build_vector(self) -> EnvExamples:
+        plan, examples = self.plan, None
+        for what, ranks, env_kwargs, envs in (
+            ("environments", plan.env_ranks, plan.env_kwargs, self.envs),
+            ("evaluation environments", plan.eval_env_ranks, plan.eval_env_kwargs, self.eval_envs),
+        ):
+            if ranks:
+                env = make_vector_env(plan.EnvCls, env_kwargs, ranks)
+                envs.append(env)
+                examples = examples or check_vector_env(env, stream_seed(plan.seed, Role.ENV_CHECK))
+                _check_spaces(env.name, ranks, env.spaces, examples.spaces, what)
+        assert examples is not None
+        return examples
+
+    def local_envs(self, rows: Rows, progress: np.ndarray | None = None, evaluation: bool = False) -> LocalEnvs:
+        """Return the environments of training or of evaluation as a batch that fills these rows."""
+        plan, envs = self.plan, self.eval_envs if evaluation else self.envs
+        common: dict[str, Any] = dict(
+            TrajInfoCls=plan.TrajInfoCls,
+            traj_info_kwargs=plan.traj_info_kwargs,
+            progress=progress,
+            wait_reset=not plan.mid_batch_reset and not evaluation,
+        )
+        recorder = info_recorder(plan.env_info_keys, self.examples.info)
+        if isinstance(envs[0], VectorEnvAdapter):
+            names = list(plan.env_info_keys)
+            nulls = {name: recorder.example[name] for name in names} if names and not evaluation else None
+            return NativeEnvs(envs[0], rows, nulls, **common)
+        record = recorder.record if plan.env_info_keys and not evaluation else None
+        return EnvList(envs, rows, record, **common)
+
+    def close(self) -> None:
+        """Close all; what one of them raises keeps no other open, and hides no error that ended the run."""
+        for env in [*self.envs, *self.eval_envs]:
+            try:
+                env.close()
+            except Exception as error:
+                ranks = env.ranks if isinstance(env, VectorEnvAdapter) else env.rank
+                warnings.warn(
+                    f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}", stacklevel=2
+                )
+
+
+def _check_spaces(name: str, ranks: Sequence[int], spaces: EnvSpaces, expected: EnvSpaces, what: str) -> None:
+    """Refuse an environment whose rows are not those of the first: numpy would broadcast a small one in silence."""
+    if not (same_rows(spaces.observation, expected.observation) and spaces.action == expected.action):
+        raise EnvError(
+            f"{name} ({what} of rank {', '.join(map(str, ranks))}): its spaces are {tuple(spaces)}; expected those of "
+            f"the run's first environment, {tuple(expected)}. One agent acts in all of them: pad or scale them alike."
+        )
+
+
+def columns_of(rows: Rows, plans: Sequence[Plan]) -> list[Rows]:
+    """Return the rows' columns of the environments that each plan has."""
+    bounds = np.cumsum([0] + [len(plan.env_ranks) for plan in plans])
+    return [rows[:, lo:hi] for lo, hi in pairwise(bounds)]
+
+
+def start_envs(plan: Plan, envs: LocalEnvs) -> None:
+    """Bring training environments to their first row: seeded, and by random steps away from each other."""
+    if plan.restarts:
+        envs.begin_after_loss(plan.seeds())
+        return
+    envs.reset(plan.seeds())
+    if plan.max_decorrelation_steps > 0:
+        rngs = [numpy_generator(plan.seed, Role.DECORRELATION, rank) for rank in plan.env_ranks]
+        envs.decorrelate(plan.max_decorrelation_steps, rngs)
+
+
+def start_collector(plan: Plan, agent: Any, parts: Sequence[EnvBatch], overlap: bool = True) -> Collector:
+    """Put a collector together over environments that were started."""
+    groups = [
+        agent.collector_initialize(plan.global_B, envs.ranks, plan.seed, restarts=plan.restarts) for envs in parts
+    ]
+    return plan.CollectorCls(agent, list(zip(parts, groups, strict=True)), overlap)
+
+
+def start_evaluator(plan: Plan, agent: Any, envs: EnvBatch) -> Evaluator:
+    """Put an evaluator together."""
+    group = agent.collector_initialize(plan.eval_global_B, envs.ranks, plan.seed, evaluation=True)
+    evaluator = plan.EvaluatorCls(agent, envs, group, plan.eval_quotas, plan.eval_max_T)
+    evaluator.start(plan.seeds(evaluation=True))
+    return evaluator
+
+
+def in_order(completed: Sequence[Sequence[CompletedTraj]]) -> list[TrajInfo]:
+    """Return the trajectories of several processes in the order in which they ended."""
+    return [c.traj_info for c in sorted((c for part in completed for c in part), key=lambda c: (c.t, c.rank))]
+
+
+def merge(results: Sequence[EvalResult]) -> EvalResult:
+    """Return the evaluations of several processes as one."""
+    return EvalResult(
+        [info for result in results for info in result.traj_infos],
+        sum(result.steps for result in results),
+        sum(result.unfinished for result in results),
+    )

@@ -1,0 +1,73 @@
+"""Evaluation of an agent without a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlpyt.core import EvalResult
+from rlpyt.samplers.buffer import allocate_rows, example_of
+from rlpyt.samplers.collector import Collector
+from rlpyt.samplers.env_set import EnvSet, Plan, start_evaluator
+from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
+from rlpyt.types import TrajInfo
+
+
+def evaluate(
+    agent: Any,
+    EnvCls: Callable[..., Any],
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    n_trajectories: int = 100,
+    n_envs: int = 10,
+    TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
+    seed: int = 0,
+) -> EvalResult:
+    """Run whole episodes of an agent that was trained or loaded, without a sampler.
+
+        agent.initialize(make_env(EnvCls, env_kwargs).spaces)
+        agent.load_state_dict(load_snapshot(path)["agent_state_dict"])
+        evaluate(agent, EnvCls, env_kwargs)
+
+    Args:
+        agent: initialised for the environment's spaces.
+        EnvCls: as a sampler's.
+        env_kwargs: its arguments.
+        n_trajectories: episodes, dealt evenly to the environments.
+        n_envs: environments, all in this process.
+        TrajInfoCls: the statistics of an episode.
+        seed: of environments and actions.
+
+    Raises:
+        ValueError: if there is nothing to run.
+    """
+    if n_trajectories < 1 or n_envs < 1:
+        raise ValueError(
+            f"evaluate: n_trajectories is {n_trajectories} and n_envs is {n_envs}; expected at least 1 of each."
+        )
+    n_envs = min(n_envs, n_trajectories)
+    plan = Plan(
+        EnvCls=EnvCls,
+        env_kwargs={},
+        eval_env_kwargs=dict(env_kwargs or {}),
+        CollectorCls=Collector,
+        EvaluatorCls=Evaluator,
+        TrajInfoCls=TrajInfoCls,
+        traj_info_kwargs={},
+        env_info_keys=(),
+        max_decorrelation_steps=0,
+        mid_batch_reset=True,
+        seed=seed,
+        global_B=0,
+        env_ranks=[],
+        eval_global_B=n_envs,
+        eval_env_ranks=list(range(n_envs)),
+        eval_quotas=quotas(n_envs, n_trajectories),
+        eval_max_T=NO_LIMIT,
+    )
+    env_set = EnvSet(plan)
+    try:
+        rows = allocate_rows(example_of(agent, env_set.examples, None), 1, n_envs, bootstrap_value=False)
+        return start_evaluator(plan, agent, env_set.local_envs(rows, evaluation=True)).evaluate(itr=1)
+    finally:
+        env_set.close()

@@ -1,0 +1,160 @@
+"""A batch of environments that one native call steps: a `gymnasium.vector.VectorEnv` behind its adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs import VectorEnvAdapter, info_at
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.env_batch import CompletedTraj, LocalEnvs
+from rlpyt.spaces import random_value
+from rlpyt.utils.arrays import buffer_leaves
+
+
+class NativeEnvs(LocalEnvs):
+    """Steps all its environments at once; they reset themselves in the step after the end of an episode.
+
+    One that rests is stepped all the same, and what it gives is dropped; when it wakes it is reset. So with
+    `wait_reset` the steps that are left in a batch after the end of an episode are taken and lost.
+
+    Args:
+        env: all environments of the batch.
+        rows: see `LocalEnvs`.
+        env_info_nulls: what is recorded of info, by name: the value of one environment where a step gives none.
+        **kwargs: see `LocalEnvs`.
+    """
+
+    def __init__(
+        self, env: VectorEnvAdapter, rows: Rows, env_info_nulls: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(env.spaces, env.ranks, rows, **kwargs)
+        if self._wait_reset and not env.can_reset_some:
+            raise ValueError(
+                f"{env.name}: the sampler is to reset environments between batches only (mid_batch_reset=False), and this "
+                "one can reset all of them at once but not some (options['reset_mask']); expected mid_batch_reset=True, "
+                "or single environments (gymnasium.make; vectorization_mode='sync')."
+            )
+        self.env = env
+        self._env_info_nulls = dict(env_info_nulls or {})
+        self._null = self._ended | self._resting  # environments whose row at hand is not a step
+        self._after_loss: Any = None  # the first observations of the episodes that begin after a loss
+
+    def reset(self, seeds: Sequence[int] | None = None) -> None:
+        """Begin a new episode everywhere."""
+        self._begin_all()
+        self._after_loss = None
+        self._progress[0] = self.ranks[0]
+        self.rows.observation[self.T] = self.env.reset(seeds)[0]
+
+    def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
+        """Take random steps in all; each is begun anew when as many are left as its generator says.
+
+        Where only all can be reset at once, all take the same number of steps.
+        """
+        rows, T, ended = self.rows, self.T, self._ended
+        n_steps = np.array([int(rng.integers(1, max_steps + 1)) for rng in rngs])
+        if not self.env.can_reset_some:
+            n_steps[:] = n_steps.max()
+        for left in range(int(n_steps.max()), 0, -1):
+            begins = n_steps == left
+            if left < n_steps.max() and begins.any():
+                _write(rows.observation[T], self.env.reset_some(begins)[0], begins)
+                ended[begins] = self._unlogged[begins] = False
+            for b, rng in enumerate(rngs):
+                rows.action[T, b] = self._null_action if ended[b] else random_value(self.env.action_space, rng)
+            self._progress[1] += 1
+            self.env.send(rows.action[T])
+            rows.observation[T], reward, terminated, truncated, info = self.env.recv()
+            rows.reward[T] = np.where(ended, 0, reward)
+            done = terminated | truncated
+            traj_done = done & info.get("traj_done", done)
+            self._unlogged[:] = np.where(ended, self._unlogged, ~traj_done)
+            ended[:] = done
+
+    def send(self, t: int) -> None:
+        """Send row t's actions; the environments step while others are waited for."""
+        super().send(t)
+        self._progress[0] = self.ranks[0]
+        action = self.rows.action[t + 1]
+        self._null = self._ended | self._resting
+        if self._null.any():
+            for b in np.flatnonzero(self._null).tolist():
+                action[b] = self._null_action
+        if self._after_loss is None:
+            self.env.send(action)
+
+    def recv(self, t: int) -> list[CompletedTraj]:
+        """Wait for what row t's actions led to."""
+        rows, null = self.rows, self._null
+        if self._after_loss is not None:
+            for b in range(len(self.ranks)):
+                self._null_row(t, b)
+            rows.observation[t + 1], self._after_loss = self._after_loss, None
+            self._record_info(t, {})
+            self._ended[:] = False
+            return []
+        observation, reward, terminated, truncated, info = self.env.recv()
+        step = ~null
+        rows.observation[t + 1], rows.reward[t + 1], rows.valid[t] = observation, reward * step, step
+        rows.terminated[t], rows.truncated[t] = terminated & step, truncated & step
+        if self._resting.any():
+            for b in np.flatnonzero(self._resting).tolist():
+                rows.observation[t + 1, b] = self._null_observation
+        done = terminated | truncated
+        self._record_info(t, info)
+        self._step_traj_infos(t, np.flatnonzero(step), done, info)
+        self._ended[:] = False
+        completed: list[CompletedTraj] = []
+        # An end in a row that is no step is that of a game which was over right after a lost life.
+        for b in np.flatnonzero(done & ~self._resting).tolist():
+            self._end_episode(t, b, rows.observation[t + 1, b], bool(info.get("traj_done", done)[b]), completed)
+        return completed
+
+    def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Mapping[str, Any]) -> None:
+        rows = self.rows
+        observation, action, reward = rows.observation[t + 1], rows.action[t + 1], rows.reward[t + 1].tolist()
+        agent_info = rows.agent_info[t] if self._slice_agent_info else None
+        score = info["game_score"].tolist() if "game_score" in info else None
+        for b in steps.tolist():
+            one: dict[str, Any] = {} if score is None else {"game_score": score[b]}
+            if self._own_traj_info:
+                one.update(info_at(info, b))
+            self._traj_infos[b].step(
+                observation[b], action[b], reward[b], bool(done[b]), None if agent_info is None else agent_info[b], one
+            )
+
+    def _record_info(self, t: int, info: Mapping[str, Any]) -> None:
+        for key, null in self._env_info_nulls.items():
+            out = self.rows.env_info[t][key]
+            out[...] = info.get(key, null)
+            if self._null.any():
+                out[self._null] = null
+
+    def wake(self) -> None:
+        """Reset the environments that rest; a game of several lives that the rest has cut is not logged."""
+        if self._resting.any():
+            _write(self.rows.observation[self.T], self.env.reset_some(self._resting.copy())[0], self._resting)
+            self._ended[self._resting] = False
+            # Whether the reset goes on with a game of which a life was lost, or begins another, cannot be known.
+            for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
+                self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
+
+    def begin_after_loss(self, seeds: Sequence[int] | None = None) -> None:
+        """Treat the row at hand as final; the environments are reset at once, and shown with the next row."""
+        for b in range(len(self.ranks)):
+            self._begin_lost(b)
+        self._after_loss = self.env.reset(seeds)[0]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned; native environments cannot be put back, and begin new episodes."""
+        super().load_state_dict(state_dict)
+        self.begin_after_loss()
+
+
+def _write(dest: Any, src: Any, mask: np.ndarray) -> None:
+    """Copy the rows of the mask, in every leaf."""
+    for to, what in zip(buffer_leaves(dest), buffer_leaves(src), strict=True):
+        to[mask] = what[mask]

@@ -1,0 +1,131 @@
+"""A batch of environments in worker processes, stepped on the master's word, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import psutil
+
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch, LocalEnvs
+from rlpyt.samplers.env_set import EnvSet, Plan, start_envs
+from rlpyt.samplers.stopwatch import Stopwatch
+from rlpyt.utils.worker_pool import Message, WorkerPool
+
+
+class EnvServer:
+    """What runs in a worker: environments of training and of evaluation that answer the master's requests."""
+
+    def __init__(self, rank: int, progress: np.ndarray, plan: Plan, cpus: list[int] | None) -> None:
+        if cpus is not None:
+            psutil.Process().cpu_affinity(cpus)
+        self._plan, self._progress = plan, progress
+        progress[0] = plan.env_ranks[0]
+        self._env_set = EnvSet(plan)
+        self._envs: dict[str, LocalEnvs] = {}
+        self._stopwatch = Stopwatch()
+
+    def __call__(self, request: tuple[Any, ...]) -> Any:
+        """Answer one request: its name, and its arguments."""
+        match request:
+            case ("step", kind, t):
+                return self._step(self._envs[kind], t)
+            case ("reset", kind, seeds):
+                # Environments that replaced lost ones have seeds of their own, which await their first reset.
+                return self._envs[kind].reset(None if self._plan.restarts else seeds)
+            case ("wake", kind):
+                return self._envs[kind].wake()
+            case ("examples",):
+                return self._env_set.examples
+            case ("start", rows, eval_rows):
+                return self._start(rows, eval_rows)
+            case ("times",):
+                return self._stopwatch.take()
+            case ("state_dict", kind):
+                return self._envs[kind].state_dict()
+            case ("load_state_dict", kind, state_dict):
+                return self._envs[kind].load_state_dict(state_dict)
+        raise ValueError(f"A batch of environments was sent the request {request!r}, which it does not know.")
+
+    def _start(self, rows: Rows, eval_rows: Rows | None) -> None:
+        self._envs["train"] = self._env_set.local_envs(rows, self._progress)
+        start_envs(self._plan, self._envs["train"])
+        if eval_rows is not None:
+            self._envs["eval"] = self._env_set.local_envs(eval_rows, self._progress, evaluation=True)
+            if self._plan.restarts:  # an evaluation may be under way; it goes on with new episodes
+                self._envs["eval"].begin_after_loss(self._plan.seeds(evaluation=True))
+
+    def _step(self, envs: LocalEnvs, t: int) -> list[CompletedTraj] | None:
+        self._stopwatch.start()
+        envs.send(t)
+        completed = envs.recv(t)
+        self._stopwatch.lap(envs.waits_for)
+        return completed or None
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env_set.close()
+
+
+class RemoteEnvs(EnvBatch):
+    """Environments dealt to workers, which write their columns of the rows.
+
+    Args:
+        pool: the workers.
+        ranks_of: for each worker with environments of this batch, their global ranks, in the order of the columns.
+        rows: the memory of all these environments, shared.
+        kind: "train" or "eval".
+    """
+
+    waits_for = "waiting"
+
+    def __init__(self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, kind: str) -> None:
+        self.rows = rows
+        self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
+        self._pool, self._kind = pool, kind
+        self._workers = list(ranks_of)
+        self._bounds = np.cumsum([0] + [len(ranks) for ranks in ranks_of.values()]).tolist()
+        # Made once: pickling costs more than a hand-over.
+        self._steps = [self._to_all("step", kind, t) for t in range(len(rows.terminated))]
+
+    def _to_all(self, *request: Any) -> dict[int, Message]:
+        return dict.fromkeys(self._workers, Message.of(request))
+
+    def reset(self, seeds: Sequence[int] | None = None) -> None:
+        """Begin a new episode everywhere."""
+        parts = zip(self._workers, self._bounds[:-1], self._bounds[1:], strict=True)
+        self._pool.ask({w: ("reset", self._kind, None if seeds is None else seeds[lo:hi]) for w, lo, hi in parts})
+
+    def send(self, t: int) -> None:
+        """Let the workers take the actions of row t."""
+        self._pool.post(self._steps[t])
+
+    def recv(self, t: int) -> list[CompletedTraj]:
+        """Wait until all workers have completed row t."""
+        replies = self._pool.receive(self._workers)
+        return [completed for reply in replies if reply for completed in reply]
+
+    def wake(self) -> None:
+        """Let the workers reset the environments that rest, while this process goes on."""
+        self._pool.post(self._to_all("wake", self._kind))
+
+    def ready(self) -> None:
+        """Wait until the workers have reset what was woken."""
+        self._pool.settle(self._workers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environments of every worker stand."""
+        return {"workers": self._pool.ask(dict.fromkeys(self._workers, ("state_dict", self._kind)))}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned, with the same number of workers."""
+        saved = state_dict["workers"]
+        if len(saved) != len(self._workers):
+            raise ValueError(
+                f"Loading the state of environments: it is that of {len(saved)} workers, and {len(self._workers)} are "
+                "running; give the sampler the n_workers that it was saved with."
+            )
+        requests = {w: ("load_state_dict", self._kind, s) for w, s in zip(self._workers, saved, strict=True)}
+        self._pool.ask(requests)

@@ -1,0 +1,691 @@
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlpyt.envs import (
+    EnvAdapter,
+    EnvError,
+    VectorEnvAdapter,
+    check_env,
+    check_vector_env,
+    info_at,
+    make_env,
+    make_vector_env,
+    makes_vector_env,
+)
+from rlpyt.envs.vector import batch_rows_space
+from rlpyt.spaces import null_value, random_value, to_env, to_rows
+from rlpyt.utils.arrays import buffer_leaves
+from tests.envs.env_kinds import NESTED, Sampled
+from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
+from tests.vector_toy_envs import CountingVectorEnv, DictCountingVectorEnv, FaultyVectorEnv, LifeVectorEnv
+
+TOYS: list[tuple[type, type]] = [
+    (CountingVectorEnv, CountingEnv),
+    (DictCountingVectorEnv, DictCountingEnv),
+    (LifeVectorEnv, LifeEnv),
+]
+
+
+def assert_same(value: Any, expected: Any) -> None:
+    assert getattr(value, "_fields", None) == getattr(expected, "_fields", None)
+    for x, y in zip(buffer_leaves(value), buffer_leaves(expected), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+def step_like_a_vector_env(envs: list[EnvAdapter], ended: np.ndarray, actions: Any) -> list[Any]:
+    """One row of every environment, by single adapters; those that ended are reset instead."""
+    rows: list[Any] = []
+    for b, env in enumerate(envs):
+        if ended[b]:
+            rows.append((env.reset()[0], 0.0, False, False, {}))
+        else:
+            rows.append(env.step(actions[b]))
+    return rows
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize(("VectorCls", "EnvCls"), TOYS)
+def test_a_vector_of_toys_gives_the_rows_of_single_toys(VectorCls, EnvCls):
+    seeds, n = [4, 5, 9], 3
+    vector = make_vector_env(VectorCls, {}, ranks=[7, 8, 9])
+    envs = [make_env(EnvCls, {}) for _ in range(n)]
+    observation, _ = vector.reset(seeds)
+    first = [env.reset(seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    rng, ended, n_ends, n_lives = np.random.default_rng(0), np.zeros(n, bool), 0, 0
+    for _ in range(80):
+        actions = rng.integers(3, size=n)
+        for b in range(n):
+            assert_same(observation[b], first[b])
+        vector.send(actions)
+        observation, reward, terminated, truncated, info = vector.recv()
+        assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float32, bool, bool)
+        rows = step_like_a_vector_env(envs, ended, actions)
+        for b, (_, *expected, expected_info) in enumerate(rows):
+            assert [reward[b], terminated[b], truncated[b]] == expected
+            one = info_at(info, b)
+            for key, value in expected_info.items():
+                if key in one:
+                    np.testing.assert_array_equal(one[key], value)
+            assert set(expected_info) - {"name"} <= set(one)
+            n_lives += expected_info.get("traj_done", True) is False and expected[0]
+        first = [row[0] for row in rows]
+        ended = terminated | truncated
+        n_ends += ended.sum()
+    assert n_ends > 30
+    assert n_lives > 10 or EnvCls is not LifeEnv
+
+
+spaces_to_try = st.recursive(
+    st.one_of(
+        st.builds(
+            lambda shape, dtype: spaces.Box(0, 99, tuple(shape), dtype),
+            st.lists(st.integers(1, 3), max_size=3),
+            st.sampled_from([np.float32, np.float64, np.float16, np.uint8, np.int16, np.int64]),
+        ),
+        st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), st.integers(-3, 3)),
+        st.builds(
+            lambda nvec, start: spaces.MultiDiscrete(nvec, start=np.full_like(nvec, start)),
+            st.lists(st.integers(1, 4), min_size=1, max_size=3).map(np.array)
+            | st.just(np.array([[2, 3], [4, 5], [1, 2]])),
+            st.integers(-3, 3),
+        ),
+        st.builds(spaces.MultiBinary, st.integers(1, 3) | st.just([2, 3])),
+    ),
+    lambda part: st.one_of(
+        st.builds(spaces.Tuple, st.lists(part, min_size=1, max_size=3)),
+        # Keys in the order given, which is not the sorted one.
+        st.builds(
+            lambda parts: spaces.Dict([(key, s) for key, s in zip(("z", "a.b", "m"), parts, strict=False)]),
+            st.lists(part, min_size=1, max_size=3),
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(space=spaces_to_try, n=st.integers(1, 4), seed=st.integers(0, 99))
+def test_a_batch_has_the_row_form_of_its_environments_under_each_other(space, n, seed):
+    space.seed(seed)
+    values = [space.sample() for _ in range(n)]
+    out: Any = create_empty_array(space, n)
+    batch = concatenate(space, values, out)
+    rows = to_rows(batch_rows_space(space, n))(batch)
+    ones = [to_rows(space)(value) for value in values]
+    for b, one in enumerate(ones):
+        assert_same(rows[b], one)
+    # And back: what gymnasium's vector environments make of the batch of actions is what single ones get.
+    back = to_env(batch_rows_space(space, n))(rows)
+    for value, one in zip(iterate_like_gymnasium(space, back, n), ones, strict=True):
+        assert_same_nested(value, to_env(space)(one))
+
+
+def iterate_like_gymnasium(space, batch, n):
+    batched = batch_space(space, n)
+    return list(gymnasium.vector.utils.iterate(batched, batch))
+
+
+def assert_same_nested(value: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert set(value) == set(expected)  # gymnasium's batch_space sorts the keys
+        for key in expected:
+            assert_same_nested(value[key], expected[key])
+    elif isinstance(expected, tuple):
+        assert len(value) == len(expected)
+        for x, y in zip(value, expected, strict=True):
+            assert_same_nested(x, y)
+    else:
+        np.testing.assert_array_equal(value, expected)
+        assert isinstance(expected, int) or value.dtype == expected.dtype
+
+
+def test_gymnasiums_batch_space_would_lose_the_start_of_multi_discrete():
+    space = spaces.MultiDiscrete([2, 3], start=[5, -1])
+    batch = np.array([[6, 1], [5, -1]])
+    assert to_rows(batch_rows_space(space, 2))(batch).tolist() == [[1, 2], [0, 0]]
+    assert to_rows(batch_space(space, 2))(batch).tolist() == batch.tolist()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_nested_spaces_through_gymnasiums_vector_environments(mode):
+    fns = [functools.partial(Sampled, NESTED, NESTED)] * 2
+    env = VectorEnvAdapter(SyncVectorEnv(fns) if mode == "sync" else AsyncVectorEnv(fns), [0, 1])
+    envs = [EnvAdapter(fn()) for fn in fns]
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset([3, 4])
+    ones = [one.reset(seed)[0] for one, seed in zip(envs, [3, 4], strict=True)]
+    ended = np.zeros(2, bool)
+    for _ in range(12):
+        for b in range(2):
+            assert_same(observation[b], ones[b])
+        actions = [random_value(NESTED, rng) for _ in range(2)]
+        batch = concatenate_rows(actions)
+        env.send(batch)
+        observation, reward, terminated, truncated, info = env.recv()
+        rows = step_like_a_vector_env(envs, ended, actions)
+        ones = [row[0] for row in rows]
+        ended = terminated | truncated
+        assert reward.tolist() == [row[1] for row in rows]
+        assert info_at(info, 0)["lives"] == 3
+    if mode == "sync":
+        for vector_env, one in zip(env.env.envs, envs, strict=True):
+            for given_, expected in zip(vector_env.actions, one.env.actions, strict=True):
+                assert_same_nested(given_, expected)
+    env.close()
+
+
+def concatenate_rows(rows: list[Any]) -> Any:
+    first = rows[0]
+    if isinstance(first, tuple):
+        return type(first)(*[concatenate_rows(list(parts)) for parts in zip(*rows, strict=True)])
+    return np.stack(rows)
+
+
+# ---- seeds
+
+
+def first_observations(env: VectorEnvAdapter, seeds: list[int], n_steps: int = 60) -> np.ndarray:
+    """Observations [n_steps, B, ...] over several episodes."""
+    rng, seen, space = np.random.default_rng(0), [env.reset(seeds)[0]], env.action_space
+    assert isinstance(space, spaces.Discrete)
+    for _ in range(n_steps):
+        # The same action in all environments, so that it does not matter how many there are.
+        env.send(np.full(env.n, rng.integers(space.n)))
+        seen.append(env.recv()[0])
+    return np.stack(seen)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"vectorization_mode": "sync"}, {"vectorization_mode": "async"}])
+def test_the_same_seeds_repeat(kwargs):
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", **kwargs}, [0, 1])
+    first = first_observations(env, [5, 6])
+    np.testing.assert_array_equal(first, first_observations(env, [5, 6]))
+    assert (first != first_observations(env, [7, 8])).any()
+    env.close()
+
+
+@pytest.mark.parametrize("kwargs", [{"vectorization_mode": "sync"}, {"vectorization_mode": "async"}])
+def test_an_environments_stream_does_not_depend_on_how_many_there_are(kwargs):
+    make = functools.partial(make_vector_env, gymnasium.make_vec, {"id": "CartPole-v1", **kwargs})
+    three, one = make([0, 1, 2]), make([1])
+    np.testing.assert_array_equal(first_observations(three, [5, 6, 7])[:, 1:2], first_observations(one, [6]))
+    three.close()
+    one.close()
+
+
+def test_ale_takes_a_seed_for_each_environment():
+    make = functools.partial(make_vector_env, AtariVectorEnv, {"game": "pong", "img_height": 20, "img_width": 16})
+    three, one = make([0, 1, 2]), make([1])
+    many = first_observations(three, [5, 6, 2**31 - 1], n_steps=5)
+    np.testing.assert_array_equal(many, first_observations(three, [5, 6, 2**31 - 1], n_steps=5))
+    np.testing.assert_array_equal(many[:, 1:2], first_observations(one, [6], n_steps=5))
+
+
+class SeedRecorder(CountingVectorEnv):
+    """Refuses seeds unless they are of one type; raises what gymnasium's environments raise."""
+
+    def __init__(self, num_envs: int, takes: type = list) -> None:
+        super().__init__(num_envs)
+        self.takes = takes
+        self.seen: list[Any] = []
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.seen.append(seed)
+        if seed is not None and not isinstance(seed, self.takes):
+            raise gymnasium.error.Error(f"a {type(seed).__name__} is no seed")
+        return super().reset(options=options)
+
+
+@pytest.mark.parametrize("takes", [list, np.ndarray, int])
+def test_seeds_come_in_the_form_that_the_environment_takes(takes):
+    env = make_vector_env(SeedRecorder, {"takes": takes}, [0, 1])
+    env.reset(np.array([3, 4]).tolist())
+    env.env.seen.clear()
+    env.reset((8, 9))
+    (seed,) = env.env.seen
+    assert isinstance(seed, takes)
+    assert np.array(seed).tolist() == (8 if takes is int else [8, 9])
+    assert takes is not list or [type(s) for s in seed] == [int, int]
+    env.reset()
+    assert env.env.seen[-1] is None
+
+
+def test_no_form_of_seed_is_taken():
+    env = make_vector_env(SeedRecorder, {"takes": str}, [0, 1])
+    with pytest.raises(EnvError, match="a list is no seed"):
+        env.reset([3, 4])
+    with pytest.raises(EnvError, match="expected 2 seeds, got 3"):
+        env.reset([3, 4, 5])
+
+
+# ---- resets of a part
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_reset_of_a_part_leaves_the_others_alone(mode):
+    make = functools.partial(gymnasium.make_vec, "CartPole-v1", vectorization_mode=mode)
+    env = make_vector_env(make, {}, [0, 1, 2])
+    env.reset([1, 2, 3])
+    single = EnvAdapter(gymnasium.make("CartPole-v1"))
+    expected = single.reset(3)[0]
+    for k in range(20):
+        env.send(np.array([1, k % 2, k % 2]))
+        env.recv()
+        expected = single.step(k % 2)[0]
+    observation, _ = env.reset_some(np.array([True, True, False]))
+    assert (np.abs(observation[:2]) <= 0.05).all()
+    env.send(np.zeros(3, int))
+    observation, _, terminated, *_ = env.recv()
+    assert not terminated.any()
+    np.testing.assert_array_equal(observation[2], single.step(0)[0])
+    assert (expected != observation[2]).any()
+    env.close()
+
+
+class Copies(CountingVectorEnv):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return super().reset(seed=seed, options={**(options or {})} or None)
+
+
+class Ignores(CountingVectorEnv):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if options is not None:
+            assert options.get("low", 0) == 0
+        return super().reset(seed=seed)
+
+
+def test_who_ignores_the_mask_is_found():
+    mask = np.array([False, True])
+    env = make_vector_env(Copies, {}, [0, 1])
+    env.reset([0, 1])
+    env.send(np.zeros(2, int))
+    env.recv()
+    assert env.reset_some(mask)[0].tolist() == [[0, 1, 0], [1, 0, 1]]
+    for EnvCls, kwargs in ((Ignores, {}), (gymnasium.make_vec, {"id": "CartPole-v1"})):
+        env = make_vector_env(EnvCls, kwargs, [4, 5])
+        env.reset([0, 1])
+        with pytest.raises(
+            EnvError, match=r"ranks 4 to 5.*no notice of options\['reset_mask'\].*mid_batch_reset=True"
+        ):
+            env.reset_some(mask)
+
+
+# ---- send and recv
+
+
+class Tripled(CountingVectorEnv):
+    """Overrides `step` alone, of an environment that has `send` and `recv`."""
+
+    def step(self, actions: Any) -> Any:
+        observation, reward, *rest = super().step(actions)
+        return observation, 3 * reward, *rest
+
+    recv = CountingVectorEnv.recv
+
+
+class StepsOnly(CountingVectorEnv):
+    def step(self, actions: Any) -> Any:
+        observation, reward, *rest = super().step(actions)
+        return observation, 3 * reward, *rest
+
+    def recv(self) -> Any:
+        raise AssertionError("step says more than recv")
+
+    send = recv  # type: ignore[assignment]
+
+
+def rewards(env: VectorEnvAdapter) -> list[float]:
+    env.reset([0, 1])
+    seen = []
+    for _ in range(5):
+        env.send(np.array([1, 2]))
+        seen += env.recv()[1].tolist()
+    return seen
+
+
+def test_a_step_that_overrides_more_than_its_halves_is_taken():
+    class Newest(StepsOnly):
+        def step(self, actions: Any) -> Any:
+            return super().step(actions)
+
+    class Wrapped(VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            observation, reward, *rest = self.env.step(actions)
+            return observation, 3 * reward, *rest
+
+    expected = [3 * x for x in rewards(VectorEnvAdapter(CountingVectorEnv(2), [0, 1]))]
+    assert max(expected) > 0
+    assert rewards(VectorEnvAdapter(Newest(2), [0, 1])) == expected
+    assert rewards(VectorEnvAdapter(Tripled(2), [0, 1])) == expected
+    assert rewards(VectorEnvAdapter(Wrapped(CountingVectorEnv(2)), [0, 1])) == expected
+
+
+def test_async_environments_step_while_others_are_waited_for():
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "async"}, [0])
+    env.reset([0])
+    env.send(np.array([1]))
+    assert env.env._state.value == "step"
+    env.recv()
+    assert env.env._state.value == "default"
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_reset_takes_in_a_step_that_is_under_way(mode):
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": mode}, [0, 1])
+    first, _ = env.reset([5, 6])
+    env.send(np.array([1, 1]))
+    again, _ = env.reset([5, 6])
+    np.testing.assert_array_equal(first, again)
+    env.send(np.array([0, 0]))
+    env.recv()
+    env.close()
+
+
+# ---- what is refused
+
+
+def test_actions_are_checked_before_they_reach_native_code():
+    env = make_vector_env(AtariVectorEnv, {"game": "pong"}, [3, 4])  # steps with 99 would hang for ever
+    env.reset([0, 1])
+    with pytest.raises(
+        EnvError, match=r"AtariVectorEnv \(rank 4 of ranks 3 to 4, seed 1\), its step 1: .*0 to 5, got .*99"
+    ):
+        env.send(np.array([0, 99]))
+    with pytest.raises(EnvError, match="-1"):
+        env.send(np.array([-1, 0]))
+    env.send(np.array([0, 5]))
+    env.recv()
+
+
+def test_actions_that_are_not_finite_are_refused_and_others_clipped():
+    env = make_vector_env(gymnasium.make_vec, {"id": "Pendulum-v1", "vectorization_mode": "sync"}, [3, 4])
+    env.reset([0, 1])
+    with pytest.raises(EnvError, match=r"rank 4 of ranks 3 to 4.*must be finite"):
+        env.send(np.array([[0], [np.nan]], np.float32))
+    env.send(np.array([[9], [2]], np.float32))
+    env.recv()
+    assert [one.unwrapped.last_u for one in env.env.envs] == [2, 2]
+    with pytest.raises(EnvError, match="ValueError"):
+        env.send(np.zeros((3, 1), np.float32))
+
+
+def run_until_error(env: VectorEnvAdapter, n_steps: int = 20) -> str:
+    env.reset([7, 8, 9])
+    for _ in range(n_steps):
+        env.send(np.zeros(env.n, int))
+        try:
+            env.recv()
+        except EnvError as error:
+            return str(error)
+    raise AssertionError("no error came")
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("nan", r"FaultyVectorEnv (rank 5 of ranks 4 to 6, seed 8), its step 4: step: ValueError: reward: expected a"),
+        ("shape", r"(ranks 4 to 6), its step 4: step: ValueError: observation: expected shape (3, 3), got (3, 2)"),
+        ("raise", r"(ranks 4 to 6), its step 4: step: ZeroDivisionError: the toy broke in step"),
+    ],
+)
+def test_faults_name_environment_ranks_and_step(fault, text):
+    env = make_vector_env(FaultyVectorEnv, {"fault": fault, "bad_seed": 8}, [4, 5, 6])
+    for one in env.env.envs:
+        one.lengths = (99,)
+    assert text in run_until_error(env)
+
+
+class Broken(CountingVectorEnv):
+    """Gives one wrong thing at its second step, of the environment at place 1 where one can be told."""
+
+    def __init__(self, num_envs: int, place: int, value: Any) -> None:
+        super().__init__(num_envs, lengths=(99,))
+        self.place, self.value = place, value
+
+    def step(self, actions: Any) -> Any:
+        result = list(super().step(actions))
+        if self.envs[0].t == 2:
+            result[self.place] = self.value(result[self.place])
+        return tuple(result)
+
+
+def with_nan(x: np.ndarray) -> np.ndarray:
+    x[1] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "text"),
+    [
+        (0, with_nan, "(rank 5 of ranks 4 to 6, seed 8), its step 2: step: ValueError: observation must be finite"),
+        (0, lambda x: None, "TypeError: observation: expected float32"),
+        (0, lambda x: x.astype(complex), "TypeError: observation: expected float32"),
+        (0, lambda x: x[:2], "observation: expected shape (3, 3), got (2, 3)"),
+        (1, with_nan, "(rank 5 of ranks 4 to 6, seed 8), its step 2: step: ValueError: reward: expected a finite"),
+        (1, lambda x: x * np.inf, "reward: expected a finite number, got "),
+        (1, lambda x: x[:2], "reward: expected shape (3,), got (2,)"),
+        (2, lambda x: False, "terminated: expected shape (3,), got ()"),
+        (3, lambda x: x[:, None], "truncated: expected shape (3,), got (3, 1)"),
+    ],
+)
+def test_values_that_the_spaces_do_not_allow(place, value, text):
+    error = run_until_error(make_vector_env(Broken, {"place": place, "value": value}, [4, 5, 6]))
+    assert text in error
+    assert error.startswith("Broken (")
+
+
+def test_a_fault_deep_in_a_nested_observation_is_found():
+    class Nested(DictCountingVectorEnv):
+        def step(self, actions: Any) -> Any:
+            result = super().step(actions)
+            result[0]["pair"][1][2] = 1
+            result[0]["ale.lives"][2] = 4
+            return result
+
+    error = run_until_error(make_vector_env(Nested, {}, [4, 5, 6]))
+    assert "(rank 6 of ranks 4 to 6, seed 9), its step 1" in error
+    assert "observation['ale.lives']: expected an integer from 0 to 3, got" in error
+
+
+def test_a_step_of_four_values_is_refused():
+    class Old(LifeVectorEnv):
+        def step(self, actions: Any) -> Any:
+            return super().step(actions)[:4]
+
+    error = run_until_error(make_vector_env(Old, {}, [4, 5, 6]))
+    assert "expected (observation, reward, terminated, truncated, info), got tuple" in error
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, "SameStep"])
+def test_other_modes_of_reset_are_refused(mode):
+    text = r"autoreset mode .*; samplers need .*NEXT_STEP.*leave autoreset_mode out"
+    with pytest.raises(ValueError, match=text):
+        VectorEnvAdapter(SyncVectorEnv([CountingEnv], autoreset_mode=mode), [0])
+    if mode != AutoresetMode.DISABLED:
+        with pytest.raises(ValueError, match=text):
+            VectorEnvAdapter(AtariVectorEnv("pong", 1, autoreset_mode=mode), [0])
+
+
+def test_gymnasiums_processes_that_reset_twice_are_refused():
+    env = gymnasium.make_vec(
+        "CartPole-v1", 1, vectorization_mode="async", vector_kwargs={"shared_memory": False}, max_episode_steps=2
+    )
+    with pytest.raises(ValueError, match=r"do not notice a reset.*Leave shared_memory out"):
+        VectorEnvAdapter(env, [0])
+    # The trap: an episode ends, all are reset, and the step after that resets once more instead of stepping.
+    env.reset(seed=0)
+    ends = [env.step(np.array([0]))[3][0] for _ in range(2)]
+    env.reset(seed=0)
+    assert ends == [False, True]
+    assert env.step(np.array([1]))[1] == 0
+    env.close()
+
+
+def test_a_killed_process_is_an_error_and_the_others_are_closed():
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "async"}, [4, 5])
+    env.reset([1, 2])
+    killed, other = env.env.unwrapped.processes
+    killed.kill()
+    killed.join()
+    with pytest.raises(EnvError, match=r"AsyncVectorEnv CartPole-v1 \(ranks 4 to 5\), its step 1"):
+        step(env)
+    env.close()
+    other.join(5)
+    assert not other.is_alive()
+
+
+def step(env: VectorEnvAdapter) -> None:
+    env.send(np.ones(env.n, int))
+    env.recv()
+
+
+class NoMode(CountingVectorEnv):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        del self.metadata
+
+
+def test_the_mode_that_another_environment_left_in_the_base_class_does_not_count(monkeypatch):
+    monkeypatch.setattr(VectorEnv, "metadata", {})
+    AtariVectorEnv("pong", 1)
+    assert NoMode(1).metadata == {"autoreset_mode": AutoresetMode.NEXT_STEP}  # the trap
+    with pytest.raises(ValueError, match="is None; samplers need"):
+        VectorEnvAdapter(NoMode(1), [0])
+    AtariVectorEnv("pong", 1, autoreset_mode="SameStep")
+    VectorEnvAdapter(AtariVectorEnv("pong", 1), [0])
+
+
+def test_spaces_and_interfaces_that_cannot_be_used():
+    with pytest.raises(TypeError, match="CountingEnv has no single_observation_space, single_action_space, num_envs"):
+        VectorEnvAdapter(CountingEnv(), [0])
+    with pytest.raises(ValueError, match=r"expected 2 environments \(num_envs\), got 3"):
+        VectorEnvAdapter(CountingVectorEnv(3), [0, 1])
+    env = CountingVectorEnv(1)
+    env.single_observation_space = spaces.Text(3)
+    with pytest.raises(TypeError, match="cannot be stored in rows"):
+        VectorEnvAdapter(env, [0])
+    env = CountingVectorEnv(1)
+    env.single_action_space = spaces.Box(0, 1, (1,), np.float32)
+    env.single_action_space.low[:] = np.nan
+    with pytest.raises(ValueError, match="single_action_space: every bound must be a number"):
+        VectorEnvAdapter(env, [0])
+
+
+# ---- making one
+
+
+class Plain:
+    def __init__(self, num_envs: int) -> None: ...
+
+
+def test_what_makes_a_vector_environment():
+    makes = [gymnasium.make_vec, AtariVectorEnv, CountingVectorEnv, Plain, lambda num_envs=3: None]
+    makes += [functools.partial(gymnasium.make_vec, "CartPole-v1"), functools.partial(CountingVectorEnv, num_envs=2)]
+    assert all(makes_vector_env(make) for make in makes)
+    others = [gymnasium.make, CountingEnv, functools.partial(CountingEnv, lengths=(3,)), int, print, min, 3, None]
+    others += [lambda **kwargs: None, functools.partial(CountingVectorEnv, 2)]
+    assert not any(makes_vector_env(make) for make in others)
+
+
+def test_a_failure_to_make_tells_the_call():
+    with pytest.raises(ValueError, match=r"env_kwargs has num_envs=4, but the sampler decides"):
+        make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", "num_envs": 4}, [0])
+    text = r"Making the environments of ranks 2 to 3: make_vec\(id='Cart', num_envs=2\) failed: .*Cart"
+    with pytest.raises(EnvError, match=text):
+        make_vector_env(gymnasium.make_vec, {"id": "Cart"}, [2, 3])
+    with pytest.raises(EnvError, match=r"of rank 2: FaultyVectorEnv\(fault='constructor', num_envs=1\).*no licence"):
+        make_vector_env(FaultyVectorEnv, {"fault": "constructor"}, [2])
+
+
+def test_an_environment_that_is_refused_is_closed():
+    made: list[AsyncVectorEnv] = []
+
+    def make(num_envs: int) -> Any:
+        made.append(AsyncVectorEnv([CountingEnv] * num_envs, autoreset_mode="Disabled"))
+        return made[-1]
+
+    with pytest.raises(EnvError, match="NEXT_STEP"):
+        make_vector_env(make, {}, [0])
+    assert made[0].closed
+    assert not made[0].processes[0].is_alive()
+
+
+# ---- info and the check
+
+
+def test_info_of_one_environment():
+    info = {
+        "lives": np.array([3, 2]),
+        "vector": np.array([[1, 2], [3, 4]]),
+        "name": np.array(["a", None], object),
+        "_name": np.array([True, False]),
+        "episode": {"r": np.array([1.5, 0.0]), "_r": np.array([True, False])},
+        "_episode": np.array([True, False]),
+        "_alone": np.array([7, 8]),
+        "per_batch": 3,
+        "short": np.zeros(1),
+        "scalar": np.array(5),
+    }
+    assert {k: np.array(v).tolist() for k, v in info_at(info, 1).items()} == {"lives": 2, "vector": [3, 4], "_alone": 8}
+    first = info_at(info, 0, n=2)
+    assert first["episode"] == {"r": 1.5}
+    assert first["name"] == "a"
+    assert list(first) == ["lives", "vector", "name", "episode", "_alone"]
+    assert info_at(info, 0)["short"] == 0
+    assert info_at({}, 1) == {}
+
+
+@pytest.mark.parametrize(("VectorCls", "EnvCls"), TOYS)
+def test_the_check_of_a_vector_gives_the_examples_of_a_single_one(VectorCls, EnvCls):
+    examples = check_vector_env(make_vector_env(VectorCls, {}, [3, 4, 5]), seed=1)
+    expected = check_env(make_env(EnvCls, {}), seed=1)
+    assert examples.spaces == expected.spaces
+    assert_same((examples.observation, examples.action), (expected.observation, expected.action))
+    assert {k: (v.shape, v.dtype) for k, v in examples.info.items()} == {
+        k: (v.shape, v.dtype) for k, v in expected.info.items()
+    }
+    assert examples.reward.dtype == np.float32
+    assert set(examples.ignored_info) <= set(expected.ignored_info)
+
+
+def test_the_check_finds_observations_out_of_bounds_and_seeds_that_do_not_repeat():
+    class Unseeded(CountingVectorEnv):
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            observation, info = super().reset(options=options)
+            return observation, info
+
+    with pytest.warns(UserWarning, match="two resets with the same seeds gave different observations"):
+        check_vector_env(make_vector_env(Unseeded, {}, [0, 1]), seed=0)
+
+    class OutOfBounds(CountingVectorEnv):
+        def __init__(self, num_envs: int) -> None:
+            super().__init__(num_envs)
+            self.single_observation_space = spaces.Box(0, 1, (3,), np.float32)
+
+    with pytest.warns(UserWarning, match=r"OutOfBounds \(rank 6\), its step 0: observation has values from"):
+        check_vector_env(make_vector_env(OutOfBounds, {}, [6, 7]), seed=0)
+
+
+def test_the_check_draws_actions_of_any_space():
+    fns = [functools.partial(Sampled, NESTED, NESTED)] * 2
+    examples = check_vector_env(VectorEnvAdapter(SyncVectorEnv(fns), [0, 1]), seed=0)
+    assert_same(examples.action, null_value(NESTED))
+    # gymnasium puts a list into an array of objects, which no buffer can be written from.
+    assert list(examples.info) == ["lives", "ale.x"]
+    assert examples.ignored_info == ("name", "vector")

@@ -1,0 +1,490 @@
+"""Native vector environments give the rows, trajectories and values of the Python list of the same environments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.envs import EnvError
+from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
+from tests.samplers.sampler_kit import (
+    assert_equal_batches,
+    collect,
+    counting_agent,
+    in_order,
+    random_agent,
+    running,
+)
+from tests.samplers.test_evaluation import episodes_by_env, eval_number
+from tests.toy_envs import LENGTHS, N_ACTIONS, CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
+from tests.vector_toy_envs import (
+    CountingVectorEnv,
+    DictCountingVectorEnv,
+    FaultyVectorEnv,
+    LifeVectorEnv,
+    ToyVectorEnv,
+)
+
+SEED, DISCOUNT = 7, 0.5
+KINDS = ("serial", "halves", "cpu2", "gpu2", "alternating2")
+TOYS = [(CountingVectorEnv, CountingEnv), (DictCountingVectorEnv, DictCountingEnv), (LifeVectorEnv, LifeEnv)]
+OPTIONS: dict[str, Any] = dict(B=3, seed=SEED, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+
+
+def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any) -> list[Stream]:
+    streams = []
+    for rank in range(B):
+        env = EnvCls()
+        observation, _ = env.reset(seed=stream_seed(SEED, Role.ENV, rank))
+        streams.append(Stream(env, observation, recurrent, rests=rests))
+    return streams
+
+
+def info_keys(EnvCls: Any) -> list[str]:
+    return [] if EnvCls is LifeEnv else ["t", "vector"]
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize(("VectorCls", "EnvCls"), TOYS)
+def test_batches_are_those_of_the_python_list(VectorCls, EnvCls, recurrent):
+    for T in range(1, 8):
+        options: dict[str, Any] = {**OPTIONS, "T": T, "B": 4, "env_info_keys": info_keys(EnvCls)}
+        n_batches = 10 // T + 2
+        with running("serial", random_agent(recurrent), EnvCls, **options) as sampler:
+            expected = collect(sampler, n_batches)
+        for kind in KINDS if T in (1, 5) else ("serial", "halves"):
+            with running(kind, random_agent(recurrent), VectorCls, **options) as sampler:
+                batches = collect(sampler, n_batches)
+            for (samples, _), (reference, _) in zip(batches, expected, strict=True):
+                assert torch.equal(samples.agent.action, reference.agent.action), (kind, T)
+            # A forward pass over another number of rows is rounded otherwise.
+            assert_equal_batches(batches, expected, rtol=0.0 if kind == "serial" else 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["cpu1", "cpu3", "gpu3", "alternating3", "no_overlap2"])
+def test_so_they_are_with_any_number_of_workers(kind):
+    options: dict[str, Any] = {**OPTIONS, "T": 5, "B": 4, "env_info_keys": ["t", "vector"]}
+    with running("serial", random_agent(True), DictCountingEnv, **options) as sampler:
+        expected = collect(sampler, 5)
+    with running(kind, random_agent(True), DictCountingVectorEnv, **options) as sampler:
+        assert_equal_batches(collect(sampler, 5), expected, rtol=1e-4)
+
+
+def seen(traj_infos: list[Any]) -> list[Any]:
+    """Return all that `RecordingTrajInfo` was given, as plain values."""
+    out = []
+    for info in traj_infos:
+        steps = [(o.tolist(), a, float(r), bool(d), t, v) for o, a, r, d, t, v in vars(info)["_seen"]]
+        out.append((steps, vars(info)["_final"].tolist(), sorted(info.statistics().items())))
+    return out
+
+
+@pytest.mark.parametrize(("VectorCls", "EnvCls"), [TOYS[0], TOYS[2]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_traj_info_is_given_the_same(kind, VectorCls, EnvCls):
+    options: dict[str, Any] = {**OPTIONS, "T": 7, "TrajInfoCls": RecordingTrajInfo}
+    with running("serial", counting_agent(True), EnvCls, **options) as sampler:
+        expected = [seen(sampler.obtain_samples(itr)[1]) for itr in range(4)]
+    with running(kind, counting_agent(True), VectorCls, **options) as sampler:
+        assert [seen(sampler.obtain_samples(itr)[1]) for itr in range(4)] == expected
+    assert sum(map(len, expected)) > 3
+
+
+# ---- resting until the batch is over ----
+
+
+@pytest.mark.parametrize(("VectorCls", "EnvCls"), TOYS[:2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_native_environment_is_stepped_while_it_rests_and_nobody_sees_it(kind, VectorCls, EnvCls):
+    for T in range(1, 8) if kind in ("serial", "halves") else (2, 5):
+        recurrent = T % 2 == 0
+        options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": False, "env_info_keys": ["t", "vector"]}
+        with running(kind, counting_agent(recurrent), VectorCls, **options) as sampler:
+            streams = streams_of(EnvCls, 3, recurrent, rests="stepped")
+            assert_batches(sampler, streams, 12 // T + 3, discount=DISCOUNT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_games_with_rests(kind):
+    for T in (1, 2, 3, 5) if kind in ("serial", "halves") else (3,):
+        options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": False}
+        with running(kind, counting_agent(True), LifeVectorEnv, **options) as sampler:
+            streams = streams_of(LifeEnv, 3, True, rests="stepped")
+            assert_batches(sampler, streams, 12, discount=DISCOUNT, with_info=False, with_trajectories=False)
+
+
+class VaryingLifeEnv(LifeEnv):
+    """Every other game has lives of two steps, which end inside a batch of three; the others have lives of three."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed)
+        self.lengths = (2,) if self.episode % 2 else (3,)
+        return observation, info
+
+
+class VaryingLifeVectorEnv(ToyVectorEnv):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__([VaryingLifeEnv() for _ in range(num_envs)], {"game_score": 0.0, "traj_done": False})
+
+
+@pytest.mark.xfail(strict=True, reason="A3: the TrajInfo of a game goes on with the game that begins after a rest")
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_what_is_logged_of_games_with_rests_is_whole_games(kind):
+    options: dict[str, Any] = {**OPTIONS, "T": 3, "mid_batch_reset": False, "TrajInfoCls": RecordingTrajInfo}
+    with running(kind, counting_agent(), VaryingLifeVectorEnv, **options) as sampler:
+        traj_infos = [info for itr in range(20) for info in sampler.obtain_samples(itr)[1]]
+    assert traj_infos
+    for info in traj_infos:
+        observations = [o.tolist() for o, *_ in vars(info)["_seen"]]
+        assert len({(number, episode) for number, _, episode in observations}) == 1, "games run together"
+        assert [t for _, t, _ in observations] == list(range(1, len(observations) + 1)), "steps are missing"
+
+
+# ---- random steps before the first batch ----
+
+
+class Logged(CountingVectorEnv):
+    """Notes how many steps each environment has taken since it was last begun by a reset of the sampler's."""
+
+    made: ClassVar[list[Logged]] = []
+
+    def __init__(self, num_envs: int, lengths: Sequence[int] = LENGTHS) -> None:
+        super().__init__(num_envs, lengths)
+        self.n_steps = np.zeros(num_envs, int)
+        self.actions: list[list[int]] = []
+        Logged.made.append(self)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.n_steps[slice(None) if options is None else options["reset_mask"]] = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        assert ((actions >= 0) & (actions < N_ACTIONS)).all()
+        self.n_steps += 1
+        self.actions.append(actions.tolist())
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("most", [1, 2, 9])
+@pytest.mark.parametrize("kind", ["serial", "halves"])
+def test_every_environment_takes_random_steps_of_its_own_number(kind, most):
+    Logged.made = []
+    with running(kind, counting_agent(), Logged, B=12, max_decorrelation_steps=most):
+        n_steps = np.concatenate([env.n_steps for env in Logged.made])
+        drawn = [a for env in Logged.made for actions in env.actions[20:] for a in actions]
+    assert len(n_steps) == 12
+    assert ((n_steps >= 1) & (n_steps <= most)).all()
+    if most > 1:
+        assert len(set(n_steps.tolist())) > 1
+        assert set(drawn) == set(range(N_ACTIONS))
+
+
+def stream_from(samples: Any, b: int) -> tuple[Stream, bool]:
+    """Return the rows to come of an environment after random steps, and whether it is amid an episode begun by them."""
+    agent, env = row_of(samples, 0, b)
+    number, t, episode = (int(x) for x in env.observation)
+    assert number == stream_seed(SEED, Role.ENV, b) % 1024
+    prev_action, prev_reward = agent.prev_action.item(), env.prev_reward.item()
+    assert prev_reward == (CountingEnv.reward_at(t, prev_action) if t else 0.0)
+    assert t or prev_action == 0
+    ended = t == LENGTHS[(number + episode) % len(LENGTHS)]
+    reference = CountingEnv()
+    vars(reference).update(number=number, t=t, episode=episode, needs_reset=ended)
+    stream = Stream(reference, env.observation.numpy().copy(), True, prev_action, prev_reward)
+    stream.ended = ended
+    return stream, t > 0 and not ended
+
+
+@pytest.mark.parametrize("mid_batch_reset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_go_on_from_where_the_random_steps_led(kind, mid_batch_reset):
+    T, B = 6, 10
+    options: dict[str, Any] = {**OPTIONS, "T": T, "B": B, "mid_batch_reset": mid_batch_reset}
+    with running(kind, counting_agent(True), CountingVectorEnv, max_decorrelation_steps=9, **options) as sampler:
+        samples, traj_infos = sampler.obtain_samples(0)
+        streams, amid = zip(*[stream_from(samples, b) for b in range(B)], strict=True)
+        # Where an episode ended with the last random step, row 0 is its final row, and the next one begins, also in an
+        # environment that would rest after an end inside the batch.
+        assert sum(stream.ended for stream in streams) > 0
+        assert sum(amid) > 1
+        unlogged = list(amid)
+        for itr in range(2):
+            logged = []
+            for b, stream in enumerate(streams):
+                for t in range(T):
+                    assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=True, with_info=False)
+                    stream.rests = "never" if mid_batch_reset else "stepped"
+                assert samples.agent.bootstrap_value[0, b].item() == stream.agent_row()["value"]
+                stream.end_batch()
+                logged += stream.trajectories[int(unlogged[b]) :]
+                unlogged[b] = unlogged[b] and not stream.trajectories
+                stream.trajectories.clear()
+            assert in_order(traj_infos) == sorted(sorted(info.items()) for info in logged)
+            samples, traj_infos = sampler.obtain_samples(itr + 1)
+
+
+@pytest.mark.xfail(strict=True, reason="A1: the row after a lost life forgets that the game began with random steps")
+@pytest.mark.parametrize("seed", range(2))
+def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life(seed):
+    options: dict[str, Any] = {**OPTIONS, "T": 24, "B": 8, "TrajInfoCls": RecordingTrajInfo, "seed": seed}
+    with running("serial", counting_agent(), LifeVectorEnv, max_decorrelation_steps=6, **options) as sampler:
+        _, traj_infos = sampler.obtain_samples(0)
+    assert {info.Length for info in traj_infos} == {9}
+
+
+# ---- state ----
+
+
+@pytest.mark.parametrize("mid_batch_reset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid_batch_reset):
+    T, n = 5, 3
+    options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": mid_batch_reset, "env_info_keys": ["t", "vector"]}
+    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
+        for itr in range(n):
+            sampler.obtain_samples(itr)
+        state = sampler.state_dict()
+        expected, _ = collect(sampler, 1, first=n)[0]
+    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
+        for turn in range(2):  # in a sampler that has not run, and in one that has
+            sampler.load_state_dict(state)
+            samples, _ = collect(sampler, 1, first=n)[0]
+            assert not samples.env.valid[0].any()
+            assert not samples.env.done[0].any()
+            assert torch.equal(samples.env.observation[0], expected.env.observation[0])
+            assert torch.equal(samples.agent.prev_action[0], expected.agent.prev_action[0])
+            assert torch.equal(samples.env.prev_reward[0], expected.env.prev_reward[0])
+            h = samples.agent.agent_info.prev_rnn_state.h
+            assert torch.equal(h[0], expected.agent.agent_info.prev_rnn_state.h[0])
+            for zero in (samples.agent.action[0], samples.env.reward[0], h[1]):
+                assert not zero.any()
+            assert samples.env.observation[1, :, 1].tolist() == [0, 0, 0], "no episode begins"
+            assert samples.env.valid[1].all()
+            if turn == 0:
+                assert samples.env.observation[1, :, 2].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_after_loading_are_those_of_new_episodes(kind):
+    T, n = 4, 3
+    options: dict[str, Any] = {**OPTIONS, "T": T, "env_info_keys": ["t", "vector"]}
+    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
+        collect(sampler, n)
+        state = sampler.state_dict()
+    with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
+        collect(sampler, 1)
+        sampler.load_state_dict(state)
+        samples, traj_infos = sampler.obtain_samples(n)
+        assert not samples.env.valid[0].any()
+        streams = []
+        for b in range(3):
+            number, _, episode = (int(x) for x in samples.env.observation[1, b])
+            env = CountingEnv()
+            vars(env).update(number=number, episode=episode, needs_reset=False)
+            streams.append(Stream(env, env.observe(), True))
+            for t in range(1, T):
+                row = streams[b].next_row(DISCOUNT)
+                assert samples.agent.action[t, b].item() == row["action"]
+                assert samples.agent.agent_info.value[t, b].item() == row["value"]
+        # What was lost is logged nowhere.
+        assert in_order(traj_infos) == sorted(sorted(i.items()) for stream in streams for i in stream.trajectories)
+        for stream in streams:
+            stream.trajectories.clear()
+        assert_batches(sampler, streams, 4, discount=DISCOUNT, first=n + 1)
+
+
+@pytest.mark.xfail(strict=True, reason="A2: the row that is final after a loss keeps the info of the last batch's row")
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_the_final_row_after_loading_has_no_info(kind):
+    with running(kind, counting_agent(), CountingVectorEnv, **OPTIONS, env_info_keys=["t", "vector"]) as sampler:
+        state = sampler.state_dict()
+        collect(sampler, 2)
+        sampler.load_state_dict(state)
+        samples, _ = sampler.obtain_samples(2)
+    assert not samples.env.valid[0].any()
+    assert all(not leaf[0].any() for leaf in buffer_leaves(samples.env.env_info))
+
+
+# ---- evaluation ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_environment_runs_its_quota_of_whole_episodes(kind):
+    options: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8, TrajInfoCls=RecordingTrajInfo)
+    with running(kind, counting_agent(True), CountingVectorEnv, B=4, seed=SEED, **options) as sampler:
+        results = []
+        for itr in range(3):
+            results.append(sampler.evaluate_agent(itr))
+            sampler.obtain_samples(itr)
+    for result in results:
+        episodes = episodes_by_env(result.traj_infos)
+        assert {n: len(e) for n, e in episodes.items()} == {eval_number(0): 3, eval_number(1): 3, eval_number(2): 2}
+        assert all(e == list(range(e[0], e[0] + len(e))) for e in episodes.values()), "episodes were left out"
+        assert result.unfinished == 0
+        assert result.steps == sum(info.Length for info in result.traj_infos)
+        for info in result.traj_infos:
+            steps = vars(info)["_seen"]
+            for i, (observation, *_, value) in enumerate(steps):
+                prev_reward = steps[i - 1][2] if i else 0.0
+                assert value == 100 * observation[0] + i + 0.25 * prev_reward + 0.5 * i
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_games_and_limits_of_an_evaluation(kind):
+    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=6)
+    with running(kind, counting_agent(), LifeVectorEnv, B=2, **options) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert [info.Length for info in result.traj_infos] == [3 + 2 + 4] * 6
+    options = dict(eval_n_envs=3, eval_max_trajectories=300, eval_max_steps=14)
+    with running(kind, counting_agent(), DictCountingVectorEnv, B=3, **options) as sampler:
+        result = sampler.evaluate_agent(0)
+    assert result.steps == 12
+    assert len(result.traj_infos) + result.unfinished == 300
+
+
+@pytest.mark.parametrize("mid_batch_reset", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, mid_batch_reset):
+    options: dict[str, Any] = {**OPTIONS, "T": 4, "max_decorrelation_steps": 3, "mid_batch_reset": mid_batch_reset}
+    options.update(eval_n_envs=2, eval_max_trajectories=5)
+    with running(kind, random_agent(True), LifeVectorEnv, **options) as sampler:
+        without = collect(sampler, 4)
+    with running(kind, random_agent(True), LifeVectorEnv, **options) as sampler:
+        sampler.evaluate_agent(0)
+        with_evaluation = []
+        for itr in range(4):
+            with_evaluation += collect(sampler, 1, first=itr)
+            sampler.evaluate_agent(itr + 1)
+    assert_equal_batches(with_evaluation, without)
+
+
+# ---- gymnasium's own ----
+
+
+def next_state(state: np.ndarray, action: int) -> np.ndarray:
+    """CartPole's equations of motion, one Euler step (Barto, Sutton and Anderson 1983; Florian 2007)."""
+    x, x_dot, theta, theta_dot = state.astype(np.float64)
+    force = 10.0 if action == 1 else -10.0
+    temp = (force + 0.05 * theta_dot**2 * math.sin(theta)) / 1.1
+    theta_acc = (9.8 * math.sin(theta) - math.cos(theta) * temp) / (0.5 * (4 / 3 - 0.1 * math.cos(theta) ** 2 / 1.1))
+    x_acc = temp - 0.05 * theta_acc * math.cos(theta) / 1.1
+    return np.array([x + 0.02 * x_dot, x_dot + 0.02 * x_acc, theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc])
+
+
+@pytest.mark.parametrize("mode", [None, "sync", "async"])
+@pytest.mark.parametrize("kind", ["serial", "halves"])
+def test_rows_of_cart_pole_follow_its_physics(kind, mode):
+    env_kwargs: dict[str, Any] = {"id": "CartPole-v1"}
+    if mode is not None:
+        env_kwargs["vectorization_mode"] = mode
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    agent = CategoricalPgAgent(model_kwargs={"hidden_sizes": 4})
+    T, B = 40, 3
+    with running(kind, agent, gymnasium.make_vec, T, B, env_kwargs=env_kwargs, bootstrap_value=True) as sampler:
+        batches = collect(sampler, 3)
+    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert not [pid for pid in left if "forkserver" not in " ".join(psutil.Process(pid).cmdline())]
+
+    rows = [row_of(samples, t, b) for b in range(B) for samples, _ in batches for t in range(T)]
+    n_ends, starts, lengths = 0, [], []
+    for b in range(B):
+        length = 0
+        for (agent_row, env), (next_agent, after) in pairwise(rows[b * 3 * T : (b + 1) * 3 * T]):
+            state, following = env.observation.numpy(), after.observation.numpy()
+            if env.valid:
+                length += 1
+                expected = next_state(state, agent_row.action.item())
+                np.testing.assert_allclose(following, expected, rtol=1e-4, atol=1e-5)
+                failed = abs(expected[0]) > 2.4 or abs(expected[2]) > 12 * math.pi / 180
+                assert (bool(env.terminated), bool(env.truncated), env.reward.item()) == (failed, False, 1.0)
+                assert after.valid != env.done
+            else:
+                lengths.append(length)
+                n_ends, length = n_ends + 1, 0
+                starts.append(tuple(following))
+                assert np.abs(following).max() <= 0.05, "an episode begins near the middle"
+                assert (env.reward, env.done, agent_row.action) == (0, False, 0)
+                assert after.valid
+                assert (next_agent.prev_action, after.prev_reward) == (0, 0)
+    assert n_ends > 6
+    assert len(set(starts)) == n_ends, "episodes begin in the same state"
+    logged = [info["Length"] for _, infos in batches for info in infos]
+    assert all(info["Return"] == info["Length"] for _, infos in batches for info in infos)
+    # One that ends with the very last row is logged, and has no final row here.
+    assert len(logged) - B <= n_ends <= len(logged)
+    assert set(lengths) <= set(logged)
+
+
+def test_async_environments_are_closed_after_an_error():
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    env_kwargs = {"id": "CartPole-v1", "vectorization_mode": "async"}
+    with (
+        pytest.raises(ZeroDivisionError),
+        running("halves", random_agent(), gymnasium.make_vec, B=2, env_kwargs=env_kwargs) as sampler,
+    ):
+        sampler.obtain_samples(0)
+        raise ZeroDivisionError
+    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert not [pid for pid in left if "forkserver" not in " ".join(psutil.Process(pid).cmdline())]
+
+
+def test_environments_with_one_generator_cannot_be_decorrelated_and_say_so():
+    options: dict[str, Any] = dict(env_kwargs={"id": "CartPole-v1"}, max_decorrelation_steps=20)
+    with (
+        pytest.raises(EnvError, match=r"CartPole.*reset_mask.*max_decorrelation_steps=0 and mid_batch_reset=True"),
+        running("serial", random_agent(), gymnasium.make_vec, B=6, **options),
+    ):
+        pass
+
+
+# ---- faults ----
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("raise", r"FaultyVectorEnv \(ranks {first} to {last}\).*ZeroDivisionError: the toy broke in step"),
+        ("nan", r"FaultyVectorEnv \(rank {bad} of ranks {first} to {last}, seed {seed}\).*finite.*nan"),
+        ("shape", r"FaultyVectorEnv.*ranks {first} to {last}.*shape"),
+        ("kill", r"environment {first}, step \d+, was killed by SIGKILL"),
+        ("exit", r"environment {first}, step \d+, exited with code 3"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["serial", "halves", "cpu2", "gpu2", "alternating2"])
+def test_a_fault_names_the_environment(kind, fault, text):
+    if kind in ("serial", "halves") and fault in ("kill", "exit"):
+        pytest.skip("it would end the tests")
+    first = 0 if kind == "serial" else 2
+    seed = stream_seed(SEED, Role.ENV, 3)
+    env_kwargs = {"fault": fault, "at": 6, "bad_seed": seed}
+    match = text.format(first=first, last=3, bad=3, seed=seed)
+    error = EnvError if kind in ("serial", "halves") else WorkerError
+    with running(kind, random_agent(), FaultyVectorEnv, T=4, B=4, seed=SEED, env_kwargs=env_kwargs) as sampler:
+        sampler.obtain_samples(0)
+        with pytest.raises(error, match=match):
+            collect(sampler, 5, first=1)
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
+def test_environments_that_cannot_be_made_say_which(kind):
+    error = EnvError if kind == "serial" else WorkerError
+    with (
+        pytest.raises(error, match=r"ranks 0 to \d.*FaultyVectorEnv\(fault='constructor', num_envs=\d\).*no licence"),
+        running(kind, random_agent(), FaultyVectorEnv, B=4, env_kwargs={"fault": "constructor"}),
+    ):
+        pass

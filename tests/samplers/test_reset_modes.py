@@ -1,0 +1,295 @@
+"""Environments that rest from the end of an episode to the end of the batch: `mid_batch_reset=False`."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import A2C, DQN
+from rlpyt.logging import load_snapshot, save_snapshot
+from rlpyt.samplers import SerialSampler, WaitResetCollector
+from rlpyt.types import BatchSpec
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.samplers.row_reference import Stream, assert_batches
+from tests.samplers.sampler_kit import (
+    SAMPLERS,
+    TWO_OF_EACH,
+    assert_equal_batches,
+    collect,
+    counting_agent,
+    random_agent,
+    running,
+)
+from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
+
+SEED, DISCOUNT = 7, 0.5
+WAIT: dict[str, Any] = dict(mid_batch_reset=False, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+SIZES = list(product(range(1, 8), range(1, 5)))
+WITH_WORKERS = [kind for kind in TWO_OF_EACH if kind not in ("serial", "halves")]
+
+
+def streams_of(EnvCls: Any, B: int, recurrent: bool, **env_kwargs: Any) -> list[Stream]:
+    streams = []
+    for rank in range(B):
+        env = EnvCls(**env_kwargs)
+        observation, _ = env.reset(seed=stream_seed(SEED, Role.ENV, rank))
+        streams.append(Stream(env, observation, recurrent, rests="still"))
+    return streams
+
+
+def check(kind: str, EnvCls: Any, T: int, B: int, recurrent: bool, n_batches: int) -> None:
+    with_info = EnvCls is not LifeEnv
+    options: dict[str, Any] = {**WAIT, "env_info_keys": ["t", "vector"] if with_info else []}
+    with running(kind, counting_agent(recurrent), EnvCls, T, B, SEED, **options) as sampler:
+        assert not sampler.mid_batch_reset
+        streams = streams_of(EnvCls, B, recurrent)
+        assert_batches(sampler, streams, n_batches, discount=DISCOUNT, with_info=with_info)
+
+
+# ---- the rows ----
+
+
+@pytest.mark.parametrize(("kind", "recurrent"), [("serial", False), ("serial", True), ("halves", True)])
+def test_rows_of_every_batch_size_without_workers(kind, recurrent):
+    for T, B in SIZES:
+        check(kind, CountingEnv, T, B, recurrent, n_batches=9 if T < 3 else 5)
+
+
+@pytest.mark.parametrize(("T", "B"), [(1, 4), (2, 3), (5, 1), (7, 4)])
+@pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind not in ("serial", "halves")])
+def test_rows_of_every_kind_of_workers(kind, T, B):
+    check(kind, CountingEnv, T, B, recurrent=T % 2 == 0, n_batches=15)
+
+
+@pytest.mark.parametrize("EnvCls", [DictCountingEnv, LifeEnv])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_rows_of_every_environment(kind, EnvCls):
+    check(kind, EnvCls, T=4, B=3, recurrent=True, n_batches=10)
+    if kind in ("serial", "halves"):
+        for T, recurrent in ((1, False), (2, True), (3, False), (6, False)):
+            check(kind, EnvCls, T, B=3, recurrent=recurrent, n_batches=7)
+
+
+def test_what_the_words_say_of_one_environment():
+    """The rows by hand, so that the reference itself is held to something."""
+    with running("serial", counting_agent(True), T=4, B=1, env_kwargs={"lengths": (2, 4)}, **WAIT) as sampler:
+        batches = [samples for samples, _ in collect(sampler, 4)]
+    number = int(batches[0].env.observation[0, 0, 0])
+    rows = [samples.env.observation[:, 0].tolist() for samples in batches]
+    first = number % 2  # whether an episode of four steps comes first
+    short, long = rows[first], rows[1 - first]
+    assert [o[1] for o in short] == [0, 1, 2, 0]
+    assert short[3] == [0, 0, 0], "a row after the final one is null"
+    assert [o[1] for o in long] == [0, 1, 2, 3]
+    assert [o[2] for o in rows[2][:2]] == [2, 2], "every batch begins a new episode here"
+    env, agent = batches[first].env, batches[first].agent
+    assert env.valid[:, 0].tolist() == [True, True, False, False]
+    assert env.done[:, 0].tolist() == [False, True, False, False]
+    assert agent.action[2:, 0].tolist() == [0, 0]
+    assert env.reward[2:, 0].tolist() == [0, 0]
+    assert env.prev_reward[:, 0].tolist() == [0, *env.reward[:2, 0].tolist(), 0]
+    assert agent.agent_info.prev_rnn_state.h[0].item() == 0
+    env, agent = batches[1 - first].env, batches[1 - first].agent
+    assert env.done[:, 0].tolist() == [False, False, False, True]
+    # The value of the final observation (number, 4, episode), after four rows.
+    assert agent.bootstrap_value.item() == 100 * number + 4 + 0.25 * env.reward[3, 0].item() + 0.5 * 4
+    following = batches[2 - first]
+    assert following.env.observation[0, 0].tolist() == [number, 0, 2 - first]
+    assert following.env.valid[0, 0]
+    assert (following.agent.prev_action[0, 0], following.env.prev_reward[0, 0]) == (0, 0)
+
+
+def test_the_collector_may_ask_for_it():
+    for options in ({"CollectorCls": WaitResetCollector}, {"mid_batch_reset": False}):
+        sampler = SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options)
+        assert sampler.mid_batch_reset is False
+    assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).mid_batch_reset is True
+    with running("serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True) as sampler:
+        asked = collect(sampler, 6)
+    with running("serial", counting_agent(), mid_batch_reset=False, bootstrap_value=True) as sampler:
+        assert_equal_batches(asked, collect(sampler, 6))
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_decorrelation_and_evaluation_go_together_with_it(kind):
+    options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 5}
+    evaluation: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=7)
+    with running("serial", random_agent(True), **options) as sampler:
+        expected = collect(sampler, 5)
+    with running(kind, random_agent(True), **options, **evaluation) as sampler:
+        batches = []
+        for itr in range(5):
+            batches += collect(sampler, 1, first=itr)
+            result = sampler.evaluate_agent(itr)  # while resets are under way
+            assert (len(result.traj_infos), result.unfinished) == (7, 0)
+            assert result.steps == sum(info.Length for info in result.traj_infos), "rests are no steps"
+    assert_equal_batches(batches, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("EnvCls", [CountingEnv, LifeEnv])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
+    options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 3}
+    with running(kind, random_agent(True), EnvCls, **options) as sampler:
+        states = []
+        for itr in range(4):
+            samples, _ = sampler.obtain_samples(itr)
+            states.append(sampler.state_dict())
+        assert not samples.env.valid.all(), "nobody rests here, which makes the test one of nothing"
+        save_snapshot(tmp_path / "state.pkl", states[3])
+        expected = collect(sampler, 4, first=4)
+    state = load_snapshot(tmp_path / "state.pkl")
+    with running(kind, random_agent(True), EnvCls, **options) as sampler:
+        sampler.load_state_dict(state)
+        assert_equal_batches(collect(sampler, 4, first=4), expected)
+        # Resets are under way now, and must not come in after what is loaded.
+        sampler.load_state_dict(state)
+        assert_equal_batches(collect(sampler, 4, first=4), expected)
+        sampler.load_state_dict(states[1])
+        assert_equal_batches(collect(sampler, 6, first=2)[2:], expected)
+
+
+# ---- in the background ----
+
+
+class SlowReset(CountingEnv):
+    """Takes its time to begin an episode, but for the first, and for those of the check at the start."""
+
+    def __init__(self, seconds: float, lengths: tuple[int, ...]) -> None:
+        super().__init__(lengths)
+        self.seconds = seconds
+        self.slow_numbers = {stream_seed(SEED, Role.ENV, rank) % 1024 for rank in range(4)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is None and self.number in self.slow_numbers:
+            time.sleep(self.seconds)
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("T", [1, 4])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
+    options: dict[str, Any] = {**WAIT, "T": T, "B": 4, "env_kwargs": {"seconds": 0.01, "lengths": (1, 4, 2)}}
+    with running(kind, random_agent(True), SlowReset, env_info_keys=["t"], **options) as sampler:
+        for itr in range(5):
+            samples, _ = sampler.obtain_samples(itr)
+            copy = buffer_func(samples, torch.clone)
+            sampler.state_dict()  # waits until all are reset
+            for i, (now, before) in enumerate(zip(buffer_leaves(samples), buffer_leaves(copy), strict=True)):
+                assert torch.equal(now, before), (itr, i)
+
+
+@pytest.mark.parametrize("kind", WITH_WORKERS)
+def test_resets_overlap_with_the_learner(kind):
+    options: dict[str, Any] = {**WAIT, "T": 2, "B": 2, "env_kwargs": {"seconds": 0.5, "lengths": (1,)}}
+    with running(kind, counting_agent(), SlowReset, **options) as sampler:
+        sampler.obtain_samples(0)
+        start = time.perf_counter()
+        sampler.obtain_samples(1)
+        assert time.perf_counter() - start > 0.4, "nothing was reset"
+        time.sleep(0.6)
+        start = time.perf_counter()
+        samples, _ = sampler.obtain_samples(2)
+        assert time.perf_counter() - start < 0.25, "the resets were waited for"
+        assert samples.env.observation[0, :, 2].tolist() == [2, 2]
+        assert samples.env.valid.tolist() == [[True, True], [False, False]]
+
+
+# ---- algorithms ----
+
+
+def by_hand(rows: list[dict[str, Any]], last_value: float, discount: float, lambda_: float) -> list[tuple[float, float]]:
+    """Return the advantage and the return of every valid row of one environment's batch, summed up step by step."""
+    out = []
+    values = [row["value"] for row in rows] + [last_value]
+    for t, row in enumerate(rows):
+        if not row["valid"]:
+            continue
+        advantage, weight, k = 0.0, 1.0, t
+        while True:
+            after = 0.0 if rows[k]["terminated"] else values[k + 1]
+            advantage += weight * (rows[k]["reward"] + discount * after - values[k])
+            if rows[k]["terminated"] or rows[k]["truncated"] or k == len(rows) - 1:
+                break
+            weight, k = weight * discount * lambda_, k + 1
+        out.append((advantage, advantage + row["value"]))
+    return out
+
+
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.6, 1.0])
+def test_advantages_and_returns_are_those_of_the_episodes(gae_lambda):
+    T, B, discount = 3, 4, 0.9
+    agent, algo = counting_agent(), A2C(discount=discount, gae_lambda=gae_lambda)
+    with running("serial", agent, T=T, B=B, **WAIT) as sampler:
+        algo.initialize(agent, 20, sampler.batch_spec, sampler.mid_batch_reset)
+        streams = streams_of(CountingEnv, B, recurrent=False)
+        ends = set()
+        for itr in range(12):
+            samples, _ = sampler.obtain_samples(itr)
+            inputs, _ = algo.loss_inputs(samples, algo.now(0))
+            for b, stream in enumerate(streams):
+                rows = [stream.next_row(DISCOUNT) for _ in range(T)]
+                expected = by_hand(rows, stream.agent_row()["value"], discount, gae_lambda)
+                stream.end_batch()
+                ends |= {(t, r["terminated"], r["truncated"]) for t, r in enumerate(rows)}
+                valid = samples.env.valid[:, b]
+                # Values are up to 1e5, in float32.
+                np.testing.assert_allclose(inputs.advantage[valid, b], [a for a, _ in expected], rtol=1e-4, atol=0.05)
+                np.testing.assert_allclose(inputs.return_[valid, b], [r for _, r in expected], rtol=1e-4, atol=0.05)
+                assert torch.equal(inputs.valid[:, b], valid)
+        # Ends of both kinds in the last row, where the bootstrap value is that of the final observation.
+        assert {(T - 1, True, False), (T - 1, False, True), (0, True, False), (0, False, True)} <= ends
+
+
+def test_a_recurrent_agent_trains_on_it():
+    agent, algo = random_agent(recurrent=True), A2C(learning_rate=1e-2)
+    with running("serial", agent, T=5, B=4, **WAIT) as sampler:
+        algo.initialize(agent, 10, sampler.batch_spec, sampler.mid_batch_reset)
+        before = [p.detach().clone() for p in agent.parameters()]
+        rested = 0
+        for itr in range(8):
+            samples, _ = sampler.obtain_samples(itr)
+            batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
+            assert not batch.episode_start.any(), "nothing begins inside a batch"
+            dist_info, value = algo.evaluate(batch, init_rnn_state)
+            valid = samples.env.valid
+            rested += int((~valid).sum())
+            torch.testing.assert_close(value[valid], batch.old_value[valid], rtol=1e-4, atol=1e-4)
+            logits = batch.old_dist_info.logits[valid]
+            torch.testing.assert_close(dist_info.logits[valid], logits, rtol=1e-4, atol=1e-4)
+            metrics = algo.optimize_agent(itr, samples)
+            assert all(x.isfinite().all() for x in metrics.values())
+        assert rested > 20
+        assert all(not torch.equal(p, q) for p, q in zip(agent.parameters(), before, strict=True))
+
+
+def test_rows_of_rest_do_not_reach_the_update():
+    agent, algo = random_agent(recurrent=True), A2C()
+    with running("serial", agent, T=6, B=4, **WAIT) as sampler:
+        algo.initialize(agent, 10, sampler.batch_spec, sampler.mid_batch_reset)
+        samples, _ = sampler.obtain_samples(0)
+    resting = ~samples.env.valid
+    resting[1:] &= ~samples.env.valid[:-1]  # the final observation stays: its value counts
+    assert resting.sum() > 3
+    gradients = []
+    for junk in (0.0, 50.0):
+        samples.env.observation[resting] = junk
+        samples.env.reward[resting] = junk
+        samples.agent.agent_info.value[resting] = junk
+        now = algo.now(0)
+        loss, _ = algo.loss(*algo.loss_inputs(samples, now), now)
+        gradients.append(torch.autograd.grad(loss, list(agent.parameters())))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_replay_of_transitions_refuses_it():
+    with pytest.raises(ValueError, match=r"mid_batch_reset=False.*expected mid_batch_reset=True"):
+        DQN().initialize(DqnAgent(), 10, BatchSpec(4, 2), mid_batch_reset=False)

@@ -1,0 +1,272 @@
+"""Where the time of collecting went, and the torch threads that collect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.samplers import SerialSampler
+from rlpyt.samplers.stopwatch import PARTS, Stopwatch, mean_of
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running
+from tests.toy_envs import CountingEnv, CountingModel
+
+SEED = 7
+COLUMNS = ["EnvironmentsTime", "NetworkTime", "WaitingTime", "CopyingTime"]
+N_PROCESSES = {"serial": 1, "halves": 1, "cpu2": 2, "gpu2": 3, "alternating2": 3, "no_overlap2": 3}
+STEP, FORWARD = 0.005, 0.02
+
+
+def training_number(rank: int) -> int:
+    return stream_seed(SEED, Role.ENV, rank) % 1024
+
+
+class SleepingEnv(CountingEnv):
+    """Sleeps in every step of training and of evaluation, or in that of some environments alone.
+
+    Args:
+        seconds: of a step.
+        reset_seconds: of a reset.
+        numbers: of the environments that sleep; those of the check at the start are others.
+    """
+
+    def __init__(self, seconds: float = 0.0, reset_seconds: float = 0.0, numbers: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.seconds, self.reset_seconds, self.numbers = seconds, reset_seconds, numbers
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.number in self.numbers and seed is None:
+            time.sleep(self.reset_seconds)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        if self.number in self.numbers:
+            time.sleep(self.seconds)
+        return super().step(action)
+
+
+class SleepingModel(CountingModel):
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        time.sleep(FORWARD)
+        return super().forward(*args)
+
+
+def sleeping(seconds: float, *ranks: int, **kwargs: Any) -> dict[str, Any]:
+    """Return sampler options with environments of which some sleep."""
+    env_kwargs = {"seconds": seconds, "numbers": tuple(training_number(rank) for rank in ranks), **kwargs}
+    return dict(EnvCls=SleepingEnv, seed=SEED, time_breakdown=True, env_kwargs=env_kwargs)
+
+
+def measure(sampler: Any, n: int = 2) -> tuple[float, dict[str, float]]:
+    """Return the seconds of some batches, after a first one that is left out, and the columns."""
+    sampler.obtain_samples(0)
+    sampler.diagnostics()
+    start = time.perf_counter()
+    for itr in range(n):
+        sampler.obtain_samples(itr + 1)
+    seconds = time.perf_counter() - start
+    return seconds, sampler.diagnostics()
+
+
+# ---- by hand ----
+
+
+def test_laps_are_counted_for_what_was_done(monkeypatch):
+    now = iter([0.0, 10.0, 11.0, 13.0, 20.0, 24.0])
+    monkeypatch.setattr("rlpyt.samplers.stopwatch.perf_counter", lambda: next(now))
+    stopwatch = Stopwatch()
+    stopwatch.start()
+    stopwatch.lap("network")
+    stopwatch.lap("environments")
+    stopwatch.start()
+    stopwatch.lap("network")
+    assert stopwatch.take() == {"environments": 2.0, "network": 5.0, "waiting": 0.0, "copying": 0.0}
+    assert stopwatch.take() == dict.fromkeys(PARTS, 0.0)
+
+
+def test_the_mean_over_processes_adds_up_to_the_whole():
+    one = {"environments": 4.0, "network": 2.0, "waiting": 0.0, "copying": 0.0}
+    other = {"environments": 2.0, "network": 2.0, "waiting": 0.0, "copying": 1.0}
+    assert mean_of([one, other], 7.0) == {"environments": 3.0, "network": 2.0, "waiting": 1.5, "copying": 0.5}
+
+
+# ---- through the samplers ----
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_nothing_is_reported_unless_asked(kind):
+    with running(kind, counting_agent()) as sampler:
+        sampler.obtain_samples(0)
+        assert dict(sampler.diagnostics()) == {}
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_before_the_first_batch_the_columns_are_zero(kind):
+    with running(kind, counting_agent(), time_breakdown=True) as sampler:
+        assert dict(sampler.diagnostics()) == dict.fromkeys(COLUMNS, 0.0)
+
+
+@pytest.mark.parametrize("mid_batch_reset", [True, False])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_columns_are_always_the_same_and_add_up_to_the_whole(kind, mid_batch_reset):
+    T, n = 6, 3
+    options = sleeping(STEP, 0, 1)
+    with running(kind, counting_agent(), T=T, B=2, mid_batch_reset=mid_batch_reset, **options) as sampler:
+        seconds, times = measure(sampler, n)
+        assert list(times) == COLUMNS
+        assert all(type(value) is float and value >= 0 for value in times.values())
+        assert seconds * 0.75 - 0.01 < sum(times.values()) <= seconds + 1e-3
+        samples, _ = sampler.obtain_samples(9)
+        again = sampler.diagnostics()
+        assert list(again) == COLUMNS
+        assert sum(again.values()) < seconds, "what was reported is reported again"
+        at_rest = sampler.diagnostics()
+        assert sum(at_rest.values()) == 0
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_slow_environments_show(kind):
+    T, n = 4, 2
+    with running(kind, counting_agent(), T=T, B=2, **sleeping(0.02, 0, 1)) as sampler:
+        sampler.obtain_samples(0)
+        sampler.diagnostics()
+        steps = 0
+        for itr in range(n):
+            samples, _ = sampler.obtain_samples(itr + 1)
+            steps += int(samples.env.valid.sum())
+        times = sampler.diagnostics()
+    expected = 0.02 * steps / N_PROCESSES[kind]
+    assert expected <= times["EnvironmentsTime"] < 1.3 * expected + 0.02
+    if N_PROCESSES[kind] == 1:
+        assert times["WaitingTime"] == 0
+    assert times["NetworkTime"] < expected
+    assert times["CopyingTime"] < expected
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_a_slow_network_shows(kind):
+    T, n = 4, 2
+    agent = CategoricalPgAgent(ModelCls=SleepingModel)
+    with running(kind, agent, T=T, B=2, time_breakdown=True, bootstrap_value=True) as sampler:
+        _, times = measure(sampler, n)
+    # One for each row, in each process or half that acts, and for the bootstrap value.
+    n_passes = (T + 1) * n * (1 if kind in ("serial", "gpu2") else 2)
+    expected = FORWARD * n_passes / N_PROCESSES[kind]
+    assert expected <= times["NetworkTime"] < 1.3 * expected + 0.02
+    others = times["EnvironmentsTime"] + times["CopyingTime"]
+    assert others < expected
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_one_slow_worker_of_two_keeps_the_other_waiting(kind):
+    T, n = 4, 2
+    with running(kind, counting_agent(), T=T, B=2, **sleeping(0.02, 1)) as sampler:
+        sampler.obtain_samples(0)
+        sampler.diagnostics()
+        steps = 0
+        for itr in range(n):
+            steps += int(sampler.obtain_samples(itr + 1)[0].env.valid[:, 1].sum())
+        times = sampler.diagnostics()
+    slept = 0.02 * steps
+    share = slept / N_PROCESSES[kind]
+    assert share <= times["EnvironmentsTime"] < 1.3 * share + 0.02
+    # All but the slow one wait for it: the other worker, and the master where that one acts.
+    waited = share * (N_PROCESSES[kind] - 1)
+    assert waited * 0.9 <= times["WaitingTime"] < 1.4 * waited + 0.03
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_an_evaluation_is_not_counted(kind):
+    numbers = tuple(stream_seed(SEED, Role.EVAL_ENV, rank) % 1024 for rank in range(2))
+    options = {**sleeping(0.02), "env_kwargs": {"seconds": 0.02, "numbers": numbers}}
+    with running(kind, counting_agent(), T=4, B=2, eval_n_envs=2, eval_max_trajectories=4, **options) as sampler:
+        sampler.obtain_samples(0)
+        sampler.diagnostics()
+        result = sampler.evaluate_agent(0)
+        assert result.steps > 6
+        assert sum(sampler.diagnostics().values()) < 0.02
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_waiting_for_slow_resets_is_no_work_of_the_network(kind):
+    T = 2
+    options = sleeping(0.0, 0, 1, reset_seconds=0.1)
+    with running(kind, counting_agent(), T=T, B=2, mid_batch_reset=False, **options) as sampler:
+        sampler.obtain_samples(0)
+        sampler.diagnostics()
+        n_resets = 0
+        seconds = -time.perf_counter()
+        for itr in range(6):
+            rests = sampler.obtain_samples(itr)[0].env
+            n_resets += int((~rests.valid[-1] | rests.done[-1]).sum())
+        seconds += time.perf_counter()
+        times = sampler.diagnostics()
+    assert n_resets > 3
+    assert times["NetworkTime"] < 0.1
+    assert times["EnvironmentsTime"] + times["WaitingTime"] > 0.6 * seconds
+    assert 0.75 * seconds < sum(times.values()) <= seconds + 0.01
+
+
+# ---- threads ----
+
+
+class ThreadsModel(CountingModel):
+    """Notes the torch threads in the value; may break."""
+
+    breaks = False
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        logits, value, *state = super().forward(*args)
+        if self.breaks:
+            raise ZeroDivisionError("the model broke")
+        return logits, torch.full_like(value, torch.get_num_threads()), *state
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("asked", [None, 1, 2])
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_a_forward_pass_has_the_threads_that_were_asked_for(kind, asked):
+    agent = CategoricalPgAgent(ModelCls=ThreadsModel)
+    options: dict[str, Any] = dict(acting_threads=asked, eval_n_envs=2, eval_max_trajectories=2, bootstrap_value=True)
+    if asked is None:
+        expected = {"serial": 3, "halves": 3}.get(kind, 1)  # as the run has set them; beside workers, one
+    else:
+        expected = 1 if kind == "cpu2" else asked  # its workers have one core each
+    with running(kind, agent, T=2, B=2, **options) as sampler:
+        samples, _ = sampler.obtain_samples(0)
+        assert samples.agent.agent_info.value.unique().tolist() == [expected]
+        assert samples.agent.bootstrap_value.unique().tolist() == [expected]
+        assert torch.get_num_threads() == 3
+        sampler.evaluate_agent(0)
+        assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("kind", ["serial", "halves", "gpu2", "alternating2"])
+def test_threads_are_given_back_after_an_error(kind):
+    agent = CategoricalPgAgent(ModelCls=ThreadsModel)
+    with running(kind, agent, T=2, B=2, acting_threads=2, eval_n_envs=2, eval_max_trajectories=2) as sampler:
+        agent.model.breaks = True
+        for work in (sampler.obtain_samples, sampler.evaluate_agent):
+            with pytest.raises(ZeroDivisionError, match="the model broke"):
+                work(0)
+            assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5])
+def test_a_number_of_threads_that_cannot_be_meant_is_refused(threads):
+    with pytest.raises(ValueError, match=f"acting_threads is {threads}; expected a whole number from 1"):
+        SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1, acting_threads=threads)
