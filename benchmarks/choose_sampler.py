@@ -1,12 +1,12 @@
 """Which sampler is the fastest for an environment and a model on this machine? Tries them and prints a table.
 
     python benchmarks/choose_sampler.py --env ALE/Pong-v5
-    python benchmarks/choose_sampler.py --env CartPole-v1 --batch_B 16 64 --agent rlpyt.agents:RecurrentCategoricalPgAgent
+    python benchmarks/choose_sampler.py --env CartPole-v1 --batch_B 16 --agent rlpyt.agents:RecurrentCategoricalPgAgent
 
-Every candidate collects batches for some seconds, in several rounds one after the other (the machine may be busy in one of
-them), and reports the median and how its time was spent: environments, network, waiting (for another process, the
-hand-over included) and copying, as the mean over its processes. Sampling only: with an algorithm that learns on all cores
-between batches the order is the same, the differences are smaller.
+Every candidate collects batches for some seconds, in several rounds one after the other (the machine may be busy in one
+of them), and reports the median and how its time was spent: environments, network, waiting (for another process, the
+hand-over included) and copying, as the mean over its processes. Sampling only: what the algorithm takes between batches
+comes on top for all.
 """
 
 from __future__ import annotations

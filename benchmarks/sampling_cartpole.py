@@ -2,9 +2,9 @@
 
     python benchmarks/sampling_cartpole.py [--parts ...] [--rounds 3]
 
-A step of CartPole takes 6 us, a wake-up of a sleeping process 44 us. All parts run the same policy (PgAgent's two 64 x 64
-networks) with one thread. gymnasium's AsyncVectorEnv and Stable-Baselines3's SubprocVecEnv (where it is installed) have a
-process for each environment, as they come. `--run gpu` prints how the time was spent.
+A step of CartPole takes 6 us, a wake-up of a sleeping process 44 us. All parts run the same policy (PgAgent's two 64 x
+64 networks) with one thread. gymnasium's AsyncVectorEnv and Stable-Baselines3's SubprocVecEnv (where it is installed)
+have a process for each environment, as they come. `--run gpu` prints how the time was spent.
 """
 
 from __future__ import annotations

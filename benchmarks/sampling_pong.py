@@ -2,10 +2,10 @@
 
     python benchmarks/sampling_pong.py [--parts ...] [--rounds 3]
 
-The ceiling are two independent processes, each with half of the environments and one thread, that do nothing but step and
-run the network. Names end in the precision; "halves" and "native" are native vector environments in this process, two of
-them that alternate or one. Peers with the same network: ale-py's vector environment in a plain loop, gymnasium's
-AsyncVectorEnv and Stable-Baselines3's SubprocVecEnv (where it is installed).
+The ceiling is what two independent processes reach, each with half of the environments and one thread, that do nothing
+but step and run the network. Names end in the precision; "native" is a vector environment in this process, "halves" are
+two that alternate. Peers with the same network: ale-py's vector environment in a plain loop, gymnasium's AsyncVectorEnv
+and Stable-Baselines3's SubprocVecEnv (where it is installed).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/a2c_atari.py --game pong --sample_mode cpu
 
-serial: everything in this process. cpu: workers step environments and run the network. gpu: workers step, this process
-selects all actions in one forward pass (on a GPU with --cuda_idx 0). alternating: likewise in two halves, one steps while
-the other gets actions. native: two vector environments whose own threads step while the other half gets actions.
+serial: everything in this process. cpu: workers step environments and run the network. gpu: workers step, this
+process selects all actions in one forward pass (on a GPU with --cuda_idx 0). alternating: likewise in two halves, one
+steps while the other gets actions. native: two vector environments; the threads of one step while the other gets actions.
 """
 
 from __future__ import annotations

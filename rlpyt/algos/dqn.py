@@ -112,8 +112,9 @@ class DQN(RlAlgorithm):
             )
         if not mid_batch_reset:
             raise ValueError(
-                "DQN: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the final "
-                "observation of an episode that ends with the batch reaches no replay; expected mid_batch_reset=True."
+                "DQN: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
+                "final observation of an episode that ends with the batch reaches no replay; expected "
+                "mid_batch_reset=True."
             )
         assert examples is not None
         super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)

@@ -40,7 +40,8 @@ class BaseSampler(Sampler):
             mapping from name to an example, for those that only some steps give.
         mid_batch_reset: whether an environment goes on with a new episode inside a batch; False lets it rest until the
             batch is over, and resets it while the algorithm learns, for resets that take long.
-        acting_threads: torch threads of this process while it collects; None picks.
+        acting_threads: torch threads of this process while it collects; None picks. The workers of `CpuSampler`, which
+            act themselves, have one each.
         time_breakdown: log how the time of collecting was spent: columns EnvironmentsTime, NetworkTime, WaitingTime and
             CopyingTime, seconds since the last row of the log, as the mean over the processes that collect.
 

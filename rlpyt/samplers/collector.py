@@ -41,6 +41,7 @@ class Part:
     def begin(self) -> None:
         """Turn the row after the last batch into the first of the next, and let all environments be stepped."""
         self.envs.ready()
+        self.stopwatch.lap(self.envs.waits_for)
         rows, resting = self.rows, self.rows.resting[0]
         for all_rows in (rows.observation, rows.action, rows.reward):
             all_rows[0] = all_rows[-1]

@@ -275,11 +275,12 @@ class EnvList(LocalEnvs):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where every environment and trajectory stands."""
-        return {**super().state_dict(), "envs": [env.state_dict() for env in self.envs]}
+        return {**super().state_dict(), "envs": [env.state_dict() for env in self.envs], "seeds": list(self._seeds)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state_dict)
+        self._seeds = list(state_dict["seeds"])
         for b, (env, saved) in enumerate(zip(self.envs, state_dict["envs"], strict=True)):
             env.load_state_dict(saved)
             if not saved:

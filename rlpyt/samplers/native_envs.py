@@ -33,9 +33,9 @@ class NativeEnvs(LocalEnvs):
         super().__init__(env.spaces, env.ranks, rows, **kwargs)
         if self._wait_reset and not env.can_reset_some:
             raise ValueError(
-                f"{env.name}: the sampler is to reset environments between batches only (mid_batch_reset=False), and this "
-                "one can reset all of them at once but not some (options['reset_mask']); expected mid_batch_reset=True, "
-                "or single environments (gymnasium.make; vectorization_mode='sync')."
+                f"{env.name}: the sampler is to reset environments between batches only (mid_batch_reset=False), and "
+                "this one can reset all of them at once but not some (options['reset_mask']); expected "
+                "mid_batch_reset=True, or single environments (gymnasium.make; vectorization_mode='sync')."
             )
         self.env = env
         self._env_info_nulls = dict(env_info_nulls or {})
@@ -135,7 +135,7 @@ class NativeEnvs(LocalEnvs):
 
     def wake(self) -> None:
         """Reset the environments that rest; a game of several lives that the rest has cut is not logged."""
-        if self._resting.any():
+        if self._resting.any() and self._after_loss is None:  # after a loss all have been reset
             _write(self.rows.observation[self.T], self.env.reset_some(self._resting.copy())[0], self._resting)
             self._ended[self._resting] = False
             # Whether the reset goes on with a game of which a life was lost, or begins another, cannot be known.

@@ -25,13 +25,13 @@ class EnvServer:
         progress[0] = plan.env_ranks[0]
         self._env_set = EnvSet(plan)
         self._envs: dict[str, LocalEnvs] = {}
-        self._stopwatch = Stopwatch()
+        self._stopwatches = {"train": Stopwatch(), "eval": Stopwatch()}
 
     def __call__(self, request: tuple[Any, ...]) -> Any:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("step", kind, t):
-                return self._step(self._envs[kind], t)
+                return self._step(kind, t)
             case ("reset", kind, seeds):
                 # Environments that replaced lost ones have seeds of their own, which await their first reset.
                 return self._envs[kind].reset(None if self._plan.restarts else seeds)
@@ -42,7 +42,7 @@ class EnvServer:
             case ("start", rows, eval_rows):
                 return self._start(rows, eval_rows)
             case ("times",):
-                return self._stopwatch.take()
+                return self._stopwatches["train"].take()
             case ("state_dict", kind):
                 return self._envs[kind].state_dict()
             case ("load_state_dict", kind, state_dict):
@@ -57,11 +57,12 @@ class EnvServer:
             if self._plan.restarts:  # an evaluation may be under way; it goes on with new episodes
                 self._envs["eval"].begin_after_loss(self._plan.seeds(evaluation=True))
 
-    def _step(self, envs: LocalEnvs, t: int) -> list[CompletedTraj] | None:
-        self._stopwatch.start()
+    def _step(self, kind: str, t: int) -> list[CompletedTraj] | None:
+        envs, stopwatch = self._envs[kind], self._stopwatches[kind]
+        stopwatch.start()
         envs.send(t)
         completed = envs.recv(t)
-        self._stopwatch.lap(envs.waits_for)
+        stopwatch.lap(envs.waits_for)
         return completed or None
 
     def close(self) -> None:

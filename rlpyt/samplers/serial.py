@@ -67,6 +67,7 @@ class SerialSampler(BaseSampler):
         with self._threads():
             completed = self._collector.collect_batch(itr)
         self._collector.wake()
+        self._collector.stopwatch.lap("environments")
         return self._samples, in_order([completed])
 
     def evaluate_agent(self, itr: int) -> EvalResult:

@@ -319,9 +319,7 @@ def test_who_ignores_the_mask_is_found():
     for EnvCls, kwargs in ((Ignores, {}), (gymnasium.make_vec, {"id": "CartPole-v1"})):
         env = make_vector_env(EnvCls, kwargs, [4, 5])
         env.reset([0, 1])
-        with pytest.raises(
-            EnvError, match=r"ranks 4 to 5.*no notice of options\['reset_mask'\].*mid_batch_reset=True"
-        ):
+        with pytest.raises(EnvError, match=r"ranks 4 to 5.*no notice of options\['reset_mask'\].*mid_batch_reset=True"):
             env.reset_some(mask)
 
 

@@ -126,6 +126,29 @@ def broken_storage() -> TransitionStorage:
     return storage
 
 
+@pytest.mark.parametrize("as_torch", [False, True])
+@pytest.mark.parametrize("T", [7, 3])
+def test_a_loss_between_two_writes_truncates_the_row_before(T, as_torch):
+    """Four environments go on, are lost, had ended (by termination), and had been lost in the row before as well."""
+    storage = TransitionStorage(make_rows(np.zeros(1, int), 4)[0, 0], T, 4)
+    first, second = make_rows(np.arange(3), 4), make_rows(np.arange(3, 5), 4)
+    first = first._replace(terminated=first.terminated.copy())
+    first.terminated[2, 2] = True
+    first.valid[2, 3], first.reward[2, 3] = False, 0
+    second.valid[0, 1:], second.reward[0, 1:] = False, 0
+    storage.write(torchify_buffer(first) if as_torch else first)
+    assert not storage.rows.truncated.any()  # the last row of a write says nothing of what follows
+    storage.write(make_rows(np.zeros(0, int), 4))
+    assert not storage.rows.truncated.any()
+    storage.write(torchify_buffer(second) if as_torch else second)
+    assert np.argwhere(storage.rows.truncated).tolist() == [[2, 1]]
+    assert storage.check_valid() == (True, "")
+    assert not first.truncated.any(), "the sampler's own rows were written to"
+    storage.write(make_rows(np.arange(5, 7), 4))
+    assert storage.rows.truncated.sum() == (T == 7)  # a ring of three has overwritten it
+    assert storage.check_valid() == (True, "")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "row", "message"),
     [

@@ -108,8 +108,7 @@ def test_what_the_words_say_of_one_environment():
 
 def test_the_collector_may_ask_for_it():
     for options in ({"CollectorCls": WaitResetCollector}, {"mid_batch_reset": False}):
-        sampler = SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options)
-        assert sampler.mid_batch_reset is False
+        assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).mid_batch_reset is False
     assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).mid_batch_reset is True
     with running("serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True) as sampler:
         asked = collect(sampler, 6)
@@ -205,7 +204,9 @@ def test_resets_overlap_with_the_learner(kind):
 # ---- algorithms ----
 
 
-def by_hand(rows: list[dict[str, Any]], last_value: float, discount: float, lambda_: float) -> list[tuple[float, float]]:
+def by_hand(
+    rows: list[dict[str, Any]], last_value: float, discount: float, lambda_: float
+) -> list[tuple[float, float]]:
     """Return the advantage and the return of every valid row of one environment's batch, summed up step by step."""
     out = []
     values = [row["value"] for row in rows] + [last_value]

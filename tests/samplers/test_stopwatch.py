@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,12 +14,12 @@ from rlpyt.samplers import SerialSampler
 from rlpyt.samplers.stopwatch import PARTS, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running
-from tests.toy_envs import CountingEnv, CountingModel
+from tests.toy_envs import LENGTHS, CountingEnv, CountingModel
 
 SEED = 7
 COLUMNS = ["EnvironmentsTime", "NetworkTime", "WaitingTime", "CopyingTime"]
 N_PROCESSES = {"serial": 1, "halves": 1, "cpu2": 2, "gpu2": 3, "alternating2": 3, "no_overlap2": 3}
-STEP, FORWARD = 0.005, 0.02
+STEP, FORWARD = 0.005, 0.01
 
 
 def training_number(rank: int) -> int:
@@ -33,10 +33,17 @@ class SleepingEnv(CountingEnv):
         seconds: of a step.
         reset_seconds: of a reset.
         numbers: of the environments that sleep; those of the check at the start are others.
+        lengths: see `CountingEnv`.
     """
 
-    def __init__(self, seconds: float = 0.0, reset_seconds: float = 0.0, numbers: tuple[int, ...] = ()) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        seconds: float,
+        numbers: Sequence[int],
+        reset_seconds: float = 0.0,
+        lengths: Sequence[int] = LENGTHS,
+    ) -> None:
+        super().__init__(lengths)
         self.seconds, self.reset_seconds, self.numbers = seconds, reset_seconds, numbers
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -62,15 +69,26 @@ def sleeping(seconds: float, *ranks: int, **kwargs: Any) -> dict[str, Any]:
     return dict(EnvCls=SleepingEnv, seed=SEED, time_breakdown=True, env_kwargs=env_kwargs)
 
 
-def measure(sampler: Any, n: int = 2) -> tuple[float, dict[str, float]]:
-    """Return the seconds of some batches, after a first one that is left out, and the columns."""
+def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, float], int, int]:
+    """Return the columns of some batches, and how many steps and how many resets slow environments took in them.
+
+    A first batch is left out. Nothing is counted twice or for nothing: the columns are never more than the time that
+    it took. So a lower bound for a column, which a sleep gives however busy the machine is, says where the time went.
+    """
     sampler.obtain_samples(0)
     sampler.diagnostics()
     start = time.perf_counter()
+    steps = resets = 0
     for itr in range(n):
-        sampler.obtain_samples(itr + 1)
+        env = sampler.obtain_samples(itr + 1)[0].env
+        steps += int(env.valid[:, slow].sum())
+        resets += int((~env.valid[-1] | env.done[-1])[slow].sum())
     seconds = time.perf_counter() - start
-    return seconds, sampler.diagnostics()
+    times = dict(sampler.diagnostics())
+    assert list(times) == COLUMNS
+    assert all(type(value) is float and value >= 0 for value in times.values())
+    assert 0.7 * seconds - 0.01 < sum(times.values()) <= seconds + 1e-3
+    return times, steps, resets
 
 
 # ---- by hand ----
@@ -113,39 +131,25 @@ def test_before_the_first_batch_the_columns_are_zero(kind):
 
 @pytest.mark.parametrize("mid_batch_reset", [True, False])
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_columns_are_always_the_same_and_add_up_to_the_whole(kind, mid_batch_reset):
-    T, n = 6, 3
-    options = sleeping(STEP, 0, 1)
-    with running(kind, counting_agent(), T=T, B=2, mid_batch_reset=mid_batch_reset, **options) as sampler:
-        seconds, times = measure(sampler, n)
-        assert list(times) == COLUMNS
-        assert all(type(value) is float and value >= 0 for value in times.values())
-        assert seconds * 0.75 - 0.01 < sum(times.values()) <= seconds + 1e-3
-        samples, _ = sampler.obtain_samples(9)
-        again = sampler.diagnostics()
+def test_columns_are_always_the_same_and_say_what_is_new(kind, mid_batch_reset):
+    with running(kind, counting_agent(), T=5, B=2, mid_batch_reset=mid_batch_reset, **sleeping(STEP, 0, 1)) as sampler:
+        measure(sampler, 2)
+        start = time.perf_counter()
+        sampler.obtain_samples(9)
+        seconds = time.perf_counter() - start
+        again = dict(sampler.diagnostics())
         assert list(again) == COLUMNS
-        assert sum(again.values()) < seconds, "what was reported is reported again"
-        at_rest = sampler.diagnostics()
-        assert sum(at_rest.values()) == 0
+        assert sum(again.values()) <= seconds + 1e-3, "what was reported is reported again"
+        assert dict(sampler.diagnostics()) == dict.fromkeys(COLUMNS, 0.0)
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_slow_environments_show(kind):
-    T, n = 4, 2
-    with running(kind, counting_agent(), T=T, B=2, **sleeping(0.02, 0, 1)) as sampler:
-        sampler.obtain_samples(0)
-        sampler.diagnostics()
-        steps = 0
-        for itr in range(n):
-            samples, _ = sampler.obtain_samples(itr + 1)
-            steps += int(samples.env.valid.sum())
-        times = sampler.diagnostics()
-    expected = 0.02 * steps / N_PROCESSES[kind]
-    assert expected <= times["EnvironmentsTime"] < 1.3 * expected + 0.02
+    with running(kind, counting_agent(), T=4, B=2, **sleeping(2 * STEP, 0, 1)) as sampler:
+        times, steps, _ = measure(sampler, 2, slow=[0, 1])
+    assert times["EnvironmentsTime"] >= 2 * STEP * steps / N_PROCESSES[kind]
     if N_PROCESSES[kind] == 1:
         assert times["WaitingTime"] == 0
-    assert times["NetworkTime"] < expected
-    assert times["CopyingTime"] < expected
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
@@ -153,63 +157,42 @@ def test_a_slow_network_shows(kind):
     T, n = 4, 2
     agent = CategoricalPgAgent(ModelCls=SleepingModel)
     with running(kind, agent, T=T, B=2, time_breakdown=True, bootstrap_value=True) as sampler:
-        _, times = measure(sampler, n)
-    # One for each row, in each process or half that acts, and for the bootstrap value.
+        times, _, _ = measure(sampler, n)
+    # One for each row in each process, or half, that acts, and one for the bootstrap value.
     n_passes = (T + 1) * n * (1 if kind in ("serial", "gpu2") else 2)
-    expected = FORWARD * n_passes / N_PROCESSES[kind]
-    assert expected <= times["NetworkTime"] < 1.3 * expected + 0.02
-    others = times["EnvironmentsTime"] + times["CopyingTime"]
-    assert others < expected
+    assert times["NetworkTime"] >= FORWARD * n_passes / N_PROCESSES[kind]
 
 
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_one_slow_worker_of_two_keeps_the_other_waiting(kind):
-    T, n = 4, 2
-    with running(kind, counting_agent(), T=T, B=2, **sleeping(0.02, 1)) as sampler:
-        sampler.obtain_samples(0)
-        sampler.diagnostics()
-        steps = 0
-        for itr in range(n):
-            steps += int(sampler.obtain_samples(itr + 1)[0].env.valid[:, 1].sum())
-        times = sampler.diagnostics()
-    slept = 0.02 * steps
-    share = slept / N_PROCESSES[kind]
-    assert share <= times["EnvironmentsTime"] < 1.3 * share + 0.02
-    # All but the slow one wait for it: the other worker, and the master where that one acts.
-    waited = share * (N_PROCESSES[kind] - 1)
-    assert waited * 0.9 <= times["WaitingTime"] < 1.4 * waited + 0.03
+    with running(kind, counting_agent(), T=4, B=2, **sleeping(4 * STEP, 1)) as sampler:
+        times, steps, _ = measure(sampler, 2, slow=[1])
+    share = 4 * STEP * steps / N_PROCESSES[kind]
+    assert times["EnvironmentsTime"] >= share
+    # All but the slow one wait for it: the other worker, and the master where that one acts. What they do meanwhile
+    # is next to nothing.
+    assert times["WaitingTime"] >= 0.7 * share * (N_PROCESSES[kind] - 1)
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_an_evaluation_is_not_counted(kind):
-    numbers = tuple(stream_seed(SEED, Role.EVAL_ENV, rank) % 1024 for rank in range(2))
-    options = {**sleeping(0.02), "env_kwargs": {"seconds": 0.02, "numbers": numbers}}
+    options = sleeping(0.0)
     with running(kind, counting_agent(), T=4, B=2, eval_n_envs=2, eval_max_trajectories=4, **options) as sampler:
         sampler.obtain_samples(0)
         sampler.diagnostics()
-        result = sampler.evaluate_agent(0)
-        assert result.steps > 6
-        assert sum(sampler.diagnostics().values()) < 0.02
+        assert sampler.evaluate_agent(0).steps > 6
+        assert dict(sampler.diagnostics()) == dict.fromkeys(COLUMNS, 0.0)
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
-def test_waiting_for_slow_resets_is_no_work_of_the_network(kind):
-    T = 2
-    options = sleeping(0.0, 0, 1, reset_seconds=0.1)
-    with running(kind, counting_agent(), T=T, B=2, mid_batch_reset=False, **options) as sampler:
-        sampler.obtain_samples(0)
-        sampler.diagnostics()
-        n_resets = 0
-        seconds = -time.perf_counter()
-        for itr in range(6):
-            rests = sampler.obtain_samples(itr)[0].env
-            n_resets += int((~rests.valid[-1] | rests.done[-1]).sum())
-        seconds += time.perf_counter()
-        times = sampler.diagnostics()
-    assert n_resets > 3
-    assert times["NetworkTime"] < 0.1
-    assert times["EnvironmentsTime"] + times["WaitingTime"] > 0.6 * seconds
-    assert 0.75 * seconds < sum(times.values()) <= seconds + 0.01
+def test_slow_resets_between_batches_are_environments_or_waiting(kind):
+    options = sleeping(0.0, 0, 1, reset_seconds=0.1, lengths=(1,))
+    with running(kind, counting_agent(), T=2, B=2, mid_batch_reset=False, **options) as sampler:
+        times, _, resets = measure(sampler, 3, slow=[0, 1])
+    assert resets == 6
+    # Two workers reset at the same time; the last resets are waited for by nobody.
+    assert times["EnvironmentsTime"] + times["WaitingTime"] >= 0.2
+    assert times["NetworkTime"] < 0.05
 
 
 # ---- threads ----
@@ -257,7 +240,7 @@ def test_a_forward_pass_has_the_threads_that_were_asked_for(kind, asked):
 @pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize("kind", ["serial", "halves", "gpu2", "alternating2"])
 def test_threads_are_given_back_after_an_error(kind):
-    agent = CategoricalPgAgent(ModelCls=ThreadsModel)
+    agent: Any = CategoricalPgAgent(ModelCls=ThreadsModel)
     with running(kind, agent, T=2, B=2, acting_threads=2, eval_n_envs=2, eval_max_trajectories=2) as sampler:
         agent.model.breaks = True
         for work in (sampler.obtain_samples, sampler.evaluate_agent):

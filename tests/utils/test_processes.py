@@ -231,6 +231,11 @@ def test_threads_are_as_many_as_cores_or_as_openmp_was_told(variable, expected, 
     assert processes.available_threads() == expected
 
 
+def named_memory(pid: int) -> list[str]:
+    folder = Path(f"/proc/{pid}/map_files")
+    return [str(file) for file in folder.iterdir() if os.readlink(file).startswith("/dev/shm")]
+
+
 MASTER = """
     import sys, time
     from rlpyt.utils.processes import Worker, receive_all
@@ -253,7 +258,6 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
     script = tmp_path / "master.py"
     script.write_text(textwrap.dedent(MASTER))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    shm = set(os.listdir("/dev/shm"))
     master = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert master.stdout is not None
@@ -261,6 +265,7 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
         assert len(pids) == 4
         descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
         assert set(pids) <= descendants
+        assert not any(named_memory(pid) for pid in descendants)  # which nobody would be left to unlink
     finally:
         master.kill()
         master.wait()
@@ -269,4 +274,3 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
         time.sleep(0.05)
     left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
     assert not left, left
-    assert set(os.listdir("/dev/shm")) <= shm

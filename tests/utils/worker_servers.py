@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,48 @@ class ExitingServer(Server):
 
     def __init__(self, rank: int, progress: np.ndarray) -> None:
         os._exit(4)
+
+
+class ReplaceableServer(Server):
+    """Knows which restart it is.
+
+    Args:
+        rank: of the worker.
+        progress: see `Server`.
+        restarts: which one, 0 for none.
+        broken: the restarts that cannot be made.
+        slow: seconds that a replacement takes to be made.
+    """
+
+    def __init__(
+        self, rank: int, progress: np.ndarray, restarts: int, broken: Sequence[int] = (), slow: float = 0.0
+    ) -> None:
+        super().__init__(rank, progress)
+        self.restarts = restarts
+        progress[0] = 10 * rank
+        if restarts in broken:
+            raise OSError(f"no display for restart {restarts}")
+        if restarts:
+            time.sleep(slow)
+
+    def which(self) -> tuple[int, int]:
+        return self.rank, self.restarts
+
+    def note(self, step: int) -> None:
+        self.progress[1:] = step
+
+    def die_soon(self) -> str:
+        """Reply, and die when the reply is gone."""
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return "farewell"
+
+    def unless_new(self, name: str, *args: Any) -> Any:
+        """Do it in the first process; a replacement says which it is."""
+        return self.which() if self.restarts else getattr(self, name)(*args)
+
+    def fill(self, array: np.ndarray, value: int) -> int:
+        """Write into an array that came with the request, unless this is the first process, which dies of it."""
+        if not self.restarts:
+            self.kill()
+        array[...] = value
+        return value
