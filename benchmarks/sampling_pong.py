@@ -26,7 +26,7 @@ from rlpyt.envs import AtariEnv, atari_make_vec, make_env
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 
-T, SECONDS, WARM_UP = 128, 6.0, 200
+T, SECONDS, WARM_UP = 128, 4.0, 100
 SETTINGS = {
     "float32": ComputeSettings(channels_last=True),
     "bfloat16": ComputeSettings(precision="bfloat16", channels_last=True),

@@ -4,7 +4,7 @@
 
 serial: everything in this process. cpu: workers step environments and run the network. gpu: workers step, this
 process selects all actions in one forward pass (on a GPU with --cuda_idx 0). alternating: likewise in two halves, one
-steps while the other gets actions. native: two vector environments; the threads of one step while the other gets actions.
+steps while the other gets actions. native: the same halves as two vector environments, which step in their own threads.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import os
 import pickle
 import select
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
@@ -33,6 +35,9 @@ _PR_SET_PDEATHSIG = 1
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
 # A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles: so spin first.
 _SPIN_SECONDS = 200e-6
+
+
+_DONE = dumps(None)  # as a request: close and end; as a reply: nothing to say
 
 
 class WorkerError(RuntimeError):
@@ -89,6 +94,7 @@ class Worker:
         child.close()
         lifeline.close()
         self._has_reply = _poll_for([self._connection.fileno()])
+        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bound on a write alone
         self.send_bytes(first_request)
 
     @property
@@ -104,12 +110,22 @@ class Worker:
         """
         self.send_bytes(dumps(request))
 
-    def send_bytes(self, data: bytes) -> None:
-        """Send a request that `dumps` has made: made once, it may be sent many times."""
+    def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
+        """Send a request that `dumps` has made: made once, it may be sent many times.
+
+        Args:
+            data: the request.
+            timeout: seconds that the worker may take to read so much of it that the rest fits into the pipe.
+        """
+        bound = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
             raise self._death() from None
+        except BlockingIOError:
+            text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
+            raise WorkerError(text, self.rank) from None
 
     def receive(self) -> Any:
         """Return the reply that has arrived.
@@ -257,7 +273,7 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
-            worker.send(None)
+            worker.send_bytes(_DONE, timeout=0.01)
     deadline = time.monotonic() + (_STOP_SECONDS if seconds is None else seconds)
     for worker in workers:
         process = worker._process
@@ -265,8 +281,8 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
         if process.is_alive():
             process.kill()
             process.join()
-        worker._connection.close()
-        worker._lifeline.close()
+        for end in (worker._connection, worker._lifeline, worker._socket):
+            end.close()
 
 
 def _worker_main(connection: Connection, lifeline: Connection) -> None:
@@ -311,9 +327,6 @@ def _receive(connection: Connection, poller: select.poll) -> Any:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, ConnectionResetError):
         return None
-
-
-_DONE = dumps(None)
 
 
 def _send(connection: Connection, reply: Any) -> None:

@@ -73,7 +73,7 @@ class WorkerPool:
         for rank, request in requests.items():
             self._under_way[rank] = request
             try:
-                self.workers[rank].send_bytes(request.data)
+                self.workers[rank].send_bytes(request.data, self.timeout)
             except WorkerError as error:
                 self._replace(error)
 

@@ -299,9 +299,6 @@ def test_a_pool_that_cannot_be_started_leaves_nothing():
     assert not set(psutil.Process().children()) - before
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a request that does not fit into the pipe is sent without a bound (finding B10)"
-)
 def test_a_worker_that_does_not_read_is_no_wait_without_end():
     with pool_of(1, timeout=0.5) as pool, within(5):
         pool.ask({0: ("which",)})
