@@ -1,7 +1,9 @@
-"""Times programs against each other on a noisy machine: A B A B, each in a process of its own, medians and ratios.
+"""Times programs against each other on a noisy machine: A B A B, medians and ratios.
 
 A benchmark script calls `main(parts)` with functions that each return a number (steps per second, say). Run without
 arguments it starts itself once for every part and round; `--run NAME` runs one part in this process and prints it.
+Or it calls `interleave(parts)` with things that are set up once and run in turn for a second or two, which follows a
+machine whose speed changes from minute to minute.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from statistics import median
+from typing import Any, Protocol
 
 
 def main(parts: Mapping[str, Callable[[], float]], unit: str, baseline: str | None = None, rounds: int = 3) -> None:
@@ -40,6 +44,58 @@ def main(parts: Mapping[str, Callable[[], float]], unit: str, baseline: str | No
     for name, numbers in results.items():
         rounds_text = " ".join(f"{x:.5g}" for x in numbers)
         print(f"{name:<36} {median(numbers):>14.5g} {median(numbers) / base:>7.2f}   {rounds_text}")
+
+
+class Part(Protocol):
+    """What `interleave` runs in turn."""
+
+    def run(self, seconds: float) -> float:
+        """Return the speed reached in some seconds."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+def rate(step: Callable[[], int], seconds: float) -> float:
+    """Return rows per second of a function that returns the rows of a call."""
+    rows, start = 0, time.perf_counter()
+    while (passed := time.perf_counter() - start) < seconds:
+        rows += step()
+    return rows / passed
+
+
+def interleave(
+    parts: Mapping[str, Part], unit: str, baseline_of: Callable[[str], str], rounds: int, seconds: float
+) -> None:
+    """Run all parts in turn; print medians, and medians of the ratios to the baseline in the same round.
+
+    Args:
+        parts: what to measure, by name.
+        unit: of the numbers.
+        baseline_of: the name of the part that a part is compared with.
+        rounds: how often each part is run, after one round to warm up.
+        seconds: of one run.
+    """
+    results: dict[str, list[float]] = {name: [] for name in parts}
+    try:
+        for round_ in range(rounds + 1):
+            for name, part in parts.items():
+                result = part.run(seconds)
+                if round_:
+                    results[name].append(result)
+    finally:
+        for part in parts.values():
+            part.close()
+    print(f"\n{'part':<20} {unit:>10}   ratio to")
+    for name, numbers in results.items():
+        baseline = baseline_of(name) if baseline_of(name) in parts else next(iter(parts))
+        ratio = median(a / b for a, b in zip(numbers, results[baseline], strict=True))
+        print(f"{name:<20} {median(numbers):>10,.0f}   {ratio:5.2f} {baseline:<10} {part_notes(parts[name])}")
+
+
+def part_notes(part: Any) -> str:
+    """Return what a part has to say beside its speed: its `notes`, where it has any."""
+    return vars(part).get("notes", "")
 
 
 def _run(name: str) -> float:

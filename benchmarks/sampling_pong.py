@@ -1,195 +1,228 @@
 """Sampling only: Pong, 16 environments, Nature network. How close the samplers come to what the cores allow.
 
-    python benchmarks/sampling_pong.py [--parts ...] [--rounds 3]
+    python benchmarks/sampling_pong.py [--precision bfloat16] [--parts bare cpu halves] [--rounds 8]
 
-The ceiling is what two independent processes reach, each with half of the environments and one thread, that do nothing
-but step and run the network. Names end in the precision; "native" is a vector environment in this process, "halves" are
-two that alternate. Peers with the same network: ale-py's vector environment in a plain loop, gymnasium's AsyncVectorEnv
-and Stable-Baselines3's SubprocVecEnv (where it is installed).
+The ceiling, "bare", is what two independent processes reach, each with half of the environments and one thread, that do
+nothing but step and run the network; "bare64" likewise with 64 environments. "native" is a vector environment in this
+process, "halves" are two that alternate. Peers with the same network: ale-py's vector environment in a plain loop,
+gymnasium's AsyncVectorEnv and Stable-Baselines3's SubprocVecEnv (where it is installed).
+
+All parts are set up first and then run in turn for a second or two each, round after round: the machine's speed changes
+from minute to minute, so the ratio to the ceiling is the median of the ratios of the rounds.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import alternate
 import gymnasium
 import numpy as np
 import torch
+from alternate import interleave, rate
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import AtariEnv, atari_make_vec, make_env
-from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.samplers import (
+    AlternatingSampler,
+    BaseSampler,
+    CpuSampler,
+    GpuSampler,
+    NoOverlapAlternatingSampler,
+    SerialSampler,
+)
 from rlpyt.utils.compute import ComputeSettings
 
-T, SECONDS, WARM_UP = 128, 4.0, 100
-SETTINGS = {
-    "float32": ComputeSettings(channels_last=True),
-    "bfloat16": ComputeSettings(precision="bfloat16", channels_last=True),
-}
+T, WARM_UP = 32, 100
+PONG = dict(game="pong")
 
 
-def rate(step: Callable[[], int], warm_up: int = 1) -> float:
-    """Return rows per second of a function that returns the rows of a call."""
-    for _ in range(warm_up):
-        step()
-    rows, start = 0, time.perf_counter()
-    while (seconds := time.perf_counter() - start) < SECONDS:
-        rows += step()
-    return rows / seconds
-
-
-def make_agent(spaces: Any, precision: str) -> CategoricalPgAgent:
+def make_agent(spaces: Any, settings: ComputeSettings) -> CategoricalPgAgent:
     """Return an agent as a run would place it."""
     agent = CategoricalPgAgent()
     agent.initialize(spaces)
-    agent.to_device(SETTINGS[precision])
-    agent.collector_initialize(1, [0], 0)
-    agent.sample_mode(0)
+    agent.to_device(settings)
     return agent
 
 
-def bare_process(rank: int, n: int, precision: str, results: Any, barrier: Any) -> None:
-    """Step n environments and run the network for them, and nothing else."""
-    torch.set_num_threads(1)
-    envs = [make_env(AtariEnv, dict(game="pong"), rank * n + b) for b in range(n)]
-    agent = make_agent(envs[0].spaces, precision)
-    rows = np.stack([env.reset(env.rank)[0] for env in envs])
-    inputs = torch.from_numpy(rows)
-    ended = [False] * n
+class PlainLoop:
+    """Steps a vector environment of any library, and runs the network, and nothing else."""
 
-    def step() -> int:
-        logits, _ = agent.model(inputs, None, None)
-        actions = torch.distributions.Categorical(logits=logits.float()).sample().tolist()
-        for b, env in enumerate(envs):
-            if ended[b]:
-                rows[b], ended[b] = env.reset()[0], False
+    def __init__(self, env: Any, settings: ComputeSettings, threads: int) -> None:
+        self.env, self.threads = env, threads
+        self.agent = make_agent(make_env(AtariEnv, PONG).spaces, settings)
+        observation = env.reset()
+        self.observation = observation[0] if isinstance(observation, tuple) else observation
+
+    def step(self) -> int:
+        """Take one step in every environment."""
+        logits, _ = self.agent.model(torch.from_numpy(self.observation), None, None)
+        action = torch.distributions.Categorical(logits=logits.float()).sample().numpy()
+        self.observation = self.env.step(action)[0]
+        return len(action)
+
+    def run(self, seconds: float) -> float:
+        """Return rows per second."""
+        torch.set_num_threads(self.threads)
+        with torch.no_grad(), self.agent.autocast():
+            return rate(self.step, seconds)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+class OneAfterTheOther:
+    """rlpyt's own environments in a plain loop."""
+
+    def __init__(self, n: int, first: int) -> None:
+        self.envs = [make_env(AtariEnv, PONG, first + b) for b in range(n)]
+        self.ended = [False] * n
+
+    def reset(self) -> np.ndarray:
+        """Reset all with their own seeds."""
+        self.rows = np.stack([env.reset(env.rank)[0] for env in self.envs])
+        return self.rows
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray]:
+        """Step all; the next step after an end is a reset."""
+        for b, (env, action) in enumerate(zip(self.envs, actions.tolist(), strict=True)):
+            if self.ended[b]:
+                self.rows[b], self.ended[b] = env.reset()[0], False
             else:
-                rows[b], _, terminated, truncated, _ = env.step(actions[b])
-                ended[b] = terminated or truncated
-        return n
+                self.rows[b], _, terminated, truncated, _ = env.step(action)
+                self.ended[b] = terminated or truncated
+        return (self.rows,)
 
-    with torch.no_grad(), agent.autocast():
-        for _ in range(WARM_UP):
-            step()
-        barrier.wait()
-        results.put(rate(step))
+    def close(self) -> None:
+        """Nothing to close."""
 
 
-def bare(precision: str, B: int = 16, processes: int = 2) -> float:
-    """Return what independent processes reach together."""
-    context = multiprocessing.get_context("spawn")
-    results, barrier = context.Queue(), context.Barrier(processes)
-    workers = [
-        context.Process(target=bare_process, args=(rank, B // processes, precision, results, barrier))
-        for rank in range(processes)
-    ]
-    for worker in workers:
-        worker.start()
-    total = sum(results.get() for _ in workers)
-    for worker in workers:
-        worker.join()
-    return total
+def bare_process(rank: int, n: int, settings: ComputeSettings, pipe: Any) -> None:
+    """Run for as many seconds as the pipe says, again and again."""
+    torch.set_num_threads(1)
+    loop = PlainLoop(OneAfterTheOther(n, rank * n), settings, threads=1)
+    while seconds := pipe.recv():
+        pipe.send(loop.run(seconds))
 
 
-def sampling(
-    SamplerCls: Any, precision: str, EnvCls: Any = AtariEnv, B: int = 16, threads: int = 1, **kwargs: Any
-) -> float:
-    """Return what a sampler reaches."""
-    torch.set_num_threads(threads)
-    sampler: BaseSampler = SamplerCls(EnvCls, dict(game="pong"), T, B, max_decorrelation_steps=WARM_UP, **kwargs)
-    agent = CategoricalPgAgent()
-    try:
-        sampler.initialize(agent, seed=0, bootstrap_value=True)
-        agent.to_device(SETTINGS[precision])
-        numbers = iter(range(10**6))
+class Bare:
+    """Two independent processes."""
 
-        def step() -> int:
-            sampler.obtain_samples(next(numbers))
-            return T * B
+    def __init__(self, settings: ComputeSettings, B: int = 16) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipes = []
+        for rank in range(2):
+            pipe, theirs = context.Pipe()
+            context.Process(target=bare_process, args=(rank, B // 2, settings, theirs), daemon=True).start()
+            self.pipes.append(pipe)
 
-        return rate(step)
-    finally:
-        sampler.shutdown()
+    def run(self, seconds: float) -> float:
+        """Return rows per second of both together."""
+        for pipe in self.pipes:
+            pipe.send(seconds)
+        return sum(pipe.recv() for pipe in self.pipes)
+
+    def close(self) -> None:
+        """End both."""
+        for pipe in self.pipes:
+            pipe.send(0)
 
 
-def plain_vector(precision: str, B: int = 16) -> float:
-    """Return what ale-py's vector environment reaches in a plain loop, two threads in the network."""
+class Sampling:
+    """One of rlpyt's samplers."""
+
+    def __init__(
+        self,
+        settings: ComputeSettings,
+        SamplerCls: type[BaseSampler],
+        EnvCls: Any = AtariEnv,
+        B: int = 16,
+        threads: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        torch.set_num_threads(threads)
+        self.threads, self.itr = threads, 0
+        self.sampler = SamplerCls(EnvCls, PONG, T, B, max_decorrelation_steps=WARM_UP, time_breakdown=True, **kwargs)
+        agent = CategoricalPgAgent()
+        self.sampler.initialize(agent, seed=0, bootstrap_value=True)
+        agent.to_device(settings)
+        self.notes = ""
+
+    def step(self) -> int:
+        """Collect a batch."""
+        self.sampler.obtain_samples(self.itr)
+        self.itr += 1
+        return self.sampler.batch_spec.size
+
+    def run(self, seconds: float) -> float:
+        """Return rows per second."""
+        torch.set_num_threads(self.threads)
+        result = rate(self.step, seconds)
+        times = self.sampler.diagnostics()
+        total = sum(times.values())
+        self.notes = " ".join(f"{name.removesuffix('Time')} {t / total:.0%}" for name, t in times.items())
+        return result
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self.sampler.shutdown()
+
+
+def plain_vector(settings: ComputeSettings) -> PlainLoop:
+    """Return ale-py's vector environment in a plain loop."""
     from ale_py.vector_env import AtariVectorEnv
 
-    torch.set_num_threads(2)
-    env = AtariVectorEnv("pong", B, num_threads=2, use_fire_reset=False)
-    return _plain_loop(env, precision)
+    return PlainLoop(AtariVectorEnv("pong", 16, num_threads=2, use_fire_reset=False), settings, threads=2)
 
 
-def gymnasium_async(precision: str, B: int = 16) -> float:
-    """Return what gymnasium's AsyncVectorEnv over the same environments reaches."""
-    torch.set_num_threads(2)
-    env = gymnasium.vector.AsyncVectorEnv([partial(AtariEnv, "pong") for _ in range(B)])
-    return _plain_loop(env, precision)
+def gymnasium_async(settings: ComputeSettings) -> PlainLoop:
+    """Return gymnasium's AsyncVectorEnv over the same environments."""
+    env = gymnasium.vector.AsyncVectorEnv([partial(AtariEnv, "pong") for _ in range(16)])
+    return PlainLoop(env, settings, threads=2)
 
 
-def _plain_loop(env: Any, precision: str) -> float:
-    agent = make_agent(make_env(AtariEnv, dict(game="pong")).spaces, precision)
-    observation = [env.reset(seed=0)[0]]
-
-    def step() -> int:
-        logits, _ = agent.model(torch.from_numpy(observation[0]), None, None)
-        action = torch.distributions.Categorical(logits=logits.float()).sample().numpy()
-        observation[0] = env.step(action)[0]
-        return len(action)
-
-    with torch.no_grad(), agent.autocast():
-        numbers = rate(step, warm_up=WARM_UP)
-    env.close()
-    return numbers
-
-
-def sb3_subproc(precision: str, B: int = 16) -> float:
-    """Return what Stable-Baselines3's SubprocVecEnv over the same environments reaches."""
+def sb3_subproc(settings: ComputeSettings) -> PlainLoop:
+    """Return Stable-Baselines3's SubprocVecEnv over the same environments."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
-    torch.set_num_threads(2)
-    env = SubprocVecEnv([partial(AtariEnv, "pong") for _ in range(B)])
-    agent = make_agent(make_env(AtariEnv, dict(game="pong")).spaces, precision)
-    observation = [env.reset()]
-
-    def step() -> int:
-        logits, _ = agent.model(torch.from_numpy(observation[0]), None, None)
-        action = torch.distributions.Categorical(logits=logits.float()).sample().numpy()
-        observation[0] = env.step(action)[0]
-        return len(action)
-
-    with torch.no_grad(), agent.autocast():
-        numbers = rate(step, warm_up=WARM_UP)
-    env.close()
-    return numbers
+    return PlainLoop(SubprocVecEnv([partial(AtariEnv, "pong") for _ in range(16)]), settings, threads=2)
 
 
-def parts_of(precision: str) -> dict[str, Callable[[], float]]:
-    """Return what is measured in one precision."""
-    native: Any = dict(precision=precision, EnvCls=atari_make_vec)
-    return {
-        f"{name} {precision}": run
-        for name, run in {
-            "bare": partial(bare, precision),
-            "serial": partial(sampling, SerialSampler, precision, threads=2),
-            "cpu": partial(sampling, CpuSampler, precision, n_workers=2),
-            "gpu": partial(sampling, GpuSampler, precision, n_workers=2),
-            "alternating": partial(sampling, AlternatingSampler, precision),
-            "native": partial(sampling, SerialSampler, **native),
-            "halves": partial(sampling, SerialSampler, **native, n_parts=2),
-            "halves64": partial(sampling, SerialSampler, **native, n_parts=2, B=64),
-            "plain_vector": partial(plain_vector, precision),
-            "async": partial(gymnasium_async, precision),
-            "sb3": partial(sb3_subproc, precision),
-        }.items()
-    }
+PARTS: dict[str, Callable[[ComputeSettings], Any]] = {
+    "bare": Bare,
+    "bare64": partial(Bare, B=64),
+    "serial": partial(Sampling, SamplerCls=SerialSampler, threads=2),
+    "cpu": partial(Sampling, SamplerCls=CpuSampler, n_workers=2),
+    "gpu": partial(Sampling, SamplerCls=GpuSampler, n_workers=2, threads=2),
+    "alternating": partial(Sampling, SamplerCls=AlternatingSampler, n_workers=2),
+    "no_overlap": partial(Sampling, SamplerCls=NoOverlapAlternatingSampler, n_workers=2),
+    "native": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2),
+    "halves": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2, n_parts=2),
+    "halves64": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2, n_parts=2, B=64),
+    "plain_vector": plain_vector,
+    "async": gymnasium_async,
+    "sb3": sb3_subproc,
+}
+
+
+def main() -> None:
+    """Set all parts up, run them in turn, print rows per second and the ratio to the ceiling."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=[p for p in PARTS if p != "sb3"])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    args = parser.parse_args()
+    settings = ComputeSettings(precision=args.precision, channels_last=True)
+    print(f"{args.precision}, channels-last")
+    parts = {name: PARTS[name](settings) for name in args.parts}
+    ceiling = {name: "bare64" if name.endswith("64") else "bare" for name in parts}
+    interleave(parts, "rows/s", ceiling.__getitem__, args.rounds, args.seconds)
 
 
 if __name__ == "__main__":
-    alternate.main({**parts_of("bfloat16"), **parts_of("float32")}, "rows/s", baseline="bare bfloat16")
+    main()

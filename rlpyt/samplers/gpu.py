@@ -26,7 +26,6 @@ class GpuSampler(ParallelSampler):
     """
 
     server = EnvServer
-    default_acting_threads = 1
     n_parts = 1
     overlap = True
 
@@ -100,9 +99,9 @@ class GpuSampler(ParallelSampler):
 class AlternatingSampler(GpuSampler):
     """`GpuSampler` with two halves of workers: one steps its environments while the other gets actions."""
 
-    workers_per_core = 2
     least_workers = 2
     n_parts = 2
+    default_acting_threads = 1  # a team of threads beside workers that step is many times slower than one thread
 
     def deal(self, plan: Plan, n_workers: int) -> list[Plan]:
         """Deal half of the environments to half of the workers; those of the evaluation to all."""

@@ -32,7 +32,6 @@ class ParallelSampler(BaseSampler):
         **kwargs: see `BaseSampler`.
     """
 
-    workers_per_core = 1
     least_workers = 1
     server: Callable[..., Any]
     """What answers requests in a worker; made with rank, progress, plan and cores."""
@@ -156,8 +155,8 @@ class ParallelSampler(BaseSampler):
     def _worker_cpus(self, affinity: Mapping[str, Any]) -> list[list[int] | None]:
         """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out."""
         pinned: list[Any] = list(affinity.get("workers_cpus", []))
-        per_core = self.workers_per_core * len(available_cpus())
-        n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(per_core, self.batch_spec.B))
+        n_cores = len(available_cpus())
+        n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(n_cores, self.batch_spec.B))
         self._check_n_workers(n_workers, "affinity names cores for workers, in number" if pinned else "n_workers is")
         if not pinned or not affinity.get("set_affinity", True):
             return [None] * n_workers

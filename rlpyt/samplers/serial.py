@@ -32,6 +32,8 @@ class SerialSampler(BaseSampler):
                 "needs an environment."
             )
         self.n_parts = n_parts
+        if n_parts > 1:
+            self.acting_threads = self.acting_threads or 1  # the other cores are for the environments' own threads
         self._env_sets: list[EnvSet] = []
 
     def initialize(
