@@ -164,6 +164,40 @@ def check_action_space(space: Space, name: str = "action_space") -> None:
         )
 
 
+class FrameStack(Box):
+    """A Box whose first dimension holds frames one after the other, oldest first, each row adding one.
+
+    A replay that knows it keeps every frame once (see `rlpyt.replays.FrameArray`).
+
+    Args:
+        low: as of `gymnasium.spaces.Box`.
+        high: likewise.
+        shape: [n_frames * k, ...]; frames have k channels.
+        dtype: of the numbers.
+        n_frames: in a stack.
+
+    Raises:
+        ValueError: if the first dimension is no multiple of n_frames.
+    """
+
+    def __init__(self, low: Any, high: Any, shape: tuple[int, ...], dtype: Any, *, n_frames: int) -> None:
+        if n_frames < 1 or not shape or shape[0] % n_frames:
+            raise ValueError(
+                f"FrameStack: got the shape {shape} and n_frames={n_frames}; expected the first dimension to hold that "
+                "many frames one after the other. Correct one of them."
+            )
+        super().__init__(low, high, shape, dtype)
+        self.n_frames = n_frames
+
+
+def frame_counts(space: Space) -> Any:
+    """Return the frames stacked in observations of a space, 1 for no stack: a number, or a tuple like the row form."""
+    parts = subspaces(space)
+    if isinstance(space, Dict | Tuple):
+        return tuple(frame_counts(part) for _, part in parts)
+    return space.n_frames if isinstance(space, FrameStack) else 1
+
+
 def as_gymnasium(space: Any) -> Space:
     """Return a space as one of gymnasium's; those of old gym are known by the names of their classes.
 

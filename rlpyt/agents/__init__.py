@@ -1,7 +1,16 @@
 """Agents: a model, a distribution over its actions, and what it takes to act in many environments."""
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.dqn import AtariDqnAgent, DqnAgent
+from rlpyt.agents.distributional import (
+    AtariCatDqnAgent,
+    CatDqnAgent,
+    IqnAgent,
+    QrDqnAgent,
+    RecurrentCatDqnAgent,
+    RecurrentIqnAgent,
+    RecurrentQrDqnAgent,
+)
+from rlpyt.agents.dqn import AtariDqnAgent, AtariR2d1Agent, DqnAgent, R2d1Agent
 from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.policy_gradient import (
     AtariFfAgent,
@@ -19,17 +28,26 @@ from rlpyt.types import AgentInputs, AgentStep
 __all__ = [
     "AgentInputs",
     "AgentStep",
+    "AtariCatDqnAgent",
     "AtariDqnAgent",
     "AtariFfAgent",
     "AtariLstmAgent",
+    "AtariR2d1Agent",
     "BaseAgent",
+    "CatDqnAgent",
     "CategoricalPgAgent",
     "DqnAgent",
     "EnvGroup",
     "GaussianPgAgent",
+    "IqnAgent",
     "MujocoFfAgent",
     "MujocoLstmAgent",
     "PgAgent",
+    "QrDqnAgent",
+    "R2d1Agent",
+    "RecurrentCatDqnAgent",
     "RecurrentCategoricalPgAgent",
     "RecurrentGaussianPgAgent",
+    "RecurrentIqnAgent",
+    "RecurrentQrDqnAgent",
 ]

@@ -13,11 +13,12 @@ from torch import nn
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.model_kwargs import image_model_kwargs
+from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.distributions import EpsilonGreedy
-from rlpyt.models import AtariDqnModel, QModel, update_state_dict
+from rlpyt.models import AtariDqnModel, AtariR2d1Model, NoisyLinear, QModel, draw_randomness, update_state_dict
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentStep
+from rlpyt.types import AgentInputs, AgentStep
 from rlpyt.utils.shared_memory import shared_array
 
 
@@ -27,8 +28,18 @@ class DqnAgentInfo(NamedArrayTuple):
     q: Any
 
 
+class DqnAgentInfoRnn(NamedArrayTuple):
+    """What a recurrent agent records: also its state before the row, [B, N, H] leaves."""
+
+    q: Any
+    prev_rnn_state: Any
+
+
 class DqnAgent(BaseAgent):
     """Acts greedily by a Q network, and at random with probability epsilon.
+
+    A model of one's own returns q [.., A]; a recurrent one also its next state, in torch's layout [N, B, H]. Where it
+    has `NoisyLinear` layers, their noise is drawn anew at every step, the same in all environments.
 
     Epsilon goes from `eps_init` to `eps_final` as the algorithm's exploration schedule goes from 0 to 1. With
     `eps_final_min`, every environment has a final epsilon of its own, spaced evenly on a log scale from `eps_final_min`
@@ -39,10 +50,13 @@ class DqnAgent(BaseAgent):
         eps_final: epsilon at the end of the schedule.
         eps_final_min: the smallest final epsilon, or None for the same everywhere.
         eps_eval: epsilon in evaluation; before the first iteration it is 1 there.
-        ModelCls: see `BaseAgent`; a model of one's own returns q [.., A].
+        ModelCls: see `BaseAgent`.
         model_kwargs: see `BaseAgent`.
         initial_model_state_dict: see `BaseAgent`.
     """
+
+    kind: str = "q"
+    """What the network gives, which a loss must fit: "q", "categorical", "quantiles" or "implicit quantiles"."""
 
     def __init__(
         self,
@@ -66,6 +80,7 @@ class DqnAgent(BaseAgent):
         self.eps_init, self.eps_final, self.eps_final_min, self.eps_eval = eps_init, eps_final, eps_final_min, eps_eval
         self._annealed = np.zeros(1)  # in shared memory where workers act
         self._eval_epsilon: torch.Tensor | None = None  # in evaluation
+        self._noisy_layers: list[NoisyLinear] = []  # where they make it explore
 
     def make_distribution(self, env_spaces: EnvSpaces) -> EpsilonGreedy:
         """Return the epsilon-greedy distribution, and refuse a space that is not Discrete."""
@@ -77,8 +92,12 @@ class DqnAgent(BaseAgent):
         return EpsilonGreedy(int(env_spaces.action.n))
 
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
-        """Return the default Q network."""
-        return QModel(env_spaces.observation, env_spaces.action, **self.model_kwargs)
+        """Return the default Q network; a recurrent agent's has an LSTM (or `model_kwargs=dict(recurrent="gru")`)."""
+        return QModel(env_spaces.observation, env_spaces.action, **self.default_model_kwargs())
+
+    def default_model_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the default model."""
+        return {**({"recurrent": "lstm"} if self.recurrent else {}), **self.model_kwargs}
 
     def initialize(
         self,
@@ -97,16 +116,66 @@ class DqnAgent(BaseAgent):
         """Return the network and its target."""
         return [self.model, self.target_model]
 
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Return q [.., A] with gradient."""
-        with self.autocast():
-            return self.model(observation, self.encode(prev_action), prev_reward)
+    def q_values(self, output: Any) -> torch.Tensor:
+        """Return q [.., A] of what the model gives: here the same."""
+        return output
+
+    def __call__(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> Any:
+        """Return what the network gives, with gradient: q [.., A], or of what it is the expectation.
+
+        Args:
+            observation: [T, B, ...] or [B, ...], as are the previous action and reward.
+            prev_action: [...] int64.
+            prev_reward: [...] float32.
+            init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        inputs = observation, prev_action, prev_reward
+        return self._forward(self.model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
 
     @torch.no_grad()
-    def target(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Return the target network's q [.., A]."""
+    def target(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> Any:
+        """Return what the target network gives; see `__call__`."""
+        inputs = observation, prev_action, prev_reward
+        return self._forward(self.target_model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
+
+    @torch.no_grad()
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, Any]:
+        """Return the recurrent states of network and target network after rows, each by its own way from one state.
+
+        Args:
+            inputs: [T, B] rows.
+            init_rnn_state: before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        state = rnn_from_rows(init_rnn_state)
+        after = (self._forward(model, inputs, state, episode_start)[1] for model in (self.model, self.target_model))
+        own, target = map(rnn_to_rows, after)
+        return own, target
+
+    def _forward(
+        self, model: nn.Module, inputs: tuple[Any, Any, Any], rnn_state: Any = None, episode_start: Any = None
+    ) -> tuple[Any, Any]:
+        """Return what a network gives and its next recurrent state, in torch's layout."""
+        observation, prev_action, prev_reward = inputs
+        rnn = (rnn_state, episode_start) if self.recurrent else ()
         with self.autocast():
-            return self.target_model(observation, self.encode(prev_action), prev_reward)
+            output = model(observation, self.encode(prev_action), prev_reward, *rnn)
+        return output if self.recurrent else (output, None)
 
     def update_target(self, tau: float = 1.0) -> None:
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
@@ -115,9 +184,23 @@ class DqnAgent(BaseAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
-        q = self.from_model(self(*self.to_model((observation, prev_action, prev_reward))))
-        noise = self._group.draw(self.distribution.draw_noise)
-        return AgentStep(self.distribution.sample(q, self._epsilon, noise), DqnAgentInfo(q))
+        group = self._group
+        for layer in self._noisy_layers:
+            layer.draw(group.generator)
+        inputs = self.to_model((observation, prev_action, prev_reward))
+        output, next_rnn_state = self._forward(self.model, inputs, group.rnn_state)
+        q = self.from_model(self.q_values(output))
+        action = self.distribution.sample(q, self._epsilon, group.draw(self.distribution.draw_noise))
+        if not self.recurrent:
+            return AgentStep(action, DqnAgentInfo(q))
+        prev_rnn_state = self.from_model(rnn_to_rows(group.rnn_state))
+        group.rnn_state = next_rnn_state
+        return AgentStep(action, DqnAgentInfoRnn(q, prev_rnn_state))
+
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw anew what both networks are random in (noisy layers, IQN's fractions) before an update."""
+        for network in self.modules():
+            draw_randomness(network, generator)
 
     # ---- exploration ----
 
@@ -134,13 +217,17 @@ class DqnAgent(BaseAgent):
         return self.eps_init + float(self._annealed[0]) * (final - self.eps_init)
 
     def sample_mode(self, itr: int) -> None:
-        """Act in the training environments with the scheduled epsilon."""
+        """Act in the training environments with the scheduled epsilon, and with noise if the network has any."""
         self._eval_epsilon = None
+        draw_randomness(self.model, None)
+        self._noisy_layers = [layer for layer in self.model.modules() if isinstance(layer, NoisyLinear)]
         super().sample_mode(itr)
 
     def eval_mode(self, itr: int) -> None:
-        """Act in the evaluation environments with `eps_eval`, or at random before the first iteration."""
+        """Act in the evaluation environments with `eps_eval`, without noise; at random before the first iteration."""
         self._eval_epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
+        draw_randomness(self.model, None)
+        self._noisy_layers = []
         super().eval_mode(itr)
 
     def _take(self, group: EnvGroup) -> None:
@@ -176,6 +263,24 @@ class AtariDqnAgent(DqnAgent):
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
         """Return the Nature network."""
         return AtariDqnModel(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)
+
+
+class R2d1Agent(DqnAgent):
+    """`DqnAgent` whose model carries a state."""
+
+    recurrent = True
+
+
+class AtariR2d1Agent(R2d1Agent):
+    """`R2d1Agent` with the convolutional LSTM network of R2D2 (Kapturowski et al. 2019)."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the network for these sizes."""
+        return AtariR2d1Model(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the image's shape and the number of actions."""

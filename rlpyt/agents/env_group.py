@@ -16,6 +16,8 @@ class EnvGroup:
     Every group draws the noise of ALL environments from the same stream and keeps its own part, so that an environment
     sees the same noise however the environments are dealt to workers.
 
+    `generator` is the stream: what is drawn from it beside `draw` is the same in all groups that are at one step.
+
     Args:
         global_B: environments of the run.
         env_ranks: global ranks of those in charge.
@@ -28,14 +30,14 @@ class EnvGroup:
     ) -> None:
         self.env_ranks = list(env_ranks)
         self.global_B = global_B
-        self._generator = generator
+        self.generator = generator
         self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
         B = len(self.env_ranks)
         self.rnn_state = buffer_func(rnn_example, lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
 
     def draw(self, draw_noise: Callable[[int, torch.Generator], torch.Tensor]) -> torch.Tensor:
         """Return noise [B, ...] for one step; `draw_noise(batch_size, generator)` is the distribution's."""
-        noise = draw_noise(self.global_B, self._generator)
+        noise = draw_noise(self.global_B, self.generator)
         return noise if self._mine is None else noise[self._mine]
 
     @torch.no_grad()
@@ -54,17 +56,17 @@ class EnvGroup:
 
     def restart(self, generator: torch.Generator) -> None:
         """Begin new episodes in all, with noise from another stream."""
-        self._generator = generator
+        self.generator = generator
         self.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's and the recurrent state."""
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
-        return {"generator": self._generator.get_state(), "rnn_state": leaves}
+        return {"generator": self.generator.get_state(), "rnn_state": leaves}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self._generator.set_state(state_dict["generator"])
+        self.generator.set_state(state_dict["generator"])
         for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
             leaf.copy_(saved)

@@ -11,12 +11,12 @@ from torch import nn
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
+from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel
-from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
-from rlpyt.utils.arrays import buffer_func
 
 
 class AgentInfo(NamedArrayTuple):
@@ -80,7 +80,7 @@ class PgAgent(BaseAgent):
             init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves.
             episode_start: [T, B] bool, rows before which the state is zero.
         """
-        rnn = (_from_rows(init_rnn_state), episode_start) if self.recurrent else ()
+        rnn = (rnn_from_rows(init_rnn_state), episode_start) if self.recurrent else ()
         dist_info, value, _ = self._forward(observation, prev_action, prev_reward, *rnn)
         return dist_info, value
 
@@ -102,7 +102,7 @@ class PgAgent(BaseAgent):
         action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
         if not self.recurrent:
             return AgentStep(action, AgentInfo(dist_info, value))
-        prev_rnn_state = self.from_model(_to_rows(group.rnn_state))
+        prev_rnn_state = self.from_model(rnn_to_rows(group.rnn_state))
         group.rnn_state = next_rnn_state
         return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
 
@@ -112,26 +112,6 @@ class PgAgent(BaseAgent):
         inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (self._group.rnn_state,) if self.recurrent else ()
         return self.from_model(self._forward(*inputs, *rnn)[1])
-
-
-def _to_rows(state: Any) -> Any:
-    """Turn a model's state, [N, B, H] leaves, into what samples keep.
-
-    A plain tuple, such as torch's (h, c), gets the names "0", "1", so that an index means rows and not its parts.
-    """
-    rows = buffer_func(state, _swap)
-    return namedarraytuple("RnnState", map(str, range(len(rows))))(*rows) if type(rows) is tuple else rows
-
-
-def _from_rows(rows: Any) -> Any:
-    """Turn the state that samples keep, [B, N, H] leaves, into the model's own."""
-    state = buffer_func(rows, _swap)
-    return tuple(state) if isinstance(state, NamedArrayTuple) and "0" in state else state
-
-
-def _swap(state: torch.Tensor) -> torch.Tensor:
-    """Turn [N, B, H] (torch's layout) into [B, N, H] (rows first, as in samples), or back."""
-    return state.transpose(0, 1).contiguous()
 
 
 class CategoricalPgAgent(PgAgent):

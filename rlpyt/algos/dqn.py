@@ -1,30 +1,33 @@
-"""Deep Q-learning from a replay of transitions."""
+"""Deep Q-learning from a replay, feed-forward or recurrent."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
-from rlpyt.algos.base import RlAlgorithm, stack_metrics
+from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     Linear,
     ScheduleLike,
     double_q_value,
     huber_loss,
-    q_target_max,
+    n_step_return,
     select_at_indexes,
     td_target,
+    value_rescale,
+    value_rescale_inverse,
 )
-from rlpyt.replays import ReplayBuffer, SamplesFromReplay, SamplesToBuffer
-from rlpyt.types import BatchSpec, Samples
-from rlpyt.utils.arrays import buffer_to
-from rlpyt.utils.seeds import Role, numpy_generator
+from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentInputs, BatchSpec, Samples
+from rlpyt.utils.arrays import buffer_func, torchify_buffer
 
 
 @runtime_checkable
@@ -32,9 +35,17 @@ class QAgent(Protocol):
     """What DQN asks of an agent, beside `rlpyt.core.Agent`."""
 
     recurrent: bool
+    kind: str
+    env_spaces: EnvSpaces
 
-    def target(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Return the target network's q [.., A]."""
+    def q_values(self, output: Any) -> torch.Tensor:
+        """Return q [.., A] of what a network gives."""
+
+    def target(self, *inputs: Any) -> Any:
+        """Return what the target network gives."""
+
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, Any]:
+        """Return the recurrent states of network and target network after rows."""
 
     def update_target(self, tau: float = 1.0) -> None:
         """Move the target network by the fraction `tau` to the network."""
@@ -42,112 +53,101 @@ class QAgent(Protocol):
     def anneal_exploration(self, progress: float) -> None:
         """Set how far exploration has gone from its first (0) to its last value (1)."""
 
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw anew what the networks are random in."""
+
+
+class Outputs(NamedTuple):
+    """What the networks give at the rows of a batch, [M] or [T, M] leading."""
+
+    now: Any
+    """Of the network, at the rows, with gradient."""
+    target: Any
+    """Of the target network, at the rows that are bootstrapped from."""
+    greedy_q: torch.Tensor
+    """[..., A], what chooses the action there."""
+
+
+class ActedRows(NamedArrayTuple):
+    """What the errors of new rows are computed from, [T, B]."""
+
+    q: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+
+
+class ErrorBatch(NamedTuple):
+    """What `td_loss` needs of a batch to give its errors."""
+
+    action: torch.Tensor
+    return_: torch.Tensor
+    bootstrap_discount: torch.Tensor
+
 
 @dataclass(kw_only=True, eq=False)
-class DQN(RlAlgorithm):
-    """Deep Q-learning, with double Q-learning and n-step returns as options (a dueling network is the model's matter).
+class DQN(OffPolicyAlgo):
+    """Deep Q-learning, with double Q-learning, n-step returns and prioritised replay as options.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n max_a Q_target(s_{t+n}, a)
         L = mean(huber(y_t - Q(s_t, a_t)))
 
-    Sources: Mnih et al. 2015, Nature 518; van Hasselt et al. 2016, arXiv:1509.06461.
+    Dueling and noisy networks are the model's matter (`model_kwargs=dict(dueling=True, noisy=True)`).
+
+    Sources: Mnih et al. 2015, Nature 518; van Hasselt et al. 2016, arXiv:1509.06461; Schaul et al. 2016,
+    arXiv:1511.05952; for recurrent agents Kapturowski et al. 2019 (R2D2).
     """
 
-    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
+    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr", "priority")
+    agent_kind: ClassVar[str] = "q"
+    """What the agent's network must give."""
 
     learning_rate: ScheduleLike = 2.5e-4
     """Of the optimiser."""
     clip_grad_norm: ScheduleLike = 10.0
     """Largest L2 norm of the gradient of all parameters."""
-    batch_size: int = 32
-    """Transitions an update."""
-    min_steps_learn: int = int(5e4)
-    """Steps, all environments counted, that the first update waits for."""
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
-    replay_size: int = int(1e6)
-    """Rows that the replay holds, all environments counted."""
-    replay_ratio: float = 8.0
-    """Rows consumed by updates for every row collected."""
-    target_update_tau: ScheduleLike = 1.0
-    """Fraction by which the target network moves to the network at every target update; 1 copies it."""
     target_update_interval: int = 312
     """Updates between target updates; 312 with batch size 32 and replay ratio 8 is every 1,248 steps."""
-    n_step_return: int = 1
-    """Rewards in the target before the bootstrap."""
     eps_steps: float = 1e6
     """Steps over which the agent's epsilon goes from its first to its last value."""
+    eps_schedule: ScheduleLike | None = None
+    """How far it has gone at a step, from 0 to 1; None is a straight line over `eps_steps`."""
     double_dqn: bool = False
     """Whether the network in training selects the action whose target value is taken."""
+    value_scale_eps: float | None = None
+    """Scales the network's values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, as rewards without clipping need; None
+    does not."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.batch_size, self.replay_size = self.whole("batch_size"), self.whole("replay_size")
-        self.target_update_interval = self.whole("target_update_interval")
-        self.n_step_return = self.whole("n_step_return")
-        self.min_steps_learn = self.whole("min_steps_learn", least=0)
         self.check("delta_clip", lambda x: x > 0.0, "above 0 (None for the square)")
-        self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
-        self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
+        if self.value_scale_eps is not None:
+            self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
+        if self.input_priorities and (not self.prioritized_replay or self.agent_kind != "q"):
+            raise ValueError(
+                f"{type(self).__name__}: input_priorities is True; expected prioritized_replay=True with it, and an "
+                "algorithm whose errors follow from Q-values (DQN, R2D1). Leave it out."
+            )
 
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool = True,
-        examples: Samples | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-    ) -> None:
-        """Build optimiser and replay; refuse an agent that is no Q-learner, and a run without updates."""
-        if not isinstance(agent, QAgent) or agent.recurrent:
-            kind = "recurrent" if isinstance(agent, QAgent) else "no Q-learner"
+    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+        """Build optimiser and replay; refuse an agent that is no Q-learner of the right kind."""
+        name = type(self).__name__
+        if not isinstance(agent, QAgent) or agent.kind != self.agent_kind:
+            kind = f"one whose network gives {agent.kind}" if isinstance(agent, QAgent) else "no Q-learner"
             raise TypeError(
-                f"DQN: the agent, a {type(agent).__name__}, is {kind}; expected a feed-forward Q-learner, as the "
-                "replay keeps transitions and no sequences. Give the runner a DqnAgent or a subclass of it."
+                f"{name}: the agent, a {type(agent).__name__}, is {kind}; expected one whose network gives "
+                f"{self.agent_kind}. DQN and R2D1 go with DqnAgent and R2d1Agent, CategoricalDQN with CatDqnAgent, "
+                "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
-        if not mid_batch_reset:
-            raise ValueError(
-                "DQN: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
-                "final observation of an episode that ends with the batch reaches no replay; expected "
-                "mid_batch_reset=True."
-            )
-        assert examples is not None
-        super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
-        # The ratio counts rows of all replicas, and every replica consumes a batch an update.
-        self.updates_per_optimize = round(self.replay_ratio * batch_spec.size / self.batch_size)
-        self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
-        self.exploration = Linear(0.0, 1.0, steps=self.eps_steps)
+        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        self.exploration = self._schedules["eps_schedule"] or Linear(0.0, 1.0, steps=self.eps_steps)
         agent.anneal_exploration(self.exploration(0))
-        self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
-        self._check_updates(n_itr)
-
-    def _check_updates(self, n_itr: int) -> None:
-        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
-        T, B = self.batch_spec
-        if self.updates_per_optimize < 1:
-            raise ValueError(
-                f"DQN: {T} x {B} rows an iteration at replay_ratio {self.replay_ratio:g} are "
-                f"{self.replay_ratio * T * B:g} rows to consume, which is no update of batch_size {self.batch_size}; "
-                "expected at least one. Collect more rows an iteration, lower batch_size, or raise replay_ratio to "
-                f"{self.batch_size / (T * B):g}."
-            )
-        if self.min_itr_learn >= n_itr:
-            raise ValueError(
-                f"DQN: min_steps_learn is {self.min_steps_learn:,}, but the run has only {self.n_steps:,} steps: "
-                "there would be no update at all. Lower min_steps_learn or raise n_steps."
-            )
-        held, least = (self.min_itr_learn + 1) * T, self.replay.storage.rows_before + 1 + self.n_step_return
-        if held < least:
-            raise ValueError(
-                f"DQN: the first update would find {held} rows of each environment in the replay; expected at least "
-                f"{least} with n_step_return {self.n_step_return}. Raise min_steps_learn to "
-                f"{least * self.steps_per_itr // T:,} or more."
-            )
+        self._recent: ActedRows | None = None
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser, with Adam's epsilon at 0.01 / batch_size unless it is given."""
@@ -155,74 +155,110 @@ class DQN(RlAlgorithm):
             self.optim_kwargs = {"eps": 0.01 / self.batch_size, **self.optim_kwargs}
         super().optim_initialize(rank)
 
-    def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
-        """Allocate the replay: this replica's share of `replay_size`."""
-        self.replay = ReplayBuffer.uniform(
-            self.samples_to_buffer(examples),
-            size=max(1, self.replay_size // world_size),
-            B=batch_spec.B,
-            n_step_return=self.n_step_return,
-            discount=float(self.now(0).discount),
-            rng=rng,
-        )
-
-    def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
-        """Return what the replay keeps of a batch."""
-        agent, env = samples
-        return SamplesToBuffer(env.observation, agent.action, env.reward, env.terminated, env.truncated, env.valid)
-
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
-        self.replay.append_samples(self.samples_to_buffer(samples))
-        self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+        now = self.now(itr * self.steps_per_itr)
+        self.append(itr, samples, now)
         self.agent.anneal_exploration(self.exploration((itr + 1) * self.steps_per_itr))
         if itr < self.min_itr_learn:
             return {}
-        now = self.now(itr * self.steps_per_itr)
-        self.replay.discount = now.discount
         self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.updates_per_optimize):
-            batch = buffer_to(self.replay.sample_batch(self.batch_size), self.agent.device)
+            batch = self.sample_batch()
+            self.agent.draw_randomness(self.generator)
             loss, td_abs_error = self.loss(batch, now)
             metrics["gradNorm"].append(self.gradient_step(loss, now))
             metrics["loss"].append(loss.detach())
-            metrics["tdAbsErr"].append(td_abs_error)
+            metrics["tdAbsErr"].append(self.mean_error(td_abs_error, batch))
+            metrics["priority"].append(self.update_priorities(batch, td_abs_error))
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(now.target_update_tau)
         return stack_metrics(metrics)
 
-    def loss(self, batch: SamplesFromReplay, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a batch of transitions, and its absolute TD errors [batch]."""
-        q = select_at_indexes(batch.action, self.agent(*batch.agent_inputs))
-        delta = self.target(batch) - q
-        return huber_loss(delta, now.delta_clip).mean(), delta.detach().abs()
+    # ---- loss ----
+
+    def loss(self, batch: Any, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M]."""
+        outputs = self.from_sequences(batch) if self.agent.recurrent else self.from_transitions(batch)
+        loss, td_abs_error = self.td_loss(batch, outputs, now)
+        return self.mean_loss(loss, batch), td_abs_error.detach()
+
+    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss and the absolute TD error of each row; a variant of Q-learning has its own."""
+        y = self.backup(batch, double_q_value(outputs.target, outputs.greedy_q))
+        delta = y - select_at_indexes(batch.action, outputs.now)
+        return huber_loss(delta, now.delta_clip), delta.abs()
 
     @torch.no_grad()
-    def target(self, batch: SamplesFromReplay) -> torch.Tensor:
-        """Return y [batch], what Q is moved to."""
-        target_q = self.agent.target(*batch.target_inputs)
-        if self.double_dqn:
-            next_q = double_q_value(target_q, self.agent(*batch.target_inputs))
-        else:
-            next_q = q_target_max(target_q)
-        return td_target(batch.return_, batch.bootstrap_discount, next_q)
+    def backup(self, batch: Any, next_value: torch.Tensor) -> torch.Tensor:
+        """Return return_ + bootstrap_discount * next_value, [M] or [T, M], of every atom if there are atoms."""
+        return_, discount, eps = batch.return_, batch.bootstrap_discount, self.value_scale_eps
+        if next_value.dim() > return_.dim():
+            return_, discount = (x.unsqueeze(-1).expand_as(next_value) for x in (return_, discount))
+        if eps is None:
+            return td_target(return_, discount, next_value)
+        return value_rescale(td_target(return_, discount, value_rescale_inverse(next_value, eps)), eps)
 
-    def plan(self) -> dict[str, Any]:
-        """Return what will be done an iteration."""
-        return {
-            **super().plan(),
-            "updates an iteration": self.updates_per_optimize,
-            "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
-            "replay rows": self.replay.size,
-            "replay bytes": self.replay.nbytes,
-        }
+    def from_transitions(self, batch: Any) -> Outputs:
+        """Return what the networks give at transitions."""
+        now = self.agent(*batch.agent_inputs)
+        with torch.no_grad():
+            target = self.agent.target(*batch.target_inputs)
+            chooser = self.agent(*batch.target_inputs) if self.double_dqn else target
+            return Outputs(now, target, self.agent.q_values(chooser))
+
+    def from_sequences(self, batch: Any) -> Outputs:
+        """Return what the networks give at the rows to train on of sequences, unrolled from the stored state."""
+        W, T = self.warmup_T, len(batch.action)
+        state = target_state = batch.init_rnn_state
+        if W:
+            state, target_state = self.agent.warm_up(batch.all_inputs[:W], state, batch.episode_start[:W])
+        inputs, episode_start = batch.all_inputs[W:], batch.episode_start[W:]
+        everything = self.agent(*inputs, state, episode_start)
+        now = everything[:T]  # here: a slice taken under no_grad has no gradient
+        bootstrap = _places(batch.steps)
+        with torch.no_grad():
+            target = self.agent.target(*inputs, target_state, episode_start)[bootstrap]
+            chooser = buffer_func(everything, torch.Tensor.detach)[bootstrap] if self.double_dqn else target
+            return Outputs(now, target, self.agent.q_values(chooser))
+
+    # ---- priorities of new rows ----
+
+    @torch.no_grad()
+    def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
+        """Return the absolute TD errors [T, B] of the newest rows whose n-step returns are complete.
+
+        They come from the Q-values that the agent acted by, through the same `td_loss` as those of the learner. The
+        newest n_step_return rows of the batch wait for the next one.
+        """
+        n, T = self.n_step_return, len(samples.env.reward)
+        rows = ActedRows(
+            samples.agent.agent_info.q, samples.agent.action, samples.env.reward, samples.env.terminated,
+            samples.env.truncated,
+        )  # fmt: skip
+        recent = buffer_func(rows, lambda x: x.new_zeros(n, *x.shape[1:])) if self._recent is None else self._recent
+        rows = ActedRows(*(torch.cat(pair) for pair in zip(recent, rows, strict=True)))
+        self._recent = buffer_func(rows[T:], torch.clone)
+        window = np.arange(n)[:, None] + np.arange(T)
+        flags = (x.numpy()[window] for x in (rows.reward, rows.terminated, rows.truncated))
+        return_, bootstrap_discount, _, steps = torchify_buffer(tuple(n_step_return(*flags, discount=now.discount)))
+        batch = ErrorBatch(rows.action[:T], return_, bootstrap_discount)
+        target = rows.q[_places(steps)]
+        return self.td_loss(batch, Outputs(rows.q[:T], target, target), now)[1]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return optimiser, counter, random stream and replay."""
-        return {**super().state_dict(), "replay": self.replay.state_dict()}
+        """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
+        return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state_dict)
-        self.replay.load_state_dict(state_dict["replay"])
+        recent = state_dict["recent"]
+        self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
+
+
+def _places(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index of the rows that lie `steps` [T, M] after rows [T, M]."""
+    T, M = steps.shape
+    return torch.arange(T, device=steps.device)[:, None] + steps, torch.arange(M, device=steps.device)

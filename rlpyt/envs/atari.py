@@ -9,7 +9,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
+
+from rlpyt.spaces import FrameStack
 
 
 class AtariEnv(gymnasium.Env[np.ndarray, Any]):
@@ -48,7 +50,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
     render_mode = "rgb_array"
-    observation_space: Box[Any]
+    observation_space: FrameStack
     action_space: Discrete[Any]
 
     def __init__(
@@ -101,7 +103,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         self._lives = 0
         self._n_steps = 0
         self._lost_life = False
-        self.observation_space = Box(0, 255, self._observation.shape, np.uint8)
+        self.observation_space = FrameStack(0, 255, self._observation.shape, np.uint8, n_frames=num_img_obs)
         self.action_space = Discrete(len(self.actions))
 
     def reset(

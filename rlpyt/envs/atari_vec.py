@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlpyt.envs.atari import find_rom
+from rlpyt.spaces import FrameStack
 from rlpyt.utils.processes import available_cpus
 
 
@@ -125,7 +126,11 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(env)
         self._noop, self._begin = noop, begin
         self._clip_reward, self._episodic_lives, self._horizon = clip_reward, episodic_lives, horizon
-        self._n_images = len(env.single_observation_space.low)  # type: ignore[attr-defined]
+        single: Any = env.single_observation_space
+        self._n_images = len(single.low)
+        self.single_observation_space = FrameStack(
+            single.low, single.high, single.shape, single.dtype, n_frames=self._n_images
+        )
         n = env.num_envs
         self._lives, self._n_steps, self._n_seen = np.zeros((3, n), np.int64)
         self._carried_score = np.zeros(n)

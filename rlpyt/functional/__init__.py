@@ -1,6 +1,14 @@
 """The mathematics of the algorithms as pure functions, each formula once, with its source."""
 
 from rlpyt.functional.checks import check_bool, check_same_shape
+from rlpyt.functional.distributional import (
+    categorical_loss,
+    categorical_projection,
+    entropy_of,
+    quantile_huber_loss,
+    value_rescale,
+    value_rescale_inverse,
+)
 from rlpyt.functional.indexing import from_onehot, select_at_indexes, to_onehot
 from rlpyt.functional.losses import (
     approx_kl,
@@ -9,7 +17,6 @@ from rlpyt.functional.losses import (
     huber_loss,
     policy_gradient_loss,
     ppo_clip_loss,
-    q_target_max,
     td_target,
     value_loss,
 )
@@ -20,6 +27,7 @@ from rlpyt.functional.masks import (
     valid_standardize,
     zero_invalid,
 )
+from rlpyt.functional.priorities import sequence_priority
 from rlpyt.functional.returns import (
     NStepReturn,
     discounted_return,
@@ -52,10 +60,18 @@ __all__ = [
     "value_loss",
     "clipped_value_loss",
     "approx_kl",
-    "q_target_max",
     "double_q_value",
     "td_target",
     "huber_loss",
+    # distributions of the return, and its scale
+    "categorical_projection",
+    "categorical_loss",
+    "entropy_of",
+    "quantile_huber_loss",
+    "value_rescale",
+    "value_rescale_inverse",
+    # priorities
+    "sequence_priority",
     # masks
     "zero_invalid",
     "valid_mean",

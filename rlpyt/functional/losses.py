@@ -167,36 +167,26 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
     return valid_mean(log_ratio.expm1() - log_ratio, valid)
 
 
-def q_target_max(target_q: torch.Tensor) -> torch.Tensor:
-    """Return max_a Q_target(s, a).
-
-    Args:
-        target_q: [..., A] float, of the target network at the bootstrap row.
-
-    Returns:
-        [...] float.
-
-    Source: Mnih et al. 2015, Nature 518, algorithm 1.
-    """
-    return target_q.amax(dim=-1)
-
-
 def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tensor:
-    """Return Q_target(s, argmax_a Q_online(s, a)).
+    """Return Q_target(s, argmax_a Q_online(s, a)); with Q_target in both places that is max_a Q_target(s, a).
 
     Args:
-        target_q: [..., A] float, of the target network at the bootstrap row.
-        online_q: [..., A] float, of the network in training at the same row.
+        target_q: [..., A] float, of the target network at the bootstrap row; or [..., A, N], atoms of a distribution.
+        online_q: [..., A] float, what chooses the action at the same row.
 
     Returns:
-        [...] float.
+        [...] float, or [..., N].
 
     Raises:
         ValueError: if the shapes differ.
 
-    Source: van Hasselt et al. 2016, arXiv:1509.06461, equation 4.
+    Source: van Hasselt et al. 2016, arXiv:1509.06461, equation 4; the maximum Mnih et al. 2015, Nature 518.
     """
-    check_same_shape("double_q_value", target_q=target_q, online_q=online_q)
+    if target_q.shape[: online_q.dim()] != online_q.shape:
+        raise ValueError(
+            f"double_q_value: got target_q {tuple(target_q.shape)} and online_q {tuple(online_q.shape)}; expected the "
+            "same shape, or target_q with a dimension for atoms more. Which is of another row?"
+        )
     return select_at_indexes(online_q.argmax(dim=-1), target_q)
 
 

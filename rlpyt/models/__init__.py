@@ -1,9 +1,9 @@
 """Neural networks: full models that agents call, and the parts they are made of."""
 
-from rlpyt.models.atari import AtariDqnModel, AtariFfModel, AtariLstmModel
+from rlpyt.models.atari import AtariCatDqnModel, AtariDqnModel, AtariFfModel, AtariLstmModel, AtariR2d1Model
 from rlpyt.models.base import Model
 from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, PixelConv2d
-from rlpyt.models.dueling import DuelingHeadModel
+from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
 from rlpyt.models.encoders import (
     Encoder,
     EncoderSettings,
@@ -15,8 +15,10 @@ from rlpyt.models.encoders import (
     is_image,
     make_encoder,
 )
+from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.mujoco import MujocoFfModel, MujocoLstmModel
+from rlpyt.models.noise import NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
 from rlpyt.models.q import QModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
@@ -28,9 +30,13 @@ __all__ = [
     "Model",
     "PgModel",
     "QModel",
+    "IqnModel",
+    "Quantiles",
     "AtariFfModel",
     "AtariLstmModel",
     "AtariDqnModel",
+    "AtariCatDqnModel",
+    "AtariR2d1Model",
     "MujocoFfModel",
     "MujocoLstmModel",
     # parts
@@ -40,6 +46,10 @@ __all__ = [
     "Conv2dHeadModel",
     "PixelConv2d",
     "DuelingHeadModel",
+    "QHeadModel",
+    "NoisyLinear",
+    "RandomModule",
+    "TauSource",
     "RecurrentCore",
     "RnnState",
     "RunningMeanStdModel",
@@ -53,6 +63,7 @@ __all__ = [
     "is_image",
     "encoded_action_size",
     # functions
+    "draw_randomness",
     "conv2d_output_shape",
     "init_orthogonal",
     "scale_grad",

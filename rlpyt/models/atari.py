@@ -108,6 +108,7 @@ class AtariDqnModel(QModel):
         kernel_sizes: None is (8, 4, 3).
         strides: None is (4, 2, 1).
         paddings: None is (0, 1, 1).
+        noisy: whether the head's layers are `NoisyLinear`.
     """
 
     def __init__(
@@ -121,12 +122,110 @@ class AtariDqnModel(QModel):
         kernel_sizes: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         paddings: Sequence[int] | None = None,
+        noisy: bool = False,
     ) -> None:
         super().__init__(
             _images(image_shape),
             spaces.Discrete(output_size),
             fc_sizes=fc_sizes,
             dueling=dueling,
+            noisy=noisy,
+            use_maxpool=use_maxpool,
+            channels=channels or (32, 64, 64),
+            kernel_sizes=kernel_sizes or (8, 4, 3),
+            strides=strides or (4, 2, 1),
+            paddings=paddings or (0, 1, 1),
+        )
+
+
+class AtariCatDqnModel(QModel):
+    """`AtariDqnModel` with a distribution over atoms for every action; returns their logits [..., A, n_atoms].
+
+    Args:
+        image_shape: (C, height, width).
+        output_size: number of actions.
+        n_atoms: of the distribution.
+        fc_sizes: fully connected layers over the convolutions.
+        dueling: whether value and advantage have streams of their own.
+        use_maxpool: whether to shrink by max pooling instead of by strides.
+        channels: of the convolutions; None is (32, 64, 64).
+        kernel_sizes: None is (8, 4, 3).
+        strides: None is (4, 2, 1).
+        paddings: None is (0, 1, 1).
+        noisy: whether the head's layers are `NoisyLinear`.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        n_atoms: int = 51,
+        fc_sizes: int | Sequence[int] = 512,
+        dueling: bool = False,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+        noisy: bool = False,
+    ) -> None:
+        super().__init__(
+            _images(image_shape),
+            spaces.Discrete(output_size),
+            n_atoms=n_atoms,
+            fc_sizes=fc_sizes,
+            dueling=dueling,
+            noisy=noisy,
+            use_maxpool=use_maxpool,
+            channels=channels or (32, 64, 64),
+            kernel_sizes=kernel_sizes or (8, 4, 3),
+            strides=strides or (4, 2, 1),
+            paddings=paddings or (0, 1, 1),
+        )
+
+
+class AtariR2d1Model(QModel):
+    """The convolutional LSTM network of R2D2 (Kapturowski et al. 2019) with padding; returns `(q, next_rnn_state)`.
+
+    Args:
+        image_shape: (C, height, width).
+        output_size: number of actions.
+        fc_size: fully connected layers between the convolutions and the LSTM.
+        lstm_size: units of the LSTM.
+        head_size: hidden layers over the LSTM.
+        dueling: whether value and advantage have streams of their own.
+        use_maxpool: whether to shrink by max pooling instead of by strides.
+        channels: of the convolutions; None is (32, 64, 64).
+        kernel_sizes: None is (8, 4, 3).
+        strides: None is (4, 2, 1).
+        paddings: None is (0, 1, 1).
+        noisy: whether the head's layers are `NoisyLinear`.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_size: int | Sequence[int] = 512,
+        lstm_size: int = 512,
+        head_size: int | Sequence[int] = 512,
+        dueling: bool = False,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+        noisy: bool = False,
+    ) -> None:
+        super().__init__(
+            _images(image_shape),
+            spaces.Discrete(output_size),
+            fc_sizes=fc_size,
+            recurrent="lstm",
+            rnn_size=lstm_size,
+            head_sizes=head_size,
+            dueling=dueling,
+            noisy=noisy,
             use_maxpool=use_maxpool,
             channels=channels or (32, 64, 64),
             kernel_sizes=kernel_sizes or (8, 4, 3),

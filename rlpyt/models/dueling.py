@@ -1,4 +1,4 @@
-"""Dueling heads: Q from a value and an advantage stream."""
+"""Heads of Q networks: one stream, or a value and an advantage stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from rlpyt.models.mlp import MlpModel, Nonlinearity, OutputLinear
+from rlpyt.models.mlp import MlpModel, Nonlinearity, output_layer
 from rlpyt.models.utils import scale_grad
 
 
@@ -22,6 +22,9 @@ class DuelingHeadModel(nn.Module):
         output_size: number of actions.
         grad_scale: what the gradient into the features is multiplied by, as two streams add theirs up.
         nonlinearity: of the hidden layers.
+        noisy: whether the layers are `NoisyLinear`.
+        n_atoms: outputs an action, such as the atoms of a distribution, which have one value each; None is one without
+            a dimension of its own.
 
     Source: Wang et al. 2016, arXiv:1511.06581.
     """
@@ -33,16 +36,53 @@ class DuelingHeadModel(nn.Module):
         output_size: int,
         grad_scale: float = 2 ** (-1 / 2),
         nonlinearity: Nonlinearity = nn.ReLU,
+        noisy: bool = False,
+        n_atoms: int | None = None,
     ) -> None:
         super().__init__()
-        self.advantage_hidden = MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity)
+        self._n_atoms, n = n_atoms, n_atoms or 1
+        self.advantage_hidden = MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, noisy=noisy)
         # A bias shared by all actions, as rlpyt 0.1 had it, falls out with the mean.
-        self.advantage = OutputLinear(self.advantage_hidden.output_size, output_size, bias=False)
-        self.value = MlpModel(input_size, hidden_sizes, 1, nonlinearity)
+        self.advantage = output_layer(self.advantage_hidden.output_size, output_size * n, noisy=noisy, bias=False)
+        self.value = MlpModel(input_size, hidden_sizes, n, nonlinearity, noisy)
         self.grad_scale = grad_scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return q [..., output_size] of features [..., input_size]."""
+        """Return q [..., output_size], or [..., output_size, n_atoms], of features [..., input_size]."""
         x = scale_grad(x, self.grad_scale)
-        advantage = self.advantage(self.advantage_hidden(x))
-        return self.value(x) + (advantage - advantage.mean(-1, keepdim=True))
+        value, advantage = self.value(x), self.advantage(self.advantage_hidden(x))
+        if self._n_atoms is None:
+            return value + (advantage - advantage.mean(-1, keepdim=True))
+        advantage = advantage.unflatten(-1, (-1, self._n_atoms))
+        return value.unsqueeze(-2) + (advantage - advantage.mean(-2, keepdim=True))
+
+
+class QHeadModel(nn.Module):
+    """One stream over the features, for the same outputs as `DuelingHeadModel`.
+
+    Args:
+        input_size: features in.
+        hidden_sizes: of the stream.
+        output_size: number of actions.
+        nonlinearity: of the hidden layers.
+        noisy: whether the layers are `NoisyLinear`.
+        n_atoms: outputs an action, such as the atoms of a distribution; None is one without a dimension of its own.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: int | Sequence[int],
+        output_size: int,
+        nonlinearity: Nonlinearity = nn.ReLU,
+        noisy: bool = False,
+        n_atoms: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._n_atoms = n_atoms
+        self.q = MlpModel(input_size, hidden_sizes, output_size * (n_atoms or 1), nonlinearity, noisy)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return q [..., output_size], or [..., output_size, n_atoms], of features [..., input_size]."""
+        q = self.q(x)
+        return q if self._n_atoms is None else q.unflatten(-1, (-1, self._n_atoms))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rlpyt.models.noise import NoisyLinear
 from rlpyt.models.utils import as_sizes
 
 Nonlinearity = Callable[[], nn.Module]
@@ -29,6 +30,13 @@ class OutputLinear(nn.Linear):
             return F.linear(input.float(), self.weight, self.bias)
 
 
+def output_layer(input_size: int, output_size: int, noisy: bool = False, bias: bool = True) -> nn.Module:
+    """Return the last layer of a network, which gives float32; a noisy one has a bias always."""
+    if noisy:
+        return NoisyLinear(input_size, output_size, keep_float32=True)
+    return OutputLinear(input_size, output_size, bias=bias)
+
+
 class MlpModel(nn.Sequential):
     """Linear layers, each hidden one followed by the nonlinearity; any leading dimensions.
 
@@ -37,6 +45,7 @@ class MlpModel(nn.Sequential):
         hidden_sizes: one number is one layer; none gives a linear model (or, without output, the identity).
         output_size: features out of a last linear layer, in float32; None leaves it away.
         nonlinearity: called for each hidden layer.
+        noisy: whether the layers are `NoisyLinear`.
     """
 
     def __init__(
@@ -45,12 +54,13 @@ class MlpModel(nn.Sequential):
         hidden_sizes: int | Sequence[int] | None,
         output_size: int | None = None,
         nonlinearity: Nonlinearity = nn.ReLU,
+        noisy: bool = False,
     ) -> None:
         sizes = [input_size, *as_sizes(hidden_sizes)]
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out), nonlinearity()]
+            layers += [NoisyLinear(n_in, n_out) if noisy else nn.Linear(n_in, n_out), nonlinearity()]
         if output_size is not None:
-            layers.append(OutputLinear(sizes[-1], output_size))
+            layers.append(output_layer(sizes[-1], output_size, noisy=noisy))
         super().__init__(*layers)
         self.output_size = sizes[-1] if output_size is None else output_size

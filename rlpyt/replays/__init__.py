@@ -1,7 +1,27 @@
 """Replay buffers from parts: a storage of rows, an index that draws among them, and what is read of them."""
 
-from rlpyt.replays.index import UniformIndex
-from rlpyt.replays.replay_buffer import ReplayBuffer, SamplesFromReplay
-from rlpyt.replays.storage import SamplesToBuffer, TransitionStorage
+from rlpyt.replays.index import Index, PrioritizedIndex, UniformIndex
+from rlpyt.replays.mapped_file import mapped_file
+from rlpyt.replays.observations import FrameArray, WholeArray
+from rlpyt.replays.reading import Reading, SamplesFromReplay, Sequences, SequencesFromReplay, Transitions
+from rlpyt.replays.replay_buffer import ReplayBuffer
+from rlpyt.replays.storage import RowStorage, SamplesToBuffer
+from rlpyt.replays.sum_tree import SumTree
 
-__all__ = ["ReplayBuffer", "SamplesFromReplay", "SamplesToBuffer", "TransitionStorage", "UniformIndex"]
+__all__ = [
+    "FrameArray",
+    "Index",
+    "PrioritizedIndex",
+    "Reading",
+    "ReplayBuffer",
+    "RowStorage",
+    "SamplesFromReplay",
+    "SamplesToBuffer",
+    "Sequences",
+    "SequencesFromReplay",
+    "SumTree",
+    "Transitions",
+    "UniformIndex",
+    "WholeArray",
+    "mapped_file",
+]

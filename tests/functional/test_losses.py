@@ -141,12 +141,13 @@ def test_nothing_valid_gives_zero(loss):
 
 def test_q_values():
     target_q, online_q = torch.tensor([[1.0, 5.0], [3.0, 2.0]]), torch.tensor([[9.0, 0.0], [9.0, 0.0]])
-    assert F.q_target_max(target_q).tolist() == [5.0, 3.0]
     assert F.double_q_value(target_q, online_q).tolist() == [1.0, 3.0]
-    assert F.double_q_value(target_q, target_q).tolist() == F.q_target_max(target_q).tolist()
+    assert F.double_q_value(target_q, target_q).tolist() == [5.0, 3.0]
+    atoms = torch.stack([target_q, -target_q], -1)
+    assert F.double_q_value(atoms, target_q).tolist() == [[5.0, -5.0], [3.0, -3.0]]
     sequence = torch.randn(4, 3, 6)
     assert F.double_q_value(sequence, -sequence).shape == (4, 3)
-    with pytest.raises(ValueError, match="double_q_value: got shapes"):
+    with pytest.raises(ValueError, match=r"double_q_value: got target_q \(2, 2\) and online_q \(1, 2\)"):
         F.double_q_value(target_q, online_q[:1])
 
 

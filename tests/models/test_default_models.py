@@ -10,13 +10,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from torch import nn
 
 from rlpyt.models import (
+    AtariCatDqnModel,
     AtariDqnModel,
     AtariFfModel,
     AtariLstmModel,
+    AtariR2d1Model,
     DuelingHeadModel,
     Model,
     MujocoFfModel,
     MujocoLstmModel,
+    NoisyLinear,
     PgModel,
     QModel,
 )
@@ -94,6 +97,11 @@ def test_log_std_is_one_parameter_a_dimension() -> None:
         (dict(hidden_sizes=32), [(32, 4), (2, 32)]),
         (dict(hidden_sizes=32, dueling=True), [(32, 4), (2, 32), (32, 4), (1, 32)]),
         (dict(recurrent="gru", rnn_size=16), [(128, 4), (128, 128), (128, 16), (2, 128)]),
+        (dict(n_atoms=51), [(128, 4), (128, 128), (102, 128)]),
+        (dict(n_atoms=51, dueling=True), [(128, 4), (128, 128), (102, 128), (128, 128), (51, 128)]),
+        (dict(head_sizes=32), [(128, 4), (128, 128), (32, 128), (2, 32)]),
+        (dict(head_sizes=()), [(128, 4), (128, 128), (2, 128)]),
+        (dict(head_sizes=32, recurrent="gru", rnn_size=16), [(128, 4), (128, 128), (32, 16), (2, 32)]),
     ],
 )
 def test_q_model_sizes(kwargs: dict[str, Any], expected: list[tuple[int, int]]) -> None:
@@ -108,6 +116,15 @@ def test_image_q_model_sizes() -> None:
     assert linear_sizes(dueling) == [(512, 3136), (6, 512), (512, 3136), (1, 512)]
     recurrent = QModel(IMAGE, Discrete(6), recurrent="lstm")
     assert linear_sizes(recurrent) == [(512, 3136), (512, 512), (6, 512)]
+
+
+def test_only_the_head_is_noisy() -> None:
+    model = QModel(IMAGE, Discrete(6), noisy=True, dueling=True, n_atoms=51)
+    assert linear_sizes(model) == []
+    noisy = [tuple(m.weight.shape) for m in model.modules() if isinstance(m, NoisyLinear)]
+    assert noisy == [(512, 3136), (306, 512), (512, 3136), (51, 512)]
+    recurrent = QModel(VECTOR, Discrete(2), noisy=True, recurrent="lstm")
+    assert linear_sizes(recurrent) == [(128, 4), (128, 128)]
 
 
 def test_q_model_refuses_other_actions() -> None:
@@ -136,6 +153,31 @@ class TestNamedModels:
         convs = 8224 + 32832 + 36928
         assert n_parameters(model) == convs + 64 * 12 * 9 * 512 + 512 + 513 * 6
         assert model(torch.zeros(2, *self.shape, dtype=torch.uint8), torch.zeros(2, 6), torch.zeros(2)).shape == (2, 6)
+
+    def test_atari_cat_dqn(self) -> None:
+        shared = 8224 + 32832 + 36928
+        assert n_parameters(AtariCatDqnModel(self.shape, 6)) == shared + 64 * 12 * 9 * 512 + 512 + 513 * 6 * 51
+        model = AtariCatDqnModel(self.shape, 6, dueling=True)
+        # Less one parameter an atom of rlpyt 0.1, a bias that all actions shared.
+        streams = 2 * (64 * 12 * 9 * 512 + 512) + 512 * 6 * 51 + 513 * 51
+        assert n_parameters(model) == shared + streams
+        logits = model(torch.zeros(2, *self.shape, dtype=torch.uint8), torch.zeros(2, 6), torch.zeros(2))
+        assert logits.shape == (2, 6, 51)
+
+    def test_atari_r2d1(self) -> None:
+        model = AtariR2d1Model(self.shape, 6)
+        convs_and_fc = 8224 + 32832 + 36928 + 64 * 12 * 9 * 512 + 512
+        lstm = 4 * 512 * (512 + 6 + 1 + 512 + 2)
+        assert n_parameters(model) == convs_and_fc + lstm + 513 * 512 + 513 * 6
+        dueling = AtariR2d1Model(self.shape, 6, dueling=True)
+        assert n_parameters(dueling) == convs_and_fc + lstm + 2 * 513 * 512 + 512 * 6 + 513
+        other = AtariR2d1Model((1, 20, 20), 3, 64, 32, 16, True, False, [8], [4], [2], [1])
+        assert linear_sizes(other) == [(64, 800), (16, 32), (3, 16), (16, 32), (1, 16)]
+        assert other.core is not None
+        assert other.core.rnn.input_size == 64 + 3 + 1
+        assert linear_sizes(
+            AtariR2d1Model((1, 20, 20), 3, 64, 32, (), channels=[8], kernel_sizes=[4], strides=[2], paddings=[1])
+        ) == [(64, 800), (3, 32)]
 
     def test_other_layers(self) -> None:
         model = AtariDqnModel((1, 20, 20), 3, [64, 32], False, False, [8], [4], [2], [1])

@@ -4,7 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from rlpyt.models import DuelingHeadModel, MlpModel, OutputLinear, scale_grad, update_state_dict
+from rlpyt.models import (
+    DuelingHeadModel,
+    MlpModel,
+    NoisyLinear,
+    OutputLinear,
+    QHeadModel,
+    draw_randomness,
+    scale_grad,
+    update_state_dict,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +61,66 @@ def test_dueling_identity(lead: tuple[int, ...]) -> None:
     torch.testing.assert_close(q.mean(-1, keepdim=True), head.value(x))
     advantage = head.advantage(head.advantage_hidden(x))
     torch.testing.assert_close(q - q[..., :1], advantage - advantage[..., :1])
+
+
+def test_noisy_mlp_layers() -> None:
+    net = MlpModel(3, (64, 32), 5, nn.Tanh, noisy=True)
+    noisy = [layer for layer in net if isinstance(layer, NoisyLinear)]
+    assert [tuple(layer.weight.shape) for layer in noisy] == [(64, 3), (32, 64), (5, 32)]
+    assert [layer.keep_float32 for layer in noisy] == [False, False, True]
+    assert not any(isinstance(layer, nn.Linear) for layer in net)
+    assert net.output_size == 5
+    draw_randomness(net, torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(torch.randn(2, 4, 3)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("n_atoms", [1, 7])
+@pytest.mark.parametrize("lead", [(), (4,), (2, 4)])
+def test_dueling_identity_at_each_atom(lead: tuple[int, ...], n_atoms: int, noisy: bool) -> None:
+    head = DuelingHeadModel(3, (16,), 5, noisy=noisy, n_atoms=n_atoms)
+    draw_randomness(head, torch.Generator().manual_seed(0))
+    x = torch.randn(lead + (3,))
+    q = head(x)
+    assert q.shape == (*lead, 5, n_atoms)
+    value, advantage = head.value(x), head.advantage(head.advantage_hidden(x))
+    assert value.shape == (*lead, n_atoms)
+    for atom in range(n_atoms):
+        of_atom = q[..., atom] - value[..., atom : atom + 1]
+        torch.testing.assert_close(of_atom.sum(-1), torch.zeros(lead), rtol=0, atol=1e-5)
+        for action in range(5):
+            # The outputs of an action stand side by side.
+            expected = advantage[..., action * n_atoms + atom] - advantage[..., atom::n_atoms].mean(-1)
+            torch.testing.assert_close(of_atom[..., action], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_atom_is_the_head_without_atoms() -> None:
+    for Head in (DuelingHeadModel, QHeadModel):
+        head, atoms = Head(3, (16,), 5), Head(3, (16,), 5, n_atoms=1)
+        atoms.load_state_dict(head.state_dict())
+        x = torch.randn(2, 3)
+        assert torch.equal(atoms(x), head(x).unsqueeze(-1))
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("lead", [(), (4,), (2, 4)])
+def test_q_head(lead: tuple[int, ...], noisy: bool) -> None:
+    x = torch.randn(lead + (3,))
+    head = QHeadModel(3, (16,), 5, noisy=noisy)
+    assert torch.equal(head(x), head.q(x))
+    assert head(x).shape == (*lead, 5)
+    atoms = QHeadModel(3, (16,), 5, noisy=noisy, n_atoms=7)
+    for action in range(5):
+        assert torch.equal(atoms(x)[..., action, :], atoms.q(x)[..., 7 * action : 7 * action + 7])
+
+
+@pytest.mark.parametrize("Head", [DuelingHeadModel, QHeadModel])
+def test_heads_are_noisy_throughout(Head: type[DuelingHeadModel | QHeadModel]) -> None:
+    layers = [m for m in Head(3, (16, 8), 5, noisy=True, n_atoms=7).modules() if not list(m.children())]
+    assert {type(layer) for layer in layers} == {NoisyLinear, nn.ReLU}
+    layers = [m for m in Head(3, (16, 8), 5, n_atoms=7).modules() if not list(m.children())]
+    assert {type(layer) for layer in layers} == {nn.Linear, OutputLinear, nn.ReLU}
 
 
 def test_dueling_scales_the_gradient_into_the_features_only() -> None:

@@ -13,14 +13,18 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlpyt.models import (
+    AtariCatDqnModel,
     AtariDqnModel,
     AtariFfModel,
     AtariLstmModel,
+    AtariR2d1Model,
+    IqnModel,
     Model,
     MujocoFfModel,
     MujocoLstmModel,
     PgModel,
     QModel,
+    draw_randomness,
     encoded_action_size,
 )
 from rlpyt.spaces import random_value
@@ -46,11 +50,27 @@ SMALL: dict[str, Any] = dict(channels=(4, 8), kernel_sizes=(8, 4), strides=(4, 2
 
 
 class Case:
-    """A model, the spaces it is for, and how many outputs come before the recurrent state."""
+    """A model, the spaces it is for, and the shapes of a row of what comes before the recurrent state."""
 
-    def __init__(self, make: Callable[[], Model], observation: Space, action: Space) -> None:
-        self.make, self.observation, self.action = make, observation, action
+    def __init__(
+        self,
+        make: Callable[[], Model],
+        observation: Space,
+        action: Space,
+        *shapes: tuple[int, ...],
+        noisy: bool = False,
+    ) -> None:
+        self._make, self.observation, self.action, self.noisy = make, observation, action, noisy
         self.action_size = encoded_action_size(action)
+        policy = [(self.action_size,)] * (2 if isinstance(action, Box) else 1)
+        self.shapes = list(shapes) or [*policy, ()]
+
+    def make(self) -> Model:
+        """Return a new model; a noisy one with noise, the same every time."""
+        model = self._make()
+        if self.noisy:
+            draw_randomness(model, torch.Generator().manual_seed(0))
+        return model
 
     def inputs(self, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
         """Return observation, encoded previous action and previous reward with leading dimensions."""
@@ -69,7 +89,19 @@ def pg_case(observation: str, action: str, **kwargs: Any) -> Case:
 
 def q_case(observation: str, **kwargs: Any) -> Case:
     o, a = OBSERVATIONS[observation], ACTIONS["discrete"]
-    return Case(lambda: QModel(o, a, fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, **SMALL, **kwargs), o, a)
+    shape = (4, kwargs["n_atoms"]) if "n_atoms" in kwargs else (4,)
+    kwargs = dict(fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, **SMALL) | kwargs
+    return Case(lambda: QModel(o, a, **kwargs), o, a, shape, noisy=kwargs.get("noisy", False))
+
+
+def iqn_case(observation: str, **kwargs: Any) -> Case:
+    o, a = OBSERVATIONS[observation], ACTIONS["discrete"]
+    kwargs = dict(fc_sizes=32, hidden_sizes=(16, 32), rnn_size=16, n_acting_tau=6, n_cosines=8, **SMALL) | kwargs
+    return Case(lambda: IqnModel(o, a, **kwargs), o, a, (4, 6), (6,))
+
+
+def atari_case(make: Callable[[], Model], *shapes: tuple[int, ...]) -> Case:
+    return Case(make, IMAGE, ACTIONS["discrete"], *shapes)
 
 
 CASES: dict[str, Case] = {
@@ -91,10 +123,28 @@ CASES |= {
     "q-dueling-vector": q_case("vector", dueling=True, normalize_observation=True),
     "q-dueling-image": q_case("image", dueling=True),
     "q-dueling-recurrent": q_case("image", dueling=True, recurrent="gru"),
-    "atari-ff": Case(lambda: AtariFfModel(IMAGE.shape, 4, fc_sizes=32), IMAGE, ACTIONS["discrete"]),
-    "atari-lstm": Case(lambda: AtariLstmModel(IMAGE.shape, 4, fc_sizes=32, lstm_size=16), IMAGE, ACTIONS["discrete"]),
-    "atari-dqn": Case(lambda: AtariDqnModel(IMAGE.shape, 4, fc_sizes=32), IMAGE, ACTIONS["discrete"]),
-    "atari-dueling": Case(lambda: AtariDqnModel(IMAGE.shape, 4, 32, dueling=True), IMAGE, ACTIONS["discrete"]),
+    "q-head": q_case("vector", head_sizes=(8, 8)),
+    "q-head-recurrent": q_case("vector", head_sizes=8, recurrent="lstm", dueling=True),
+    "q-atoms": q_case("vector", n_atoms=5),
+    "q-atoms-dueling": q_case("image", n_atoms=5, dueling=True),
+    "q-atoms-recurrent": q_case("vector", n_atoms=5, dueling=True, recurrent="lstm"),
+    "q-noisy": q_case("vector", noisy=True),
+    "q-noisy-recurrent": q_case("dict", noisy=True, recurrent="gru"),
+    "q-rainbow": q_case("image", n_atoms=5, dueling=True, noisy=True),
+    "q-rainbow-recurrent": q_case("vector", n_atoms=5, dueling=True, noisy=True, recurrent="lstm"),
+    "iqn-vector": iqn_case("vector"),
+    "iqn-image": iqn_case("image"),
+    "iqn-dueling": iqn_case("dict", dueling=True),
+    "iqn-recurrent": iqn_case("vector", recurrent="lstm"),
+    "iqn-dueling-recurrent": iqn_case("image", dueling=True, recurrent="gru"),
+    "atari-ff": atari_case(lambda: AtariFfModel(IMAGE.shape, 4, fc_sizes=32)),
+    "atari-lstm": atari_case(lambda: AtariLstmModel(IMAGE.shape, 4, fc_sizes=32, lstm_size=16)),
+    "atari-dqn": atari_case(lambda: AtariDqnModel(IMAGE.shape, 4, fc_sizes=32), (4,)),
+    "atari-dueling": atari_case(lambda: AtariDqnModel(IMAGE.shape, 4, 32, dueling=True), (4,)),
+    "atari-cat": atari_case(lambda: AtariCatDqnModel(IMAGE.shape, 4, 5, 32), (4, 5)),
+    "atari-cat-dueling": atari_case(lambda: AtariCatDqnModel(IMAGE.shape, 4, 5, 32, True), (4, 5)),
+    "atari-r2d1": atari_case(lambda: AtariR2d1Model(IMAGE.shape, 4, 32, 16, 24), (4,)),
+    "atari-r2d1-dueling": atari_case(lambda: AtariR2d1Model(IMAGE.shape, 4, 32, 16, 24, True), (4,)),
     "mujoco-ff": Case(lambda: MujocoFfModel((3,), 2, normalize_observation=True), VECTOR, ACTIONS["box"]),
     "mujoco-lstm": Case(
         lambda: MujocoLstmModel((3,), 2, hidden_sizes=32, lstm_size=16, normalize_observation=True),
@@ -135,8 +185,7 @@ def test_leading_dims_come_back(name: str) -> None:
             assert output.dtype == torch.float32
             assert output.isfinite().all()
         widths = [tuple(output.shape[len(lead) :]) for output in heads]
-        policy = [(case.action_size,)] * (2 if isinstance(case.action, Box) else 1)
-        assert widths == (policy if name.startswith(("q", "atari-d")) else [*policy, ()])
+        assert widths == case.shapes
         for leaf in outputs[len(heads) :]:
             assert leaf.shape == (1, lead[-1] if lead else 1, 16)
         assert all(torch.equal(a, b) for a, b in zip(kept, buffer_leaves(inputs), strict=True)), "an input was changed"
@@ -205,12 +254,14 @@ def test_normaliser_is_frozen_unless_updated(name: str) -> None:
     case = CASES[name]
     model = case.make()
     inputs = case.inputs((3, 4))
-    before = [b.clone() for b in model.buffers()]
+    # Those of the state_dict: noise is a buffer too.
+    statistics = [b for buffer, b in model.named_buffers() if buffer in model.state_dict()]
+    before = [b.clone() for b in statistics]
     model.train()(*inputs)
-    assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, statistics, strict=True))
     model.update_obs_rms(inputs[0])
     assert bool(before) == any(word in name for word in ("normalized", "mujoco", "q-dueling-vector"))
-    assert all(not torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+    assert all(not torch.equal(a, b) for a, b in zip(before, statistics, strict=True))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -236,7 +287,7 @@ def test_an_unroll_is_its_steps(name: str) -> None:
             for leaf in buffer_leaves(state):
                 leaf[:, b] = 0
         *step, state = model(*(x[t] for x in inputs), state)
-        for output, reference in zip(step, whole[:-1], strict=True):
+        for output, reference in zip(buffer_leaves(tuple(step)), buffer_leaves(whole[:-1]), strict=True):
             torch.testing.assert_close(output, reference[t], rtol=1e-4, atol=1e-5)
         state = buffer_func(state, torch.clone)
     for leaf, reference in zip(buffer_leaves(state), buffer_leaves(whole[-1]), strict=True):

@@ -1,0 +1,80 @@
+"""Rainbow on an Atari game (Hessel et al. 2018): every part of it is a setting.
+
+    python examples/rainbow_atari.py --game pong --n_steps 2e6
+
+Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_replay), multi-step (n_step_return),
+dueling and noisy (the model). The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rlpyt.agents import AtariCatDqnAgent
+from rlpyt.algos import CategoricalDQN
+from rlpyt.envs import AtariEnv
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRlEval
+from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
+
+SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
+
+
+def main() -> None:
+    """Read the options and train."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--game", default="pong")
+    parser.add_argument("--n_steps", type=float, default=10e6)
+    parser.add_argument("--replay_size", type=float, default=1e6, help="rows; 7 KB each")
+    parser.add_argument("--replay_folder", default=None, help="keep the replay in a file in this folder")
+    parser.add_argument("--min_steps_learn", type=float, default=20_000)
+    parser.add_argument("--learning_rate", type=float, default=6.25e-5)
+    parser.add_argument("--target_update_interval", type=int, default=2_000, help="updates")
+    parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log_dir", default="data/rainbow_atari")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds only")
+    args = parser.parse_args()
+    sampler = SAMPLERS[args.sample_mode](
+        EnvCls=AtariEnv,
+        env_kwargs=dict(game=args.game),
+        eval_env_kwargs=dict(game=args.game, episodic_lives=False, clip_reward=False),
+        batch_T=4,
+        batch_B=8,
+        max_decorrelation_steps=20 if args.smoke else 1_000,
+        eval_n_envs=2,
+        eval_max_trajectories=2 if args.smoke else 10,
+        eval_max_steps=100 if args.smoke else 125_000,
+    )
+    algo = CategoricalDQN(
+        batch_size=32,
+        replay_ratio=8,
+        replay_size=1_000 if args.smoke else int(args.replay_size),
+        replay_folder=args.replay_folder,
+        min_steps_learn=300 if args.smoke else args.min_steps_learn,
+        learning_rate=args.learning_rate,
+        optim_kwargs=dict(eps=1.5e-4),
+        target_update_interval=args.target_update_interval,
+        n_step_return=3,
+        double_dqn=True,
+        prioritized_replay=True,
+        pri_alpha=0.5,
+        pri_beta_steps=args.n_steps,
+    )
+    # The noise explores, so that epsilon is 0.
+    agent = AtariCatDqnAgent(eps_init=0.0, eps_final=0.0, eps_eval=0.001, model_kwargs=dict(dueling=True, noisy=True))
+    n_steps = 500 if args.smoke else args.n_steps
+    runner = MinibatchRlEval(
+        algo,
+        agent,
+        sampler,
+        n_steps=n_steps,
+        log_interval_steps=n_steps // 40 if not args.smoke else 500,
+        seed=args.seed,
+    )
+    with logger_context(args.log_dir, name=f"rainbow_{args.game}", log_params=vars(args)):
+        runner.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Deep Q-learning agents whose networks give distributions of the return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlpyt.agents.dqn import DqnAgent
+from rlpyt.agents.model_kwargs import image_model_kwargs
+from rlpyt.models import AtariCatDqnModel, IqnModel
+from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.shared_memory import shared_array
+
+
+class CatDqnAgent(DqnAgent):
+    """`DqnAgent` whose network gives the logits of fixed atoms [.., A, n_atoms] (Bellemare et al. 2017).
+
+    Args:
+        *args: see `DqnAgent`.
+        n_atoms: of every action's distribution, spread evenly over the range that the algorithm gives.
+        **kwargs: see `DqnAgent`.
+    """
+
+    kind = "categorical"
+
+    def __init__(self, *args: Any, n_atoms: int = 51, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if n_atoms < 2:
+            raise ValueError(f"{type(self).__name__}: n_atoms is {n_atoms}; expected at least 2 atoms.")
+        self.n_atoms = n_atoms
+        self._V_range = np.zeros(2)  # in shared memory where workers act, as the algorithm gives it after they started
+
+    def give_V_min_max(self, V_min: float, V_max: float) -> None:
+        """Set the range of the atoms, in every process that acts."""
+        self._V_range[:] = V_min, V_max
+
+    @property
+    def z(self) -> torch.Tensor:
+        """Where the atoms stand, [n_atoms] float32."""
+        V_min, V_max = self._V_range.tolist()
+        return torch.linspace(V_min, V_max, self.n_atoms, device=self.device)
+
+    def default_model_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the default model."""
+        return {"n_atoms": self.n_atoms, **super().default_model_kwargs()}
+
+    def q_values(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each action's distribution, [.., A]."""
+        return output.softmax(-1) @ self.z
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process, and follows this one's range."""
+        shared = shared_array(2, np.float64)
+        shared[:] = self._V_range
+        self._V_range = shared
+        return super().worker_copy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `DqnAgent` does, and the range."""
+        return {**super().state_dict(), "V_range": self._V_range.tolist()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.give_V_min_max(*state_dict["V_range"])
+
+
+class AtariCatDqnAgent(CatDqnAgent):
+    """`CatDqnAgent` with the Nature network."""
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the network for these sizes."""
+        kwargs = {"n_atoms": self.n_atoms, **self.model_kwargs}
+        return AtariCatDqnModel(**self.make_env_to_model_kwargs(env_spaces), **kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)
+
+
+class QrDqnAgent(DqnAgent):
+    """`DqnAgent` whose network gives quantiles [.., A, n_quantiles] at the midpoints of equal fractions.
+
+    Args:
+        *args: see `DqnAgent`.
+        n_quantiles: of every action's distribution.
+        **kwargs: see `DqnAgent`.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044.
+    """
+
+    kind = "quantiles"
+
+    def __init__(self, *args: Any, n_quantiles: int = 200, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if n_quantiles < 1:
+            raise ValueError(f"{type(self).__name__}: n_quantiles is {n_quantiles}; expected at least 1.")
+        self.n_quantiles = n_quantiles
+
+    def default_model_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the default model."""
+        return {"n_atoms": self.n_quantiles, **super().default_model_kwargs()}
+
+    def q_values(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each action's quantiles, [.., A]."""
+        return output.mean(-1)
+
+
+class IqnAgent(DqnAgent):
+    """`DqnAgent` whose network gives quantiles at fractions that it is given (`IqnModel`; Dabney et al. 2018).
+
+    In acting and wherever actions are compared the fractions are the midpoints of `n_acting_tau` equal parts, so that
+    they are the same for all actions and for any number of workers.
+    """
+
+    kind = "implicit quantiles"
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the default network."""
+        return IqnModel(env_spaces.observation, env_spaces.action, **self.default_model_kwargs())
+
+    def q_values(self, output: Any) -> torch.Tensor:
+        """Return the mean of each action's quantiles, [.., A]."""
+        return output.value.mean(-1)
+
+
+class RecurrentCatDqnAgent(CatDqnAgent):
+    """`CatDqnAgent` whose model carries a state."""
+
+    recurrent = True
+
+
+class RecurrentQrDqnAgent(QrDqnAgent):
+    """`QrDqnAgent` whose model carries a state."""
+
+    recurrent = True
+
+
+class RecurrentIqnAgent(IqnAgent):
+    """`IqnAgent` whose model carries a state."""
+
+    recurrent = True

@@ -1,0 +1,107 @@
+"""Q-learning over distributions of the return: C51, QR-DQN and IQN, feed-forward or recurrent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from rlpyt.algos.dqn import DQN, Outputs
+from rlpyt.functional import (
+    ScheduleLike,
+    categorical_loss,
+    categorical_projection,
+    double_q_value,
+    entropy_of,
+    quantile_huber_loss,
+    select_at_indexes,
+)
+
+
+@dataclass(kw_only=True, eq=False)
+class CategoricalDQN(DQN):
+    """Q-learning over the probabilities of fixed atoms (C51); for agents such as `CatDqnAgent`.
+
+        p_y = projection of the atoms return_ + bootstrap_discount * z with the target network's probabilities
+        L = mean(-sum_i p_y,i log p_i(s_t, a_t))
+
+    The priority of a row is KL(p_y || p). With `double_dqn`, `n_step_return=3`, `prioritized_replay` and a dueling and
+    noisy network it is Rainbow.
+
+    Sources: Bellemare et al. 2017, arXiv:1707.06887; Hessel et al. 2018, arXiv:1710.02298.
+    """
+
+    agent_kind: ClassVar[str] = "categorical"
+
+    V_min: float = -10.0
+    """The lowest atom, in units of the return."""
+    V_max: float = 10.0
+    """The highest."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        self.check("V_min", lambda x: abs(x) < float("inf"), "a finite number")
+        self.check("V_max", lambda x: self.V_min < x < float("inf"), f"a finite number above V_min, {self.V_min}")
+
+    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Build optimiser and replay, and tell the agent the range of the atoms."""
+        super().initialize(agent, *args, **kwargs)
+        agent.give_V_min_max(self.V_min, self.V_max)
+
+    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the cross-entropy of each row, and KL(p_y || p)."""
+        next_p = double_q_value(outputs.target.softmax(-1), outputs.greedy_q)
+        target_p = categorical_projection(
+            self.backup(batch, self.agent.z.expand_as(next_p)), next_p, self.V_min, self.V_max
+        )
+        loss = categorical_loss(select_at_indexes(batch.action, outputs.now), target_p)
+        return loss, (loss.detach() - entropy_of(target_p)).clamp(min=0)
+
+
+@dataclass(kw_only=True, eq=False)
+class QRDQN(DQN):
+    """Q-learning over quantiles of the return at fixed fractions; for agents such as `QrDqnAgent`.
+
+        L = mean(quantile_huber_loss(theta(s_t, a_t), tau, return_ + bootstrap_discount * theta_target(s_{t+n}, a*)))
+
+    The TD error, and so the priority, is that of the means.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044.
+    """
+
+    agent_kind: ClassVar[str] = "quantiles"
+
+    learning_rate: ScheduleLike = 5e-5
+    """Of the optimiser."""
+
+    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
+        N = outputs.now.shape[-1]
+        tau = (torch.arange(N, device=outputs.now.device) + 0.5) / N
+        quantiles = select_at_indexes(batch.action, outputs.now)
+        y = self.backup(batch, double_q_value(outputs.target, outputs.greedy_q))
+        return quantile_huber_loss(quantiles, tau, y, now.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
+
+
+@dataclass(kw_only=True, eq=False)
+class IQN(DQN):
+    """Q-learning over quantiles of the return at random fractions, which the network is given; for `IqnAgent`.
+
+    The loss is that of `QRDQN`, with the fractions drawn anew for every row of every update.
+
+    Source: Dabney et al. 2018, arXiv:1806.06923.
+    """
+
+    agent_kind: ClassVar[str] = "implicit quantiles"
+
+    learning_rate: ScheduleLike = 5e-5
+    """Of the optimiser."""
+
+    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
+        quantiles = select_at_indexes(batch.action, outputs.now.value)
+        y = self.backup(batch, double_q_value(outputs.target.value, outputs.greedy_q))
+        loss = quantile_huber_loss(quantiles, outputs.now.tau, y, now.delta_clip)
+        return loss, (y.mean(-1) - quantiles.mean(-1)).abs()

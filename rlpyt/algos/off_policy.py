@@ -1,0 +1,275 @@
+"""What all algorithms with a replay share: building it, filling it, and drawing from it at the replay ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlpyt.algos.base import RlAlgorithm
+from rlpyt.functional import Linear, ScheduleLike, sequence_priority, valid_mean
+from rlpyt.replays import (
+    PrioritizedIndex,
+    Reading,
+    ReplayBuffer,
+    RowStorage,
+    SamplesToBuffer,
+    Sequences,
+    Transitions,
+    UniformIndex,
+    mapped_file,
+)
+from rlpyt.spaces import frame_counts
+from rlpyt.types import BatchSpec, Samples
+from rlpyt.utils.arrays import buffer_from_example, buffer_to
+from rlpyt.utils.seeds import Role, numpy_generator
+
+
+@dataclass(kw_only=True, eq=False)
+class OffPolicyAlgo(RlAlgorithm):
+    """Base of the algorithms that learn from a replay.
+
+    A feed-forward agent learns from transitions; a recurrent one from sequences, for which `batch_T` and `batch_B` must
+    be given.
+    """
+
+    batch_size: int = 32
+    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    min_steps_learn: int = int(5e4)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_size: int = int(1e6)
+    """Rows that the replay holds, all environments counted."""
+    replay_ratio: float = 8.0
+    """Rows consumed by updates for every row collected; warm-up rows count."""
+    n_step_return: int = 1
+    """Rewards in the target before the bootstrap."""
+    target_update_tau: ScheduleLike = 1.0
+    """Fraction by which the target networks move at every target update; 1 copies."""
+    target_update_interval: int = 1
+    """Updates between target updates."""
+    frame_stack: int | None = None
+    """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
+    (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
+    replay_folder: str | None = None
+    """Where a replay larger than the memory lies, in a file; None keeps it in memory."""
+
+    prioritized_replay: bool = False
+    """Whether rows are drawn in proportion to priority ** pri_alpha (Schaul et al. 2016)."""
+    pri_alpha: float = 0.6
+    """Exponent of the priorities, from 0."""
+    pri_beta_init: float = 0.4
+    """Exponent of the importance weights at the start."""
+    pri_beta_final: float = 1.0
+    """The same after `pri_beta_steps`."""
+    pri_beta_steps: float = 50e6
+    """Steps from the one to the other."""
+    default_priority: float | None = None
+    """Priority of new rows; None is the largest given so far, 1 at first."""
+    input_priorities: bool = False
+    """Whether new rows get priorities from what the agent recorded as it acted."""
+    unique_draws: bool = False
+    """Whether no row comes twice in one prioritised batch."""
+
+    batch_T: int | None = None
+    """Rows of a sequence to train on."""
+    batch_B: int | None = None
+    """Sequences an update."""
+    warmup_T: int = 0
+    """Rows before them that bring the recurrent state up to date, without a loss."""
+    store_rnn_state_interval: int = 1
+    """Time steps from one recurrent state that the replay keeps to the next; sequences begin there. 0 keeps none:
+    sequences begin anywhere with a state of zeros."""
+    pri_eta: float = 0.9
+    """Weight of the largest against the mean TD error in the priority of a sequence."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        for name in ("batch_size", "replay_size", "target_update_interval", "n_step_return"):
+            setattr(self, name, self.whole(name))
+        for name in ("min_steps_learn", "warmup_T", "store_rnn_state_interval"):
+            setattr(self, name, self.whole(name, least=0))
+        for name in ("batch_T", "batch_B", "frame_stack"):
+            if getattr(self, name) is not None:
+                setattr(self, name, self.whole(name))
+        self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
+        self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
+        self.check("pri_alpha", lambda x: x >= 0.0, "a number from 0")
+        for name in ("pri_beta_init", "pri_beta_final", "pri_eta"):
+            self.check(name, lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
+        self.check("pri_beta_steps", lambda x: x >= 1.0, "at least 1 step")
+
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: BatchSpec,
+        mid_batch_reset: bool = True,
+        examples: Samples | None = None,
+        world_size: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Build optimiser and replay; refuse settings that do not fit the agent, and a run without updates."""
+        name = type(self).__name__
+        if not mid_batch_reset:
+            raise ValueError(
+                f"{name}: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
+                "final observation of an episode that ends with the batch reaches no replay; expected "
+                "mid_batch_reset=True."
+            )
+        self._check_sequences(agent)
+        if agent.recurrent:
+            assert self.batch_T is not None
+            assert self.batch_B is not None
+            self.batch_size = (self.warmup_T + self.batch_T) * self.batch_B
+        assert examples is not None
+        super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
+        # The ratio counts rows of all replicas, and every replica consumes a batch an update.
+        self.updates_per_optimize = round(self.replay_ratio * batch_spec.size / self.batch_size)
+        self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
+        self.pri_beta = Linear(self.pri_beta_init, self.pri_beta_final, steps=self.pri_beta_steps)
+        self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
+        self._check_updates(n_itr)
+
+    def _check_sequences(self, agent: Any) -> None:
+        """Refuse sequences for a feed-forward agent, and a recurrent agent without them."""
+        what = f"{type(self).__name__}: batch_T is {self.batch_T}, batch_B is {self.batch_B}"
+        if agent.recurrent and (self.batch_T is None or self.batch_B is None):
+            raise ValueError(
+                f"{what}, and the agent, a {type(agent).__name__}, is recurrent: it learns from sequences; expected "
+                "both. Give batch_T=40, batch_B=32, warmup_T=20, store_rnn_state_interval=20, say."
+            )
+        if not agent.recurrent and (self.batch_T is not None or self.batch_B is not None):
+            raise ValueError(
+                f"{what}, and the agent, a {type(agent).__name__}, is feed-forward: it learns from transitions, "
+                "batch_size of them an update; expected neither. Leave them out, or use a recurrent agent."
+            )
+
+    def _check_updates(self, n_itr: int) -> None:
+        """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
+        name, (T, B) = type(self).__name__, self.batch_spec
+        if self.updates_per_optimize < 1:
+            raise ValueError(
+                f"{name}: {T} x {B} rows an iteration at replay_ratio {self.replay_ratio:g} are "
+                f"{self.replay_ratio * T * B:g} rows to consume, which is no update of batch_size {self.batch_size}; "
+                "expected at least one. Collect more rows an iteration, lower batch_size, or raise replay_ratio to "
+                f"{self.batch_size / (T * B):g}."
+            )
+        if self.min_itr_learn >= n_itr:
+            raise ValueError(
+                f"{name}: min_steps_learn is {self.min_steps_learn:,}, but the run has only {self.n_steps:,} steps: "
+                "there would be no update at all. Lower min_steps_learn or raise n_steps."
+            )
+        held, least = (self.min_itr_learn + 1) * T, self.replay.least(self.replay.storage, self.replay.reading)
+        if held < least:
+            raise ValueError(
+                f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "
+                f"{least} with n_step_return {self.n_step_return}. Raise min_steps_learn to "
+                f"{least * self.steps_per_itr // T:,} or more."
+            )
+
+    # ---- replay ----
+
+    def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
+        """Allocate the replay: this replica's share of `replay_size`."""
+        reading = self.reading()
+        interval = self.store_rnn_state_interval if self.agent.recurrent else 0
+        n_frames = frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else self.frame_stack
+        storage = RowStorage(
+            self.samples_to_buffer(examples),
+            T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
+            B=batch_spec.B,
+            n_frames=n_frames,
+            rnn_state_interval=interval,
+            allocate=buffer_from_example if self.replay_folder is None else mapped_file(self.replay_folder),
+        )
+        index = (
+            PrioritizedIndex(rng, self.pri_alpha, self.pri_beta_init, self.default_priority, self.unique_draws)
+            if self.prioritized_replay
+            else UniformIndex(rng)
+        )
+        self.replay = ReplayBuffer(
+            storage,
+            index,
+            reading,
+            discount=float(self.now(0).discount),
+            input_priorities=self.input_priorities,
+            eta=self.pri_eta,
+        )
+
+    def reading(self) -> Reading:
+        """Return what is read of the replay: transitions, or sequences for a recurrent agent."""
+        if not self.agent.recurrent:
+            return Transitions(self.n_step_return)
+        assert self.batch_T is not None
+        return Sequences(self.batch_T, self.warmup_T, self.n_step_return, self.store_rnn_state_interval)
+
+    def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
+        """Return what the replay keeps of a batch."""
+        agent, env = samples
+        rnn_state = agent.agent_info.prev_rnn_state if self.agent.recurrent else None
+        return SamplesToBuffer(
+            env.observation, agent.action, env.reward, env.terminated, env.truncated, env.valid, rnn_state
+        )
+
+    def append(self, itr: int, samples: Samples, now: Any) -> None:
+        """Store a batch, and set what changes with the step count."""
+        errors = self.input_errors(samples, now) if self.input_priorities else None
+        self.replay.append_samples(self.samples_to_buffer(samples), errors)
+        self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+        self.replay.discount = now.discount
+        if isinstance(self.replay.index, PrioritizedIndex):
+            self.replay.index.beta = self.pri_beta(itr * self.steps_per_itr)
+
+    def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
+        """Return the absolute TD errors [T, B] that `ReplayBuffer.append_samples` takes with a batch of T rows."""
+        raise TypeError(f"{type(self).__name__}: has no priorities of new rows; expected input_priorities=False.")
+
+    def sample_batch(self) -> Any:
+        """Draw what one update learns from, on the agent's device."""
+        batch: Any = self.replay.sample_batch(self.batch_B or self.batch_size)
+        moved = buffer_to(batch, self.agent.device)
+        # Stays on the CPU: the recurrent core reads where to cut without a synchronisation.
+        return moved._replace(episode_start=batch.episode_start) if self.agent.recurrent else moved
+
+    def mean_loss(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
+        """Return the mean of losses [M] or [T, M] over the rows to train on, with their importance weights."""
+        if batch.is_weights is not None:
+            loss = loss * batch.is_weights
+        return valid_mean(loss, batch.valid if self.agent.recurrent else None)
+
+    def mean_error(self, td_abs_error: torch.Tensor, batch: Any) -> torch.Tensor:
+        """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""
+        return valid_mean(td_abs_error, batch.valid, dim=0) if self.agent.recurrent else td_abs_error
+
+    def update_priorities(self, batch: Any, td_abs_error: torch.Tensor) -> torch.Tensor:
+        """Give the rows or sequences drawn last their new priorities, [M], and return them."""
+        priority = sequence_priority(td_abs_error, batch.valid, self.pri_eta) if self.agent.recurrent else td_abs_error
+        if self.prioritized_replay:
+            self.replay.update_batch_priorities(priority.cpu())
+        return priority
+
+    # ---- plan and state ----
+
+    def plan(self) -> dict[str, Any]:
+        """Return what will be done an iteration."""
+        return {
+            **super().plan(),
+            "updates an iteration": self.updates_per_optimize,
+            "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
+            "replay rows": self.replay.size,
+            "replay bytes": self.replay.nbytes,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser, counter, random stream and replay."""
+        return {**super().state_dict(), "replay": self.replay.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.replay.load_state_dict(state_dict["replay"])

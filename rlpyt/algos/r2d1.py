@@ -1,0 +1,61 @@
+"""R2D2 on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlpyt.algos.dqn import DQN
+from rlpyt.functional import ScheduleLike
+
+
+@dataclass(kw_only=True, eq=False)
+class R2D1(DQN):
+    """`DQN` with the settings of R2D2; for recurrent agents such as `R2d1Agent`.
+
+    Sequences begin at stored recurrent states; `warmup_T` rows bring network and target network up to date, `batch_T`
+    rows are trained on. Where an episode ends inside a sequence the state starts anew and training goes on.
+
+    Source: Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning.
+    """
+
+    discount: ScheduleLike = 0.997
+    """gamma in [0, 1], per environment step."""
+    learning_rate: ScheduleLike = 1e-4
+    """Of the optimiser."""
+    optim_kwargs: dict[str, Any] = field(default_factory=lambda: {"eps": 1e-3})
+    """Further arguments of the optimiser."""
+    clip_grad_norm: ScheduleLike = 80.0
+    """Largest L2 norm of the gradient of all parameters."""
+    delta_clip: ScheduleLike | None = None
+    """TD error from which the loss grows linearly (Huber); None for the square."""
+    min_steps_learn: int = int(1e5)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_ratio: float = 1.0
+    """Rows consumed by updates for every row collected; warm-up rows count."""
+    n_step_return: int = 5
+    """Rewards in the target before the bootstrap."""
+    target_update_interval: int = 2500
+    """Updates between target updates."""
+    double_dqn: bool = True
+    """Whether the network in training selects the action whose target value is taken."""
+    value_scale_eps: float | None = 1e-3
+    """See `DQN`."""
+
+    prioritized_replay: bool = True
+    """See `OffPolicyAlgo`, as for all that follow."""
+    pri_beta_init: float = 0.9
+    """Exponent of the importance weights at the start."""
+    pri_beta_final: float = 0.9
+    """The same after `pri_beta_steps`."""
+    input_priorities: bool = True
+    """Whether new sequences get priorities from the Q-values that the agent acted by."""
+
+    batch_T: int | None = 80
+    """Rows of a sequence to train on."""
+    batch_B: int | None = 64
+    """Sequences an update."""
+    warmup_T: int = 40
+    """Rows before them that bring the recurrent state up to date, without a loss."""
+    store_rnn_state_interval: int = 40
+    """Time steps from one recurrent state that the replay keeps to the next."""

@@ -1,0 +1,150 @@
+"""Q-learning over distributions of the return (fixed atoms, quantiles), and over returns on another scale."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.functional.checks import check_same_shape
+from rlpyt.functional.losses import huber_loss
+
+
+@torch.no_grad()
+def categorical_projection(z: torch.Tensor, p: torch.Tensor, V_min: float, V_max: float) -> torch.Tensor:
+    """Return the probabilities of fixed atoms that come closest to those of atoms that stand elsewhere.
+
+    Every probability goes to the two fixed atoms beside its own, in proportion to how near they are; what stands
+    outside [V_min, V_max] goes to the end.
+
+        p'_i = sum_j [1 - |clip(z_j, V_min, V_max) - z'_i| / dz]_0^1 p_j,    z'_i = V_min + i dz
+
+    Args:
+        z: [..., N] float, where the atoms stand; N at least 2.
+        p: [..., N] float, their probabilities.
+        V_min: the lowest fixed atom.
+        V_max: the highest.
+
+    Returns:
+        [..., N] float, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ, or V_min is not below V_max.
+
+    Source: Bellemare et al. 2017, arXiv:1707.06887, equation 7.
+    """
+    check_same_shape("categorical_projection", z=z, p=p)
+    N = z.shape[-1]
+    if not V_min < V_max or N < 2:
+        raise ValueError(
+            f"categorical_projection: got V_min={V_min}, V_max={V_max} and {N} atoms; expected V_min below V_max and "
+            "at least 2 atoms. Correct them."
+        )
+    # Clamped in units of atoms: V_max itself may be rounded to above N - 1, which would give a negative probability.
+    place = ((z - V_min) * ((N - 1) / (V_max - V_min))).clamp(0, N - 1)
+    # The atom above it is one too; and a NaN gets an index in range, so that it comes out as a NaN.
+    low = place.long().clamp(0, N - 2)
+    share = place - low
+    projected = torch.zeros_like(p)
+    projected.scatter_add_(-1, low, p * (1 - share))
+    return projected.scatter_add_(-1, low + 1, p * share)
+
+
+def categorical_loss(logits: torch.Tensor, target_p: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy -sum_i p_i log softmax(logits)_i.
+
+    Args:
+        logits: [..., N] float, of the network in training.
+        target_p: [..., N] float, probabilities; receives no gradient.
+
+    Returns:
+        [...] float, not averaged.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Source: Bellemare et al. 2017, arXiv:1707.06887, algorithm 1.
+    """
+    check_same_shape("categorical_loss", logits=logits, target_p=target_p)
+    return -(target_p.detach() * F.log_softmax(logits, dim=-1)).sum(-1)
+
+
+@torch.no_grad()
+def entropy_of(p: torch.Tensor) -> torch.Tensor:
+    """Return -sum_i p_i log p_i over the last dimension, with 0 log 0 = 0.
+
+    The cross-entropy less this is KL(p || softmax(logits)), which Rainbow takes for the priority.
+
+    Args:
+        p: [..., N] float, probabilities.
+
+    Returns:
+        [...] float, without gradient.
+    """
+    return torch.special.entr(p).sum(-1)
+
+
+def quantile_huber_loss(
+    quantiles: torch.Tensor, tau: torch.Tensor, target: torch.Tensor, delta_clip: float | None = 1.0
+) -> torch.Tensor:
+    """Return the quantile regression loss of quantiles against samples of the target distribution.
+
+        L = sum_i mean_j |tau_i - 1[u_ij < 0]| huber(u_ij) / delta_clip,    u_ij = target_j - quantile_i
+
+    Args:
+        quantiles: [..., N] float, of the network in training.
+        tau: [..., N] or [N] float in (0, 1), the fractions that they stand for.
+        target: [..., M] float; receives no gradient.
+        delta_clip: of the Huber loss, above 0; None gives |u|, the quantile loss itself.
+
+    Returns:
+        [...] float, not averaged.
+
+    Raises:
+        ValueError: if the leading dimensions differ, tau fits no quantile, or delta_clip is not above 0.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044, equation 10; with random tau arXiv:1806.06923, equation 3.
+    """
+    if quantiles.shape[:-1] != target.shape[:-1] or tau.shape not in (quantiles.shape, quantiles.shape[-1:]):
+        raise ValueError(
+            f"quantile_huber_loss: got quantiles {tuple(quantiles.shape)}, tau {tuple(tau.shape)} and target "
+            f"{tuple(target.shape)}; expected [..., N], [..., N] or [N], and [..., M] with the same leading dimensions."
+        )
+    u = target.detach().unsqueeze(-2) - quantiles.unsqueeze(-1)
+    size = u.abs() if delta_clip is None else huber_loss(u, delta_clip) / delta_clip
+    weight = (tau.unsqueeze(-1) - (u.detach() < 0).to(u.dtype)).abs()
+    return (weight * size).mean(-1).sum(-1)
+
+
+def value_rescale(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, which makes large values small and keeps their order.
+
+    Args:
+        x: [...] float.
+        eps: from 0; above 0 the inverse has a bounded slope.
+
+    Returns:
+        [...] float.
+
+    Source: Pohlen et al. 2018, arXiv:1805.11593, proposition A.2.
+    """
+    # The same by the conjugate, as sqrt(|x| + 1) - 1 is wrong by a tenth at 1e-6 in float32.
+    return x / ((x.abs() + 1).sqrt() + 1) + eps * x
+
+
+def value_rescale_inverse(y: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return the x with h(x) = y; see `value_rescale`.
+
+    From the root of a quadratic equation, in a form that subtracts no two numbers of nearly the same size: in float32
+    the common one is off by 1e-4 near 0 with eps 1e-3, and has no value with eps 0.
+
+    Args:
+        y: [...] float.
+        eps: from 0.
+
+    Returns:
+        [...] float.
+    """
+    # With s = sqrt(|x| + 1): eps s^2 + s - (1 + eps + |y|) = 0; its root, less 1, by the conjugate, with the sign of y.
+    root = (1 + 4 * eps * (y.abs() + 1 + eps)).sqrt()
+    s_less_1 = 2 * y / (1 + 2 * eps + root)
+    return s_less_1 * (s_less_1.abs() + 2)

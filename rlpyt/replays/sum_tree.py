@@ -1,0 +1,91 @@
+"""Sums of many numbers that change one by one, for drawing among them in proportion."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+_MANY = 2000  # indexes from which a sort that finds those in one block costs less than summing a block again
+
+
+class SumTree:
+    """A tree of three levels over `size` numbers from 0: their sums in blocks, and the sums of blocks of these.
+
+    Sums are taken anew from the numbers, not moved by differences, so that no rounding error builds up. All calls are
+    vectorised over their arguments. What costs time is not arithmetic but calls of numpy, a microsecond each and more,
+    and a binary tree of a million numbers needs 120 of them: finding and setting 256 of them takes 240 and 45 us here,
+    270 and 150 us there (least of many calls, beside other work on the cores).
+
+    Args:
+        size: how many numbers; all are 0 at first.
+        width: numbers in a block.
+    """
+
+    def __init__(self, size: int, width: int = 32) -> None:
+        self.size, self._width = size, width
+        n_top = max(1, -(-size // width**2))
+        self._leaves = np.zeros((n_top * width, width))
+        self._sums = np.zeros((n_top, width))
+        self._top = np.zeros(n_top)
+
+    @property
+    def total(self) -> float:
+        """The sum of all numbers."""
+        return float(self._top.sum())
+
+    @property
+    def values(self) -> np.ndarray:
+        """The numbers, [size] float64, to read."""
+        return self._leaves.reshape(-1)[: self.size]
+
+    def set(self, idxs: np.ndarray, values: np.ndarray | float) -> None:
+        """Set numbers; where an index comes twice, the last of its values stays.
+
+        Args:
+            idxs: [M] integer, in 0..size-1.
+            values: [M] or one, finite and not negative.
+        """
+        self._leaves.reshape(-1)[idxs] = values
+        blocks = idxs // self._width
+        if len(blocks) > _MANY:
+            blocks = np.unique(blocks)
+        self._sums.reshape(-1)[blocks] = self._leaves[blocks].sum(axis=1)
+        tops = blocks // self._width
+        if len(tops) > _MANY:
+            tops = np.unique(tops)
+        self._top[tops] = self._sums[tops].sum(axis=1)
+
+    def find(self, mass: np.ndarray) -> np.ndarray:
+        """Return the index whose number covers each mass: those before it sum up to at most the mass.
+
+        Args:
+            mass: [M] float64 in [0, total]; the total must be above 0.
+
+        Returns:
+            [M] int64, none of them of a number 0.
+        """
+        running = np.cumsum(self._top)
+        left = np.minimum(mass, np.nextafter(running[-1], 0.0))
+        top = np.searchsorted(running, left, side="right")
+        left -= running[top] - self._top[top]
+        block = self._descend(self._sums, top, left)
+        found = self._descend(self._leaves, block, left)
+        rounded = np.flatnonzero(self.values.take(found, mode="clip") == 0)
+        if len(rounded):  # to the border of a block, where a 0 stands: once in some 1e12 times
+            found[rounded] = self._find_in_all(mass[rounded])
+        return found
+
+    def _descend(self, level: np.ndarray, blocks: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Return the number in each block that covers its mass, and take off the mass what lies before it."""
+        numbers = level.take(blocks, axis=0)
+        # torch takes a quarter of numpy's time for these two.
+        sums = torch.from_numpy(numbers).cumsum(1)
+        places = torch.searchsorted(sums, torch.from_numpy(mass)[:, None], right=True).numpy()[:, 0]
+        places = np.minimum(places, self._width - 1)
+        flat = np.arange(0, numbers.size, self._width) + places
+        mass -= sums.numpy().take(flat) - numbers.take(flat)
+        return blocks * self._width + places
+
+    def _find_in_all(self, mass: np.ndarray) -> np.ndarray:
+        running = np.cumsum(self.values)
+        return np.searchsorted(running, np.minimum(mass, np.nextafter(running[-1], 0.0)), side="right")
