@@ -31,6 +31,11 @@ class CatDqnAgent(DqnAgent):
         super().__init__(*args, **kwargs)
         if n_atoms < 2:
             raise ValueError(f"{type(self).__name__}: n_atoms is {n_atoms}; expected at least 2 atoms.")
+        if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
+            raise ValueError(
+                f"{type(self).__name__}: n_atoms is {n_atoms}, and {self.model_kwargs['n_atoms']} in model_kwargs; "
+                "expected the same. Give it to the agent alone."
+            )
         self.n_atoms = n_atoms
         self._V_range = np.zeros(2)  # in shared memory where workers act, as the algorithm gives it after they started
 
@@ -113,8 +118,8 @@ class QrDqnAgent(DqnAgent):
 class IqnAgent(DqnAgent):
     """`DqnAgent` whose network gives quantiles at fractions that it is given (`IqnModel`; Dabney et al. 2018).
 
-    In acting and wherever actions are compared the fractions are the midpoints of `n_acting_tau` equal parts, so that
-    they are the same for all actions and for any number of workers.
+    In acting the fractions are the midpoints of `n_acting_tau` equal parts, so that they are the same for any number of
+    workers; in updates they are drawn at random, those that the next action is selected by too.
     """
 
     kind = "implicit quantiles"

@@ -76,6 +76,7 @@ class ActedRows(NamedArrayTuple):
     reward: Any
     terminated: Any
     truncated: Any
+    valid: Any
 
 
 class ErrorBatch(NamedTuple):
@@ -128,10 +129,10 @@ class DQN(OffPolicyAlgo):
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
-        if self.input_priorities and (not self.prioritized_replay or self.agent_kind != "q"):
+        if self.input_priorities and self.agent_kind != "q":
             raise ValueError(
-                f"{type(self).__name__}: input_priorities is True; expected prioritized_replay=True with it, and an "
-                "algorithm whose errors follow from Q-values (DQN, R2D1). Leave it out."
+                f"{type(self).__name__}: input_priorities is True; expected False, as only the errors of DQN and R2D1 "
+                "follow from Q-values. Leave it out."
             )
 
     def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
@@ -232,13 +233,15 @@ class DQN(OffPolicyAlgo):
         They come from the Q-values that the agent acted by, through the same `td_loss` as those of the learner. The
         newest n_step_return rows of the batch wait for the next one.
         """
-        n, T = self.n_step_return, len(samples.env.reward)
+        n, T = self.n_step_return, samples.env.reward.shape[0]
+        env = samples.env
         rows = ActedRows(
-            samples.agent.agent_info.q, samples.agent.action, samples.env.reward, samples.env.terminated,
-            samples.env.truncated,
-        )  # fmt: skip
+            samples.agent.agent_info.q, samples.agent.action, env.reward, env.terminated, env.truncated, env.valid
+        )
         recent = buffer_func(rows, lambda x: x.new_zeros(n, *x.shape[1:])) if self._recent is None else self._recent
         rows = ActedRows(*(torch.cat(pair) for pair in zip(recent, rows, strict=True)))
+        # As `RowStorage.write` does, where an environment was lost between two batches.
+        rows.truncated[n - 1] |= rows.valid[n - 1] & ~rows.terminated[n - 1] & ~rows.valid[n]
         self._recent = buffer_func(rows[T:], torch.clone)
         window = np.arange(n)[:, None] + np.arange(T)
         flags = (x.numpy()[window] for x in (rows.reward, rows.terminated, rows.truncated))

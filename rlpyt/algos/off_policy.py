@@ -101,6 +101,12 @@ class OffPolicyAlgo(RlAlgorithm):
         for name in ("pri_beta_init", "pri_beta_final", "pri_eta"):
             self.check(name, lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("pri_beta_steps", lambda x: x >= 1.0, "at least 1 step")
+        given = [n for n in ("default_priority", "unique_draws", "input_priorities") if getattr(self, n)]
+        if given and not self.prioritized_replay:
+            raise ValueError(
+                f"{type(self).__name__}: {', '.join(given)} given without prioritized_replay=True, where there are no "
+                "priorities; expected both or neither."
+            )
 
     def initialize(
         self,

@@ -153,8 +153,8 @@ class ReplayBuffer(Replay):
         error, valid = torch.from_numpy(self._td_abs_error[T_idxs]), torch.from_numpy(storage.rows.valid[T_idxs])
         return sequence_priority(error, valid, self.eta).numpy()
 
-    def sample_batch(self, batch_size: int) -> SamplesFromReplay | SequencesFromReplay:
-        """Draw transitions, or sequences.
+    def sample_batch(self, batch_size: int) -> Any:
+        """Draw transitions (`SamplesFromReplay`), or sequences (`SequencesFromReplay`).
 
         Raises:
             ValueError: if batch_size is below 1.

@@ -9,17 +9,26 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import (
+    AtariCatDqnAgent,
     AtariDqnAgent,
     AtariFfAgent,
     AtariLstmAgent,
+    AtariR2d1Agent,
+    CatDqnAgent,
     CategoricalPgAgent,
     DqnAgent,
     GaussianPgAgent,
+    IqnAgent,
     MujocoFfAgent,
     MujocoLstmAgent,
     PgAgent,
+    QrDqnAgent,
+    R2d1Agent,
+    RecurrentCatDqnAgent,
     RecurrentCategoricalPgAgent,
     RecurrentGaussianPgAgent,
+    RecurrentIqnAgent,
+    RecurrentQrDqnAgent,
 )
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.types import AgentInputs
@@ -46,7 +55,11 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
 }
 CATEGORICAL = ("discrete", "multi", "table", "binary")
 CONTINUOUS = ("box", "box table")
-SMALL = {"hidden_sizes": 8, "fc_sizes": 8}
+SMALL: dict[str, Any] = {"hidden_sizes": 8, "fc_sizes": 8}
+RECURRENT = {**SMALL, "rnn_size": 8}
+Q_LEARNERS = ("Dqn", "AtariDqn", "R2d1", "AtariR2d1", "CatDqn", "AtariCatDqn", "QrDqn", "Iqn", "RecurrentCatDqn",
+              "RecurrentQrDqn", "RecurrentIqn")  # fmt: skip
+"""How the kinds begin whose agents are epsilon-greedy, and give no value."""
 
 SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (PgAgent, SMALL, ("vector",), ("discrete", "multi", "box")),
@@ -58,14 +71,28 @@ SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (RecurrentGaussianPgAgent, {**SMALL, "rnn_size": 8}, ("image", "vector"), CONTINUOUS),
     (DqnAgent, SMALL, ("vector", "image", "nested"), ("discrete",)),
     (DqnAgent, {**SMALL, "dueling": True}, ("vector",), ("discrete",)),
+    (DqnAgent, {**SMALL, "noisy": True}, ("vector",), ("discrete",)),
+    (R2d1Agent, RECURRENT, ("vector", "nested"), ("discrete",)),
+    (R2d1Agent, {**RECURRENT, "recurrent": "gru", "noisy": True, "dueling": True}, ("vector",), ("discrete",)),
+    (CatDqnAgent, SMALL, ("vector", "image"), ("discrete",)),
+    (CatDqnAgent, {**SMALL, "noisy": True, "dueling": True}, ("vector",), ("discrete",)),
+    (QrDqnAgent, SMALL, ("vector",), ("discrete",)),
+    (IqnAgent, {**SMALL, "n_acting_tau": 4}, ("vector",), ("discrete",)),
+    (IqnAgent, {**SMALL, "dueling": True, "noisy": True}, ("vector",), ("discrete",)),
+    (RecurrentCatDqnAgent, RECURRENT, ("vector",), ("discrete",)),
+    (RecurrentQrDqnAgent, RECURRENT, ("vector",), ("discrete",)),
+    (RecurrentIqnAgent, RECURRENT, ("vector",), ("discrete",)),
+    (AtariCatDqnAgent, {"fc_sizes": 8}, ("image",), ("discrete",)),
+    (AtariR2d1Agent, {"fc_size": 8, "lstm_size": 8, "head_size": 8}, ("image",), ("discrete",)),
     (AtariFfAgent, {}, ("image",), ("discrete",)),
     (AtariLstmAgent, {}, ("image",), ("discrete",)),
     (AtariDqnAgent, {}, ("image",), ("discrete",)),
     (MujocoFfAgent, {}, ("vector",), ("box",)),
     (MujocoLstmAgent, {}, ("vector",), ("box",)),
 ]
+VARIED = {"dueling", "recurrent", "noisy"}
 KINDS = {
-    f"{AgentCls.__name__}{'+' * len(kwargs.keys() & {'dueling', 'recurrent'})} {o} {a}": (AgentCls, kwargs, o, a)
+    f"{AgentCls.__name__}{'+' * len(kwargs.keys() & VARIED)} {o} {a}": (AgentCls, kwargs, o, a)
     for AgentCls, kwargs, observations, actions in SERVES
     for o in observations
     for a in actions
@@ -78,6 +105,8 @@ def make_agent(kind: str, seed: int = 0, **kwargs: Any) -> Any:
     torch.manual_seed(seed)
     agent = AgentCls(model_kwargs=model_kwargs, **kwargs)
     agent.initialize(spaces_of(kind))
+    if isinstance(agent, CatDqnAgent):
+        agent.give_V_min_max(-2.0, 3.0)
     return agent
 
 

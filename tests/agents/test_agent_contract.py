@@ -14,7 +14,7 @@ from rlpyt.spaces import null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
-from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import KINDS, Q_LEARNERS, make_agent, random_inputs, spaces_of
 
 B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
 
@@ -52,6 +52,14 @@ def outputs_of(agent: Any, inputs: Any) -> Any:
     """Return what the model says, with no state before."""
     with torch.no_grad():
         return agent(*inputs)
+
+
+def quieten(*agents: Any) -> None:
+    """Let noisy networks, which draw noise at every step, be without from now on."""
+    for agent in agents:
+        if hasattr(agent, "draw_randomness"):
+            agent.draw_randomness(None)
+            agent._noisy_layers = []
 
 
 def test_step_gives_actions_in_row_form(agent, kind):
@@ -99,9 +107,12 @@ def test_the_model_says_the_same_under_any_leading_dimensions(agent, kind):
     agent.train_mode(0)
     state = (agent_state(agent, B), torch.ones(2, B, dtype=torch.bool)) if agent.recurrent else ()
     outputs = agent(*inputs, *state)
-    for leaf in buffer_leaves(outputs):
-        assert tuple(leaf.shape[:2]) == (2, B)
-        assert leaf.requires_grad
+    leaves = buffer_leaves(outputs)
+    assert all(tuple(leaf.shape[:2]) == (2, B) for leaf in leaves)
+    # Of implicit quantiles the fractions are no output of the network.
+    assert [leaf.requires_grad for leaf in leaves] == [True] * (len(leaves) - ("Iqn" in kind)) + [False] * (
+        "Iqn" in kind
+    )
     for t in range(2):
         assert_close(buffer_func(outputs, lambda x, t=t: x[t]), agent(*inputs[t]))
 
@@ -118,6 +129,7 @@ def test_training_computes_what_sampling_did(agent, kind):
     starts = torch.zeros(T, B, dtype=torch.bool)
     starts[2, 0] = starts[2, 1] = starts[4, 2] = True
     infos = []
+    quieten(agent)
     agent.step(*inputs[3])  # so that the state before the first row is not zero
     for t in range(T):
         for b in starts[t].nonzero().flatten().tolist():
@@ -126,6 +138,8 @@ def test_training_computes_what_sampling_did(agent, kind):
     agent.train_mode(0)
     state = (infos[0].prev_rnn_state, starts) if agent.recurrent else ()
     outputs = agent(*inputs, *state)
+    if kind.startswith(Q_LEARNERS):
+        outputs = agent.q_values(outputs)
     for t, info in enumerate(infos):
         recorded = [x for name, x in info.items() if name != "prev_rnn_state"]
         # nn.GRU and nn.LSTM take other kernels for one row than for many.
@@ -134,7 +148,7 @@ def test_training_computes_what_sampling_did(agent, kind):
 
 def test_value_moves_no_state(agent, kind):
     if not hasattr(agent, "value"):
-        assert kind.startswith(("Dqn", "AtariDqn"))
+        assert kind.startswith(Q_LEARNERS)
         return
     inputs = inputs_of(kind, 2, B)
     agent.step(*inputs[0])
@@ -182,7 +196,7 @@ def test_evaluation_has_its_own_state_and_noise(agent, kind):
     agent.eval_mode(2)
     noise = [agent.step(*eval_inputs).action for _ in range(8)]
     agent.eval_mode(3)
-    if not kind.startswith(("Dqn", "AtariDqn")):  # they are greedy but for one step in a thousand
+    if not kind.startswith(Q_LEARNERS):  # they are greedy but for one step in a thousand
         assert any(differs(x, agent.step(*eval_inputs).action) for x in noise)
 
 
@@ -216,6 +230,7 @@ def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
     before = outputs_of(agent, inputs)
     assert not differs(outputs_of(worker, inputs), before)
     assert not differs(worker.step(*inputs), agent.step(*inputs))
+    quieten(agent, worker)
     # An optimiser writes in place, into the master's own memory.
     sum(leaf.float().square().sum() for leaf in buffer_leaves(agent(*inputs))).backward()
     optimizer.step()

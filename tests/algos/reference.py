@@ -1,4 +1,4 @@
-"""The updates of A2C and PPO once more, in float64 and row by row, from the papers alone.
+"""The updates of A2C, PPO and the deep Q family once more, in float64 and row by row, from the papers alone.
 
 Nothing of `rlpyt.functional`, of the models or of the distributions is used: the networks are written out from the
 names of their parameters.
@@ -7,7 +7,10 @@ names of their parameters.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -19,7 +22,7 @@ Parameters = dict[str, torch.Tensor]
 
 def mlp(p: Parameters, name: str, x: torch.Tensor, nonlinearity: Any, hidden_only: bool = False) -> torch.Tensor:
     """Linear layers with the nonlinearity between them (and after the last, where all of them are hidden)."""
-    layers = sorted({int(key.split(".")[1]) for key in p if key.startswith(f"{name}.")})
+    layers = sorted({int(key.removeprefix(f"{name}.").split(".")[0]) for key in p if key.startswith(f"{name}.")})
     for layer in layers:
         x = x @ p[f"{name}.{layer}.weight"].T + p[f"{name}.{layer}.bias"]
         if layer != layers[-1] or hidden_only:
@@ -143,3 +146,211 @@ def sgd_step(p: Parameters, loss: torch.Tensor, learning_rate: float, clip: floa
     scale = learning_rate * min(1.0, clip / norm)
     moved = {k: x if g is None else x - scale * g for (k, x), g in zip(p.items(), grads, strict=True)}
     return {k: x.detach().requires_grad_() for k, x in moved.items()}, norm
+
+
+# ---- the deep Q family: every network gives [.., A, N], N = 1 for plain Q-values ----
+
+
+class QUpdate(NamedTuple):
+    """What an update of the deep Q family was made from, as it was before the update."""
+
+    batch: Any
+    online: Parameters
+    target: Parameters
+    online_taus: list[torch.Tensor]
+    """Fractions that the network drew, one tensor a forward pass."""
+    target_taus: list[torch.Tensor]
+
+
+def with_noise(p: Parameters, noise: Mapping[str, torch.Tensor]) -> Parameters:
+    """The weights that noisy layers act as, as functions of their parameters: mu + sigma * noise."""
+    acting = dict(p)
+    for name in [key.removesuffix("weight_sigma") for key in p if key.endswith("weight_sigma")]:
+        out, into = noise[f"{name}output_noise"].double(), noise[f"{name}input_noise"].double()
+        acting[f"{name}weight"] = p[f"{name}weight"] + p[f"{name}weight_sigma"] * torch.outer(out, into)
+        acting[f"{name}bias"] = p[f"{name}bias"] + p[f"{name}bias_sigma"] * out
+        del acting[f"{name}weight_sigma"], acting[f"{name}bias_sigma"]
+    return acting
+
+
+def q_head(p: Parameters, x: torch.Tensor, n_actions: int) -> torch.Tensor:
+    """What the head gives of features [.., F], [.., A, N]."""
+    if "head.value.0.weight" not in p:
+        return mlp(p, "head.q", x, torch.relu).unflatten(-1, (n_actions, -1))
+    scale = 2**-0.5  # of the gradient alone
+    x = scale * x + (1 - scale) * x.detach()
+    value = mlp(p, "head.value", x, torch.relu).unsqueeze(-2)
+    hidden = mlp(p, "head.advantage_hidden", x, torch.relu, hidden_only=True)
+    advantage = hidden @ p["head.advantage.weight"].T + p.get("head.advantage.bias", torch.zeros(()).double())
+    advantage = advantage.unflatten(-1, (n_actions, -1))
+    return value + advantage - advantage.mean(-2, keepdim=True)
+
+
+def q_output(p: Parameters, x: torch.Tensor, n_actions: int, tau: torch.Tensor | None) -> torch.Tensor:
+    """What a network gives of features [.., F], [.., A, N]; of IQN at the fractions tau [.., N]."""
+    if tau is None:
+        return q_head(p, x, n_actions)
+    i = torch.arange(p["embedding.0.weight"].shape[1]).double()
+    phi = mlp(p, "embedding", (math.pi * i * tau.double().unsqueeze(-1)).cos(), torch.relu, hidden_only=True)
+    return q_head(p, x.unsqueeze(-2) * phi, n_actions).squeeze(-1).transpose(-1, -2)
+
+
+def atoms(h: Any, N: int) -> torch.Tensor:
+    """Where the atoms of a categorical distribution stand."""
+    return h.V_min + (h.V_max - h.V_min) * torch.arange(N).double() / (N - 1)
+
+
+def mean_q(h: Any, output: torch.Tensor) -> torch.Tensor:
+    """The Q-values [.., A] of [.., A, N]."""
+    if h.agent_kind == "categorical":
+        return (output.softmax(-1) * atoms(h, output.shape[-1])).sum(-1)
+    return output.mean(-1)
+
+
+def n_step(h: Any, stream: Samples, t: int, b: int) -> tuple[float, float, int]:
+    """Return, discount of the bootstrap (0 after termination) and steps to its row, from the rows as collected."""
+    total, env = 0.0, stream.env
+    for k in range(h.n_step_return):
+        total += h.discount**k * float(env.reward[t + k, b])
+        if env.terminated[t + k, b]:
+            return total, 0.0, k + 1
+        if env.truncated[t + k, b]:
+            break
+    return total, h.discount ** (k + 1), k + 1
+
+
+def backup(h: Any, return_: float, discount: float, x: torch.Tensor) -> torch.Tensor:
+    """The target of values x, on the network's scale."""
+    eps = h.value_scale_eps
+    if eps is None:
+        return return_ + discount * x
+    raw = x.sign() * ((((1 + 4 * eps * (x.abs() + 1 + eps)).sqrt() - 1) / (2 * eps)).square() - 1)
+    y = return_ + discount * raw
+    return y.sign() * ((y.abs() + 1).sqrt() - 1) + eps * y
+
+
+def huber(u: torch.Tensor, clip: float | None) -> torch.Tensor:
+    """The square, or from clip on a line."""
+    return u**2 / 2 if clip is None else torch.where(u.abs() <= clip, u**2 / 2, clip * (u.abs() - clip / 2))
+
+
+def q_row_loss(
+    h: Any, now: torch.Tensor, tau: torch.Tensor | None, target: torch.Tensor, return_: float, discount: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and error of one row from what stands for its action, [N], and for the best next action, [M]."""
+    N, target = len(now), target.detach()
+    if h.agent_kind == "categorical":
+        place = (backup(h, return_, discount, atoms(h, N)).clip(h.V_min, h.V_max) - h.V_min) / (h.V_max - h.V_min)
+        near = (1 - (place * (N - 1) - torch.arange(N)[:, None]).abs()).clip(min=0)  # of atom i to target atom j
+        p, log_p = near @ target.softmax(-1), now.log_softmax(-1)
+        return -(p * log_p).sum(), (torch.special.xlogy(p, p) - p * log_p).sum().detach()
+    y = backup(h, return_, discount, target)
+    if h.agent_kind == "q":
+        return huber(y - now, h.delta_clip)[0], (y - now)[0].detach().abs()
+    tau = (torch.arange(N) + 0.5).double() / N if tau is None else tau.double()
+    total = torch.zeros(()).double()
+    for i in range(N):
+        u = y - now[i]
+        size = u.abs() if h.delta_clip is None else huber(u, h.delta_clip) / h.delta_clip
+        total = total + (torch.where(u < 0, 1 - tau[i], tau[i]) * size).mean()
+    return total, (y.mean() - now.mean()).detach().abs()
+
+
+def place_of(stream: Samples, observation: torch.Tensor) -> tuple[int, int]:
+    """Where an observation, which comes only once, was collected."""
+    ((t, b),) = (stream.env.observation == observation).all(-1).nonzero().tolist()
+    return t, b
+
+
+def transition_losses(h: Any, u: QUpdate, stream: Samples) -> tuple[list[Any], torch.Tensor, torch.Tensor]:
+    """Places, losses [M] and errors [M] of the transitions drawn."""
+    places, losses = [], []
+    for m, observation in enumerate(u.batch.agent_inputs.observation):
+        t, b = place_of(stream, observation)
+        assert stream.env.valid[t, b]
+        return_, discount, k = n_step(h, stream, t, b)
+
+        def output(p: Parameters, row: int, taus: list[torch.Tensor], i: int, b: int = b, m: int = m) -> Any:
+            tau = taus[i][m] if taus else None
+            x = mlp(p, "trunk", stream.env.observation[row, b].double(), torch.relu, hidden_only=True)
+            return q_output(p, x, h.n_actions, tau), tau
+
+        now, tau = output(u.online, t, u.online_taus, 0)
+        target, _ = output(u.target, t + k, u.target_taus, 0)
+        chooser = output(u.online, t + k, u.online_taus, 1)[0] if h.double_dqn else target
+        best = int(mean_q(h, chooser).argmax())
+        places.append((t, b))
+        losses.append(q_row_loss(h, now[stream.agent.action[t, b]], tau, target[best], return_, discount))
+    return places, torch.stack([x for x, _ in losses]), torch.stack([x for _, x in losses])
+
+
+def sequence_features(h: Any, p: Parameters, stream: Samples, t0: int, b: int) -> torch.Tensor:
+    """What the recurrent layer gives after the warm-up, [batch_T + n, H], unrolled from the state of the actor."""
+    rows = slice(t0, t0 + h.warmup_T + h.batch_T + h.n_step_return)
+    x = mlp(p, "trunk", stream.env.observation[rows, b].double(), torch.relu, hidden_only=True)
+    prev_action = torch.nn.functional.one_hot(stream.agent.prev_action[rows, b], h.n_actions).double()
+    x = torch.cat([x, prev_action, stream.env.prev_reward[rows, b, None].double()], -1)
+    rnn, H = stream.agent.agent_info.prev_rnn_state, p["core.rnn.weight_hh_l0"].shape[1]
+    state = rnn.h[t0, b, 0].double()
+    cells = None if rnn.c is None else rnn.c[t0, b, 0].double()
+    if not h.store_rnn_state_interval:
+        state, cells = torch.zeros(H).double(), None if cells is None else torch.zeros(H).double()
+    outputs = []
+    for r in range(len(x)):
+        if r and stream.env.valid[t0 + r, b] and not stream.env.valid[t0 + r - 1, b]:
+            state, cells = torch.zeros_like(state), None if cells is None else torch.zeros_like(cells)
+        if r == h.warmup_T:
+            state, cells = state.detach(), None if cells is None else cells.detach()
+        state, cells = rnn_step(p, x[r], state, cells)
+        outputs.append(state)
+    return torch.stack(outputs[h.warmup_T :])
+
+
+def sequence_losses(h: Any, u: QUpdate, stream: Samples) -> tuple[list[Any], torch.Tensor, torch.Tensor]:
+    """Places, losses and errors [batch_T, M] of the sequences drawn; NaN in rows that are not trained on."""
+    observation, i = u.batch.all_inputs.observation, int(h.warmup_T > 0)
+    places = [place_of(stream, first) for first in observation[0]]
+    losses = torch.full((h.batch_T, len(places)), torch.nan).double()
+    errors = losses.clone()
+    for m, (t0, b) in enumerate(places):
+        assert torch.equal(observation[:, m], stream.env.observation[t0 : t0 + len(observation), b])
+        taus = [x[i][:, m] if x else None for x in (u.online_taus, u.target_taus)]
+        online, target = (
+            q_output(p, sequence_features(h, p, stream, t0, b), h.n_actions, tau)
+            for p, tau in zip((u.online, u.target), taus, strict=True)
+        )
+        greedy = mean_q(h, online if h.double_dqn else target).argmax(-1)
+        for s in range(h.batch_T):
+            t = t0 + h.warmup_T + s
+            if not stream.env.valid[t, b]:
+                continue
+            return_, discount, k = n_step(h, stream, t, b)
+            tau = None if taus[0] is None else taus[0][s]
+            now = online[s][stream.agent.action[t, b]]
+            losses[s, m], errors[s, m] = q_row_loss(h, now, tau, target[s + k][greedy[s + k]], return_, discount)
+    return places, losses, errors
+
+
+@dataclass
+class Priorities:
+    """What a prioritised replay knows: what was given, and of the rest the largest when it came into reach."""
+
+    rows_after: int
+    batch_T: int
+    given: dict[tuple[int, int], float]
+    largest: list[float]
+    """Before the updates of every iteration."""
+
+    def __call__(self, place: tuple[int, int]) -> float:
+        """The priority of a place."""
+        return self.given.get(place, self.largest[(place[0] + self.rows_after) // self.batch_T])
+
+    def give(self, places: list[tuple[int, int]], priorities: torch.Tensor) -> None:
+        """Take over the priorities of an update; of a place drawn twice the last counts."""
+        self.given.update(zip(places, priorities.clip(min=1e-6).tolist(), strict=True))
+
+
+def settings_of(algo: Any, n_actions: int, **changes: Any) -> Any:
+    """The hyper-parameters of an algorithm, some of them changed."""
+    values = {**algo.hyper_parameters(), "agent_kind": algo.agent_kind, "n_actions": n_actions, **changes}
+    return SimpleNamespace(**values)

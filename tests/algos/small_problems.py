@@ -12,10 +12,12 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from rlpyt.models.iqn import TauSource
 from rlpyt.samplers import SerialSampler
 from rlpyt.types import Samples
 from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
+from tests.algos.reference import QUpdate, with_noise
 
 Env = gymnasium.Env[Any, Any]
 
@@ -295,3 +297,46 @@ def check_parameters(agent: Any, expected: dict[str, torch.Tensor], **tolerance:
     """Hold the model's parameters to the expected ones."""
     for name, parameter in agent.model.named_parameters():
         torch.testing.assert_close(parameter.detach().double(), expected[name].detach(), msg=name, **tolerance)
+
+
+class Watch:
+    """Trains an algorithm of the deep Q family, and keeps what every update was made from and what it left behind.
+
+    Args:
+        algo: with the optimiser SGD.
+        agent: goes with it.
+        n_itr: to train for.
+        settings: of `set_up`.
+    """
+
+    def __init__(self, algo: Any, agent: Any, n_itr: int, **settings: Any) -> None:
+        self.algo, self.agent, self.updates, self.leaves = algo, agent, list[QUpdate](), list[dict[str, Any]]()
+        self.given_loss, algo.loss = algo.loss, self._loss
+        sampler = set_up(algo, agent, RandomEnv, n_itr=n_itr, **settings)
+        collected, metrics = [], []
+        for itr in range(n_itr):
+            collected.append(copied(sampler.obtain_samples(itr)[0]))
+            metrics.append(algo.optimize_agent(itr, collected[-1]))
+        self.stream = joined(collected)
+        self.metrics = [{k: x[i] for k, x in m.items()} for m in metrics for i in range(len(m.get("loss", ())))]
+        self.itrs = [itr for itr, m in enumerate(metrics) for _ in m.get("loss", ())]
+        self.after = [*self.leaves[1:], parameters64(agent)]
+
+    def _loss(self, batch: Any, now: Any) -> Any:
+        leaves, agent = parameters64(self.agent), self.agent
+        noise = [dict(model.named_buffers()) for model in agent.modules()]
+        target = {k: p.detach().double() for k, p in agent.target_model.named_parameters()}
+        taus: list[list[torch.Tensor]] = [[], []]
+        hooks = [
+            part.register_forward_hook(lambda _module, _inputs, tau, drawn=drawn: drawn.append(tau))
+            for model, drawn in zip(agent.modules(), taus, strict=True)
+            for part in model.modules()
+            if isinstance(part, TauSource)
+        ]
+        self.leaves.append(leaves)
+        self.updates.append(QUpdate(batch, with_noise(leaves, noise[0]), with_noise(target, noise[1]), *taus))
+        try:
+            return self.given_loss(batch, now)
+        finally:
+            for hook in hooks:
+                hook.remove()

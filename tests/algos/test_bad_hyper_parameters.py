@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent
+from rlpyt.algos import A2C, DQN, PPO, R2D1, CategoricalDQN
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import RandomEnv, build, set_up
-
-
-class RecurrentDqnAgent(DqnAgent):
-    recurrent = True
 
 
 @pytest.mark.parametrize(
@@ -78,6 +74,19 @@ OUT_OF_RANGE = [
     (DQN, dict(delta_clip=0.0), "delta_clip is 0.0; expected above 0 .None for the square"),
     (DQN, dict(delta_clip=-1.0), "delta_clip is -1.0; expected above 0 .None for the square"),
     (DQN, dict(eps_steps=0), "eps_steps is 0; expected at least 1 step"),
+    (DQN, dict(value_scale_eps=-0.1), "value_scale_eps is -0.1; expected from 0 .None for no scaling"),
+    (DQN, dict(pri_alpha=-0.1), "pri_alpha is -0.1; expected a number from 0"),
+    (DQN, dict(pri_beta_init=1.1), r"pri_beta_init is 1.1; expected a number in \[0, 1\]"),
+    (DQN, dict(pri_beta_final=math.nan), "pri_beta_final: .*nan.*expected|pri_beta_final is nan"),
+    (DQN, dict(pri_beta_steps=0), "pri_beta_steps is 0; expected at least 1 step"),
+    (DQN, dict(frame_stack=0), "frame_stack is 0; expected a whole number from 1"),
+    (R2D1, dict(pri_eta=-0.1), r"pri_eta is -0.1; expected a number in \[0, 1\]"),
+    (R2D1, dict(batch_T=0), "batch_T is 0; expected a whole number from 1"),
+    (R2D1, dict(batch_B=2.5), "batch_B is 2.5; expected a whole number from 1"),
+    (R2D1, dict(warmup_T=-1), "warmup_T is -1; expected a whole number from 0"),
+    (R2D1, dict(store_rnn_state_interval=-1), "store_rnn_state_interval is -1; expected a whole number from 0"),
+    (CategoricalDQN, dict(V_min=math.inf), "V_min.*inf.*expected a finite number"),
+    (CategoricalDQN, dict(V_min=2.0, V_max=2.0), "V_max is 2.0; expected a finite number above V_min, 2.0"),
 ]
 
 
@@ -214,7 +223,7 @@ def test_nothing_to_draw_at_the_first_update():
 
 
 def test_a_replay_too_small_for_the_return():
-    with pytest.raises(ValueError, match=r"expected at least 7 for n_step_return=5. Raise replay_size to 28 or more"):
+    with pytest.raises(ValueError, match=r"expected at least 7, .* Raise replay_size to 28 or more"):
         starting(DQN(min_steps_learn=50, replay_size=24, n_step_return=5), DqnAgent())
 
 
@@ -229,9 +238,31 @@ def test_q_learning_with_other_agents():
         starting(DQN(), CategoricalPgAgent())
     with pytest.raises(TypeError, match=r"DQN: the agent, a .*, is no Q-learner; expected .*DqnAgent"):
         starting(DQN(), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=4)))
-    agent = RecurrentDqnAgent()
-    with pytest.raises(TypeError, match=r"DQN: the agent, a RecurrentDqnAgent, is recurrent; expected a feed-forward"):
-        DQN().initialize(agent, 10, SerialSampler(RandomEnv, {}, 8, 4).batch_spec)
+    with pytest.raises(TypeError, match=r"CategoricalDQN: the agent, a DqnAgent, is one .* gives q; expected .*categ"):
+        starting(CategoricalDQN(), DqnAgent())
+    with pytest.raises(ValueError, match=r"DQN: batch_T is None.* R2d1Agent, is recurrent.*expected both"):
+        starting(DQN(), R2d1Agent(model_kwargs=dict(rnn_size=4)))
+    with pytest.raises(ValueError, match=r"R2D1: batch_T is 80, batch_B is 64.*feed-forward.*expected neither"):
+        starting(R2D1(), DqnAgent())
+
+
+def test_sequences_that_do_not_fit_the_replay():
+    def r2d1(**kwargs: Any) -> R2D1:
+        h = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, min_steps_learn=64, replay_size=1000)
+        return build(R2D1, **{**h, **kwargs})
+
+    agent = R2d1Agent(model_kwargs=dict(hidden_sizes=4, rnn_size=4))
+    with pytest.raises(
+        ValueError, match=r"batch_T=4 and rnn_state_interval=3; expected batch_T to be a multiple of it"
+    ):
+        starting(r2d1(store_rnn_state_interval=3), agent)
+    with pytest.raises(ValueError, match=r"room for 10 rows of each of 4 environments; expected at least \d+"):
+        starting(r2d1(replay_size=40), agent)
+    with pytest.raises(
+        ValueError, match=r"first update would find 8 rows of each .* at least \d+ with n_step_return 5"
+    ):
+        starting(r2d1(min_steps_learn=8), agent)
+    starting(r2d1(), agent)
 
 
 def starting_without_value(algo: Any, agent: Any) -> None:

@@ -56,7 +56,7 @@ def collect_and_learn(algo: DQN, agent: Any, n_itr: int, **kwargs: Any) -> tuple
 
 
 def q(p: Parameters, observation: torch.Tensor) -> torch.Tensor:
-    return mlp(p, "head", mlp(p, "trunk", observation.double(), torch.relu, hidden_only=True), torch.relu)
+    return mlp(p, "head.q", mlp(p, "trunk", observation.double(), torch.relu, hidden_only=True), torch.relu)
 
 
 def target_of(stream: Samples, t: int, b: int, n: int, discount: float, networks: Any, double: bool) -> float:
@@ -94,7 +94,7 @@ def reference_loss(batch: Any, stream: Samples, networks: Any, h: dict[str, Any]
 @pytest.mark.parametrize("delta_clip", [None, 0.5])
 def test_updates_equal_the_reference(double_dqn, n_step_return, delta_clip):
     h = dict(double_dqn=double_dqn, n_step_return=n_step_return, delta_clip=delta_clip, discount=0.8)
-    algo, agent = small_dqn(**h, learning_rate=0.3, clip_grad_norm=0.15, target_update_interval=6), small_agent()
+    algo, agent = small_dqn(**h, learning_rate=1.0, clip_grad_norm=0.15, target_update_interval=6), small_agent()
     collected, metrics = collect_and_learn(algo, agent, n_itr=7)
     stream = joined(collected)
     updates = [{name: values[i] for name, values in m.items()} for m in metrics if m for i in range(4)]
@@ -105,7 +105,7 @@ def test_updates_equal_the_reference(double_dqn, n_step_return, delta_clip):
         loss, td_abs_error = reference_loss(batch, stream, networks, h)
         assert metric["loss"].item() == pytest.approx(loss.item(), rel=1e-4)
         torch.testing.assert_close(metric["tdAbsErr"].double(), td_abs_error, rtol=1e-4, atol=1e-5)
-        moved, norm = sgd_step(networks[0], loss, 0.3, 0.15)
+        moved, norm = sgd_step(networks[0], loss, 1.0, 0.15)
         assert metric["gradNorm"].item() == pytest.approx(norm, rel=1e-4)
         clipped += norm > 0.15
         other_loss, _ = reference_loss(batch, stream, networks, {**h, "double_dqn": not double_dqn})
@@ -136,7 +136,7 @@ def test_the_target_network_starts_as_a_copy_and_is_copied_at_the_interval():
         source = onlines[i - i % 5]  # the network after update i - i % 5, which is the one before the next
         for name, tensor in target.items():
             assert torch.equal(tensor, source[name]), (i, name)
-    assert not torch.equal(onlines[5]["head.0.weight"], onlines[0]["head.0.weight"])
+    assert not torch.equal(onlines[5]["head.q.0.weight"], onlines[0]["head.q.0.weight"])
 
 
 def test_the_target_network_follows_softly():

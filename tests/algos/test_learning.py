@@ -1,4 +1,7 @@
-"""Small problems, solved in seconds; each margin is wide of what ten seeds gave."""
+"""Small problems, solved in a second or two; each margin is wide of what ten seeds gave.
+
+A run is about half as long again as the slowest of those seeds needed.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,16 @@ def end(curve: list[float], n: int) -> float:
     return float(np.nanmean(curve[-n:]))
 
 
-CHAIN: dict[str, Any] = {
-    "PPO": (lambda: PPO(learning_rate=3e-3, gae_lambda=0.95), CategoricalPgAgent),
-    "A2C": (lambda: A2C(learning_rate=5e-3), CategoricalPgAgent),
+CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
+    "PPO": (25, lambda: PPO(learning_rate=3e-3, gae_lambda=0.95), CategoricalPgAgent),
+    "A2C": (30, lambda: A2C(learning_rate=5e-3), CategoricalPgAgent),
     "A2C LSTM": (
+        60,
         lambda: A2C(learning_rate=5e-3),
         lambda: RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=16, hidden_sizes=16)),
     ),
     "DQN": (
+        40,
         lambda: DQN(
             discount=0.9,
             learning_rate=1e-3,
@@ -69,6 +74,7 @@ CHAIN: dict[str, Any] = {
         lambda: DqnAgent(model_kwargs=dict(hidden_sizes=(32, 32))),
     ),
     "DQN double, dueling, 3 steps": (
+        40,
         lambda: DQN(
             discount=0.9,
             learning_rate=1e-3,
@@ -89,8 +95,8 @@ CHAIN: dict[str, Any] = {
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("case", CHAIN)
 def test_the_right_end_of_the_chain(case, seed):
-    make_algo, make_agent = CHAIN[case]
-    curve = train(make_algo(), make_agent(), Chain, n_itr=80, T=16, B=8, seed=seed)
+    n_itr, make_algo, make_agent = CHAIN[case]
+    curve = train(make_algo(), make_agent(), Chain, n_itr=n_itr, T=16, B=8, seed=seed)
     assert end(curve[:2], 2) < 0.8
     assert end(curve, 10) > 0.95
 
@@ -108,23 +114,23 @@ SAMPLERS: dict[str, Any] = {
 }
 POLE: dict[str, Any] = {
     "PPO": lambda: PPO(
-        learning_rate=1e-3,
+        learning_rate=3e-3,
         discount=0.98,
         gae_lambda=0.95,
         ratio_clip=0.2,
-        epochs=8,
+        epochs=4,
         minibatches=4,
         normalize_advantage=True,
         value_loss_coeff=0.5,
         entropy_loss_coeff=0.0,
     ),
-    "A2C": lambda: A2C(learning_rate=1e-3, discount=0.98, gae_lambda=0.95, normalize_advantage=True),
+    "A2C": lambda: A2C(learning_rate=5e-3, discount=0.98, gae_lambda=0.95, normalize_advantage=True),
 }
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(("algo", "n_itr", "T"), [("PPO", 40, 32), ("A2C", 200, 16)])
+@pytest.mark.parametrize(("algo", "n_itr", "T"), [("PPO", 16, 32), ("A2C", 80, 16)])
 def test_the_pole_is_balanced_through_every_sampler(algo, n_itr, T, sampler, seed):
     EnvCls = gymnasium.make_vec if "native" in sampler else gymnasium.make
     curve = train(
@@ -134,28 +140,28 @@ def test_the_pole_is_balanced_through_every_sampler(algo, n_itr, T, sampler, see
         dict(id="CartPole-v1"),
         n_itr=n_itr,
         T=T,
-        B=8,
+        B=16,
         seed=seed,
         SamplerCls=SAMPLERS[sampler],
     )
-    assert end(curve[:5], 5) < 40
-    assert end(curve, n_itr // 6) > 70
+    assert end(curve[:4], 4) < 40
+    assert end(curve, n_itr // 4) > 70
 
 
-CUE: dict[str, Any] = dict(learning_rate=3e-3, minibatches=2, epochs=4, gae_lambda=0.95, normalize_advantage=True)
+CUE: dict[str, Any] = dict(learning_rate=1e-2, minibatches=2, epochs=4, gae_lambda=0.95, normalize_advantage=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_a_recurrent_agent_remembers_the_cue(kind, seed):
     agent = RecurrentCategoricalPgAgent(model_kwargs=dict(recurrent=kind, rnn_size=32, hidden_sizes=32))
-    curve = train(PPO(**CUE), agent, Cue, n_itr=50, T=20, B=32, seed=seed)
+    curve = train(PPO(**CUE), agent, Cue, n_itr=20, T=10, B=64, seed=seed)
     assert end(curve, 5) > 0.95
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_feed_forward_agent_cannot(seed):
-    curve = train(PPO(**CUE), CategoricalPgAgent(), Cue, n_itr=50, T=20, B=32, seed=seed)
+    curve = train(PPO(**CUE), CategoricalPgAgent(), Cue, n_itr=20, T=10, B=64, seed=seed)
     assert 0.4 < end(curve, 10) < 0.6
 
 
@@ -163,7 +169,7 @@ def test_a_feed_forward_agent_cannot(seed):
 def test_a_gaussian_finds_the_best_action_within_its_bounds(seed):
     agent = GaussianPgAgent()
     algo = PPO(learning_rate=1e-2, normalize_advantage=True, ratio_clip=0.2, entropy_loss_coeff=0.0)
-    curve = train(algo, agent, ContinuousBandit, n_itr=60, T=16, B=8, seed=seed)
+    curve = train(algo, agent, ContinuousBandit, n_itr=40, T=16, B=8, seed=seed)
     one = torch.ones(1, 1)
     dist_info, _ = agent(one, torch.zeros(1, 1), torch.zeros(1))
     assert agent.distribution.mode(dist_info).item() == pytest.approx(ContinuousBandit.best, abs=0.15)
@@ -178,10 +184,10 @@ BANDITS = {"multi-discrete": (MultiDiscreteBandit, 3 / 8), "Dict observation": (
 @pytest.mark.parametrize("case", BANDITS)
 def test_bandits(case, seed):
     EnvCls, chance = BANDITS[case]
-    algo = PPO(learning_rate=3e-3, normalize_advantage=True, ratio_clip=0.2)
-    curve = train(algo, PgAgent(), EnvCls, n_itr=50, T=16, B=8, seed=seed)
-    assert end(curve[:2], 2) < chance + 0.25
-    assert end(curve, 5) > 0.95
+    algo = PPO(learning_rate=1e-2, normalize_advantage=True, ratio_clip=0.2)
+    curve = train(algo, PgAgent(), EnvCls, n_itr=20, T=16, B=8, seed=seed)
+    assert curve[0] < chance + 0.25
+    assert end(curve, 5) > 0.9
 
 
 SMALL_CONV = dict(channels=(8, 16), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=32)
@@ -195,16 +201,16 @@ DQN_BANDITS: dict[str, Any] = {
 @pytest.mark.parametrize("case", DQN_BANDITS)
 def test_bandits_by_q_learning(case, seed):
     EnvCls, chance, model_kwargs = DQN_BANDITS[case]
-    algo = DQN(learning_rate=1e-3, min_steps_learn=500, eps_steps=2000, replay_size=5000, batch_size=64)
-    curve = train(algo, DqnAgent(model_kwargs=model_kwargs), EnvCls, n_itr=40, T=16, B=8, seed=seed)
-    assert end(curve[:4], 4) < chance + 0.2
+    algo = DQN(learning_rate=2e-3, min_steps_learn=256, eps_steps=1500, replay_size=5000, replay_ratio=4, batch_size=64)
+    curve = train(algo, DqnAgent(model_kwargs=model_kwargs), EnvCls, n_itr=24, T=16, B=8, seed=seed)
+    assert end(curve[:3], 3) < chance + 0.2
     assert end(curve, 5) > 0.9
 
 
 def spot_curve(settings: ComputeSettings, seed: int) -> Any:
-    algo = PPO(learning_rate=3e-3, normalize_advantage=True, ratio_clip=0.2)
+    algo = PPO(learning_rate=5e-3, normalize_advantage=True, ratio_clip=0.2)
     agent = CategoricalPgAgent(model_kwargs=SMALL_CONV)
-    return train(algo, agent, Spot, n_itr=30, T=16, B=8, seed=seed, settings=settings), agent
+    return train(algo, agent, Spot, n_itr=15, T=16, B=8, seed=seed, settings=settings), agent
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,55 +1,247 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rlpyt.replays import UniformIndex
-
-
-def reach(valid: np.ndarray, first: int, count: int) -> set[tuple[int, int]]:
-    T, B = valid.shape
-    return {((first + i) % T, b) for i in range(count) for b in range(B) if valid[(first + i) % T, b]}
+from rlpyt.replays import PrioritizedIndex, SumTree, UniformIndex
+from tests.replays.replay_kit import assert_frequencies
 
 
+def over(IndexCls: type, valid: np.ndarray | None, first: int, end: int, seed: int = 0, **kwargs: Any) -> Any:
+    """An index over a ring like `valid`, or of 4 x 1 places."""
+    index = IndexCls(np.random.default_rng(seed), **kwargs)
+    index.initialize(*((4, 1) if valid is None else valid.shape), valid)
+    index.move(first, end)
+    return index
+
+
+def reach(valid: np.ndarray, first: int, end: int) -> list[tuple[int, int]]:
+    S, B = valid.shape
+    return [(p % S, b) for p in range(first, end) for b in range(B) if valid[p % S, b]]
+
+
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
 @pytest.mark.parametrize("share_valid", [1.0, 0.5, 0.02])
-def test_draws_all_valid_rows_in_reach_equally_often_and_no_other(share_valid):
-    rng = np.random.default_rng(3)
-    valid = rng.random((50, 4)) < share_valid
+def test_draws_all_valid_places_in_reach_equally_often_and_no_other(IndexCls, share_valid):
+    valid = np.random.default_rng(3).random((50, 4)) < share_valid
     valid[48, 2] = True
-    rows = reach(valid, first=40, count=30)
-    n = 400 * len(rows)
-    drawn = UniformIndex(rng).draw(n, valid, first=40, count=30)
+    places = reach(valid, 40, 70)
+    drawn = over(IndexCls, valid, 40, 70).draw(400 * len(places))
     counts = np.zeros(valid.shape)
-    np.add.at(counts, drawn, 1)
-    assert {(t, b) for t, b in np.argwhere(counts)} == rows
-    chi_square = sum((counts[row] - 400) ** 2 / 400 for row in rows)
-    degrees = len(rows) - 1
-    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees) + 1e-9
+    np.add.at(counts, (drawn.S_idxs, drawn.B_idxs), 1)
+    assert counts.sum() == sum(counts[place] for place in places)
+    assert_frequencies(np.array([counts[place] for place in places]), np.full(len(places), 1 / len(places)))
 
 
-def test_finds_the_only_valid_row_of_many():
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
+def test_all_places_may_be_valid(IndexCls):
+    drawn = over(IndexCls, None, 3, 6).draw(100)
+    assert set(drawn.S_idxs) == {3, 0, 1}
+    assert set(drawn.B_idxs) == {0}
+
+
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
+def test_finds_the_only_valid_place_of_many(IndexCls):
     valid = np.zeros((1000, 16), bool)
     valid[999, 15] = True
-    T_idxs, B_idxs = UniformIndex(np.random.default_rng(0)).draw(32, valid, 500, 500)
-    assert set(T_idxs) == {999}
-    assert set(B_idxs) == {15}
+    drawn = over(IndexCls, valid, 500, 1000).draw(32)
+    assert set(drawn.S_idxs) == {999}
+    assert set(drawn.B_idxs) == {15}
 
 
-def test_no_valid_row():
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
+def test_no_valid_place(IndexCls):
     valid = np.ones((10, 3), bool)
     valid[2:6] = False
-    with pytest.raises(RuntimeError, match=r"got 12 rows in reach, none of them valid; expected at least one.*Append"):
-        UniformIndex(np.random.default_rng(0)).draw(32, valid, 2, 4)
+    with pytest.raises(RuntimeError, match=r"got 12 places in reach, none of them valid; expected at least one"):
+        over(IndexCls, valid, 2, 6).draw(32)
 
 
-def test_batch_size_below_one():
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
+def test_batch_size_below_one(IndexCls):
     with pytest.raises(ValueError, match="got batch_size=0; expected at least 1"):
-        UniformIndex(np.random.default_rng(0)).draw(0, np.ones((10, 3), bool), 0, 10)
+        over(IndexCls, np.ones((10, 3), bool), 0, 10).draw(0)
 
 
-def test_state_continues_the_stream():
-    first, second = (UniformIndex(np.random.default_rng(seed)) for seed in (1, 2))
+@pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
+def test_state_continues_the_stream(IndexCls):
     valid = np.random.default_rng(0).random((20, 2)) < 0.5
-    first.draw(7, valid, 3, 9)
+    first, second = over(IndexCls, valid, 3, 12), over(IndexCls, valid, 1, 2, seed=2)
+    first.draw(7)
     second.load_state_dict(first.state_dict())
-    np.testing.assert_array_equal(first.draw(64, valid, 3, 9), second.draw(64, valid, 3, 9))
+    for a, b in zip(first.draw(64), second.draw(64), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# ---- prioritised ----
+
+
+def with_priorities(priorities: list[float], **kwargs: Any) -> PrioritizedIndex:
+    index = PrioritizedIndex(np.random.default_rng(1), **kwargs)
+    index.initialize(len(priorities), 1, None)
+    index.move(0, len(priorities), np.array(priorities)[:, None])
+    return index
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_places_come_in_proportion_to_priority_to_the_alpha(alpha):
+    priorities = [0.1, 2.0, 0.5, 0.5, 3.0, 0.9, 1.1]
+    drawn = with_priorities(priorities, alpha=alpha).draw(20_000)
+    odds = np.array(priorities) ** alpha
+    assert_frequencies(np.bincount(drawn.S_idxs), odds / odds.sum())
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+def test_weights_are_those_of_the_paper(beta):
+    priorities = np.array([0.1, 2.0, 0.5, 0.5, 3.0, 0.9, 1.1])
+    index = with_priorities(priorities.tolist(), alpha=0.7, beta=0.5)
+    index.beta = beta
+    drawn = index.draw(5)
+    P = priorities**0.7 / (priorities**0.7).sum()
+    weights = (len(P) * P[drawn.S_idxs]) ** -beta
+    assert drawn.is_weights is not None
+    assert drawn.is_weights.dtype == np.float32
+    np.testing.assert_allclose(drawn.is_weights, weights / weights.max(), rtol=1e-6)
+
+
+def test_unique_draws_follow_the_odds_of_drawing_one_after_the_other():
+    priorities = np.array([8.0, 1.0, 2.0, 4.0])
+    index = with_priorities(priorities.tolist(), alpha=1.0, unique=True)
+    p = priorities / priorities.sum()
+    counts = np.zeros((4, 4))
+    for _ in range(4000):
+        i, j = index.draw(2).S_idxs
+        counts[i, j] += 1
+    exact = p[:, None] * p / (1 - p[:, None])
+    others = ~np.eye(4, dtype=bool)
+    assert counts[~others].sum() == 0
+    assert_frequencies(counts[others], exact[others])
+
+
+def test_unique_draws_take_all_there_are_and_refuse_more():
+    index = with_priorities([1e-6, 5.0, 1e9, 0.2], alpha=1.0, unique=True)
+    before = index.state_dict()["values"]
+    assert sorted(index.draw(4).S_idxs) == [0, 1, 2, 3]
+    assert (index.state_dict()["values"] == before).all()
+    with pytest.raises(RuntimeError, match=r"4 of them to draw; expected at least batch_size=5"):
+        index.draw(5)
+    assert (index.state_dict()["values"] == before).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    S=st.integers(1, 12),
+    B=st.integers(1, 3),
+    default=st.sampled_from([None, 0.5]),
+    given_ones=st.booleans(),
+    masked=st.booleans(),
+    unique=st.booleans(),
+)
+def test_priorities_are_those_of_a_list(seed, S, B, default, given_ones, masked, unique):
+    rng = np.random.default_rng(seed)
+    index = PrioritizedIndex(rng, alpha=0.5, default_priority=default, unique=unique)
+    valid = np.ones((S, B), bool)
+    index.initialize(S, B, valid)
+    reference: dict[tuple[int, int], float] = {}
+    largest, first, end = 1.0, 0, 0
+    for _ in range(12):
+        drawn = None
+        if any(reference.values()):
+            drawn = index.draw(min(5, sum(p > 0 for p in reference.values())) if unique else 5)
+            places = [*zip((first + (drawn.S_idxs - first) % S).tolist(), drawn.B_idxs.tolist(), strict=True)]
+            p = np.array([reference[place] for place in places]) ** 0.5
+            assert p.min() > 0
+            assert not unique or len(set(places)) == len(places)
+            np.testing.assert_allclose(np.asarray(drawn.is_weights), (p.min() / p) ** 0.4, rtol=1e-6)
+        # Up to one and a half rings at once, so that what was drawn may be out of reach, and its leaf another's.
+        new_end = end + int(rng.integers(3 * S // 2 + 2))
+        new_first = max(first, new_end - int(rng.integers(S + 1)))
+        if masked:
+            for place in range(max(end, new_first), new_end):
+                valid[place % S] = rng.random(B) < 0.7
+        fresh = rng.exponential(size=(new_end - end, B)) * (rng.random((new_end - end, B)) < 0.9)
+        index.move(new_first, new_end, fresh[max(0, new_first - end) :] if given_ones else None)
+        for place in range(end, new_end):
+            for b in range(B):
+                priority = fresh[place - end, b] if given_ones else default or largest
+                reference[place, b] = max(priority, 1e-6) * valid[place % S, b]
+        first, end = new_first, max(new_first, new_end)
+        reference = {key: p for key, p in reference.items() if key[0] >= first}
+        if drawn is not None:
+            new = rng.exponential(size=len(places))
+            index.update_priorities(new)
+            largest = max(largest, new.max())
+            reference |= {place: p for place, p in zip(places, new, strict=True) if place in reference}
+        leaves = np.zeros((S, B))
+        for (place, b), priority in reference.items():
+            leaves[place % S, b] = priority**0.5
+        np.testing.assert_allclose(index.state_dict()["values"].reshape(S, B), leaves, rtol=1e-12)
+
+
+def test_update_needs_a_draw_before_it():
+    index = with_priorities([1, 2, 3])
+    with pytest.raises(RuntimeError, match="nothing was drawn since the last update; expected one sample_batch"):
+        index.update_priorities(np.ones(3))
+    index.draw(3)
+    index.update_priorities(np.ones(3))
+    with pytest.raises(RuntimeError, match="nothing was drawn"):
+        index.update_priorities(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("priorities", "message"),
+    [
+        ([1.0, -0.5, 2.0], r"got \[-0.5\]; expected \(3,\) finite numbers from 0"),
+        ([np.nan, 1.0, np.inf], r"got \[nan, inf\]; expected"),
+        ([1.0, 1.0], r"got the shape \(2,\); expected \(3,\)"),
+        ([[1.0], [1.0], [1.0]], r"got the shape \(3, 1\); expected \(3,\)"),
+    ],
+)
+def test_priorities_that_are_none_are_refused_and_nothing_changes(priorities, message):
+    index = with_priorities([1, 2, 3])
+    index.draw(3)
+    before = index.state_dict()["values"]
+    with pytest.raises(ValueError, match=message):
+        index.update_priorities(np.array(priorities))
+    assert (index.state_dict()["values"] == before).all()
+    index.update_priorities(np.ones(3))
+
+
+@pytest.mark.parametrize("kwargs", [{"alpha": -0.1}, {"beta": 1.5}, {"beta": float("nan")}, {"default_priority": 0.0}])
+def test_settings_out_of_range(kwargs):
+    (name, value), *_ = kwargs.items()
+    with pytest.raises(ValueError, match=f"got .*{name}={value}.*expected alpha from 0, beta in"):
+        PrioritizedIndex(np.random.default_rng(0), **kwargs)
+
+
+# ---- sums ----
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 70))
+def test_sum_tree_finds_what_a_running_sum_finds(seed, size):
+    rng = np.random.default_rng(seed)
+    tree, numbers = SumTree(size), np.zeros(size)
+    for _ in range(4):
+        idxs = rng.integers(size, size=int(rng.integers(40)))
+        # Whole numbers, whose sums are exact; most of them 0, and the last of two for one index counts.
+        values = rng.integers(0, 5, size=len(idxs)) * (rng.random(len(idxs)) < 0.5)
+        tree.set(idxs, values)
+        for i, value in zip(idxs, values, strict=True):
+            numbers[i] = value
+        assert tree.total == numbers.sum()
+        np.testing.assert_array_equal(tree.values, numbers)
+        mass = np.arange(2 * int(numbers.sum())) / 2
+        found = tree.find(mass) if len(mass) else np.zeros(0, int)
+        np.testing.assert_array_equal(found, np.searchsorted(np.cumsum(numbers), mass, side="right"))
+
+
+def test_mass_that_rounding_carries_to_the_end_finds_no_zero():
+    tree = SumTree(8)
+    tree.set(np.arange(5), np.full(5, 0.1))
+    assert tree.find(np.array([tree.total, np.nextafter(tree.total, 1)])).tolist() == [4, 4]

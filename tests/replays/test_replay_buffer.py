@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import io
-from typing import Any, NamedTuple
+import mmap
+from collections import Counter
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,126 +11,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.namedarraytuple import namedarraytuple
-from rlpyt.replays import ReplayBuffer, SamplesToBuffer
-from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
-
-Observation = namedarraytuple("Observation", ["image", "a.number"])
-Action = namedarraytuple("Action", ["turn", "push"])
-
-
-class Step(NamedTuple):
-    """One step of the reference, or (with action None) the final observation of an episode."""
-
-    number: int
-    action: float | None = None
-    reward: float = 0.0
-
-
-class Episode(NamedTuple):
-    steps: list[Step]
-    terminated: bool
-    truncated: bool
-    padding: int
-    """Rows after the final one that hold it again, as a sampler gives that waits with its resets."""
+from rlpyt.replays import PrioritizedIndex, ReplayBuffer, SamplesToBuffer, mapped_file
+from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from tests.replays.replay_kit import (
+    STARTS,
+    action,
+    assert_equal,
+    assert_frequencies,
+    assert_goes_on_alike,
+    assert_same_batches,
+    before,
+    expected_transition,
+    make_replay,
+    make_run,
+    observations,
+    places_in_reach,
+    saved_and_loaded,
+)
 
 
-def make_env(rng: np.random.Generator, env: int, n_rows: int, padding: int) -> list[Episode]:
-    """Make whole episodes with at least n_rows rows; observations are numbered, so that none comes twice."""
-    episodes: list[Episode] = []
-    number = 1000 * env
-    while sum(len(e.steps) + e.padding for e in episodes) < n_rows:
-        steps = []
-        for _ in range(int(rng.integers(1, 8))):
-            number += 1
-            steps.append(Step(number, float(rng.integers(1, 100)), float(np.float32(rng.normal()))))
-        number += 1
-        ending = int(rng.integers(3))  # truncated, terminated, or both at once
-        episodes.append(Episode([*steps, Step(number)], ending != 0, ending != 1, int(rng.integers(padding + 1))))
-    return episodes
-
-
-def observation(number: Any, nested: bool) -> Any:
-    number = np.asarray(number)
-    image = (number[..., None, None] + np.arange(6).reshape(2, 3)).astype(np.int16)
-    return Observation(image, number.astype(np.float32)) if nested else image
-
-
-def action(number: Any, nested: bool) -> Any:
-    number = np.asarray(number, np.int64)
-    return Action(number, np.stack([number, -number], -1).astype(np.float32)) if nested else number
-
-
-def to_rows(envs: list[list[Episode]], n_rows: int, nested: bool) -> SamplesToBuffer:
-    """Lay the episodes out as rows, [n_rows, B]."""
-    columns = []
-    for episodes in envs:
-        column: list[tuple] = []
-        for e in episodes:
-            *steps, final = e.steps
-            column += [(s.number, s.action, s.reward, False, False, True) for s in steps[:-1]]
-            column += [(*steps[-1], e.terminated, e.truncated, True)]
-            column += [(final.number, 0, 0.0, False, False, False)] * (1 + e.padding)
-        columns.append(column[:n_rows])
-    table = np.array(columns, np.float64).transpose(2, 1, 0)  # [field, T, B]
-    number, reward, flags = table[0].astype(np.int64), table[2].astype(np.float32), table[3:].astype(bool)
-    return SamplesToBuffer(observation(number, nested), action(table[1], nested), reward, *flags)
-
-
-def expected_transition(episode: Episode, i: int, n: int, discount: float) -> dict[str, Any]:
-    """Return the n-step transition that begins at step i of an episode, step by step."""
-    *steps, final = episode.steps
-    return_, k = 0.0, 0
-    while k < n and i + k < len(steps):
-        return_ += discount**k * steps[i + k].reward
-        k += 1
-    ended = i + k == len(steps)
-    target = final if ended else steps[i + k]
-    before = steps[i - 1] if i > 0 else Step(0, 0)
-    return {
-        "observation": steps[i].number,
-        "prev": (before.action, before.reward),
-        "action": steps[i].action,
-        "return_": return_,
-        "terminated": ended and episode.terminated,
-        "bootstrap_discount": 0.0 if ended and episode.terminated else discount**k,
-        "target_observation": target.number,
-        "target_prev": (steps[i + k - 1].action, steps[i + k - 1].reward),
-    }
-
-
-def drawable(envs: list[list[Episode]], n_rows: int, T: int, n: int) -> dict[tuple[int, int], tuple[Episode, int]]:
-    """Return, for each row (step since the start of the run, environment) that may be drawn, its episode and step."""
-    places: dict[tuple[int, int], tuple[Episode, int]] = {}
-    for b, episodes in enumerate(envs):
-        start = 0
-        for episode in episodes:
-            places |= {(start + i, b): (episode, i) for i in range(len(episode.steps) - 1)}
-            start += len(episode.steps) + episode.padding
-    oldest = max(n_rows - T, 0)
-    return {(t, b): place for (t, b), place in places.items() if oldest < t < n_rows - n}
-
-
-def make_replay(example: SamplesToBuffer, T: int, n: int = 1, discount: float = 0.9, seed: int = 0) -> ReplayBuffer:
-    B = example.reward.shape[1]
-    rng = np.random.default_rng(seed)
-    return ReplayBuffer.uniform(example[0, 0], size=T * B, B=B, n_step_return=n, discount=discount, rng=rng)
-
-
-def assert_equal(actual: Any, expected: Any) -> None:
-    actual, expected = buffer_leaves(actual), buffer_leaves(expected)
-    assert len(actual) == len(expected) > 0
-    for a, e in zip(actual, expected, strict=True):
-        assert isinstance(a, torch.Tensor)
-        assert a.numpy().dtype == e.dtype
-        np.testing.assert_array_equal(a.numpy(), e)
-
-
-def column(expected: list[dict[str, Any]], field: str) -> np.ndarray:
-    return np.array([e[field] for e in expected])
-
-
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     B=st.integers(1, 3),
@@ -139,65 +41,78 @@ def column(expected: list[dict[str, Any]], field: str) -> np.ndarray:
     nested=st.booleans(),
     padding=st.sampled_from([0, 0, 3]),
     as_torch=st.booleans(),
+    n_frames=st.integers(1, 4),
+    k=st.sampled_from([1, 3]),
+    starts=st.sampled_from([("black",), ("repeat",), ("goes_on",), STARTS]),
+    most=st.sampled_from([0, 2]),
 )
 def test_every_row_that_can_be_drawn_equals_the_episodes(
-    seed, B, n, slack, chunks, discount, nested, padding, as_torch
+    seed, B, n, slack, chunks, discount, nested, padding, as_torch, n_frames, k, starts, most
 ):
-    rng = np.random.default_rng(seed)
-    n_rows, T = sum(chunks), n + 2 + slack
-    envs = [make_env(rng, b, n_rows + 1, padding) for b in range(B)]
-    rows = to_rows(envs, n_rows + 1, nested)
-    replay = make_replay(rows, T, n, discount, seed)
+    if padding and n_frames > 1:
+        starts = starts if starts != STARTS and starts != ("goes_on",) else ("black", "repeat")
+    n_rows, rows_before = sum(chunks), max(1, n_frames - 1)
+    T = rows_before + 1 + n + slack
+    run = make_run(seed, B, n_rows + 1, nested, k, padding=padding, n_frames=n_frames, starts=starts, most=most)
+    counts = (n_frames, 1) if nested else n_frames
+    replay = make_replay(run.rows, T, n, discount, seed, n_frames=counts)
     start = 0
     for t in chunks:
-        chunk = rows[start : start + t]
+        chunk = run.rows[start : start + t]
         replay.append_samples(torchify_buffer(chunk) if as_torch else chunk)
         start += t
         assert replay.check_valid() == (True, "")
         assert len(replay) == min(start, T) * B
 
-    places = drawable(envs, n_rows, T, n)
-    if not places:
+    places = places_in_reach(n_rows, T, rows_before, n)
+    drawable = [run.lists[b][t] for t in places for b in range(B) if run.lists[b][t].i >= 0]
+    if not drawable:
         with pytest.raises(RuntimeError, match="Append more samples"):
             replay.sample_batch(4)
         return
-    T_idxs, B_idxs = np.array(list(places)).T
-    expected = [expected_transition(*place, n, discount) for place in places.values()]
-    batch = replay.extract_batch(T_idxs % T, B_idxs)
-    inputs, target = batch.agent_inputs, batch.target_inputs
-    assert_equal(inputs.observation, observation(column(expected, "observation"), nested))
-    assert_equal(inputs.prev_action, action(column(expected, "prev")[:, 0], nested))
-    assert_equal(inputs.prev_reward, column(expected, "prev")[:, 1].astype(np.float32))
-    assert_equal(batch.action, action(column(expected, "action"), nested))
-    assert batch.return_.dtype == batch.bootstrap_discount.dtype == torch.float32
-    np.testing.assert_allclose(batch.return_, column(expected, "return_"), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(batch.bootstrap_discount, column(expected, "bootstrap_discount"), rtol=1e-6)
-    assert_equal(batch.terminated, column(expected, "terminated"))
-    assert_equal(target.observation, observation(column(expected, "target_observation"), nested))
-    assert_equal(target.prev_action, action(column(expected, "target_prev")[:, 0], nested))
-    assert_equal(target.prev_reward, column(expected, "target_prev")[:, 1].astype(np.float32))
+    T_idxs, B_idxs = np.array([(row.t % T, row.b) for row in drawable]).T
+    batch = replay.extract_batch(T_idxs, B_idxs)
+    check_transitions(batch, drawable, partial(observations, nested=nested, k=k), nested, n, discount)
 
-    drawn = replay.sample_batch(200).agent_inputs.observation
-    drawn = drawn.image if nested else drawn
-    assert set(drawn[:, 0, 0].tolist()) <= {e["observation"] for e in expected}
+    possible = Counter((row.step.action, row.step.reward) for row in drawable)
+    drawn = replay.sample_batch(100)
+    actions = (drawn.action.turn if nested else drawn.action).tolist()
+    if n == 1:
+        assert {*zip(actions, drawn.return_.tolist(), strict=True)} <= {(a, float(np.float32(r))) for a, r in possible}
+    assert set(actions) <= {a for a, _ in possible}
+
+
+def check_transitions(batch: Any, rows: list, observe: Any, nested: bool, n: int, discount: float) -> None:
+    expected = [expected_transition(row, n, discount) for row in rows]
+    inputs, target, M = batch.agent_inputs, batch.target_inputs, (len(rows),)
+    assert_equal(inputs.observation, observe([row.step for row in rows], lead=M))
+    assert_equal(inputs.prev_action, action([before(row).action for row in rows], nested))
+    assert_equal(inputs.prev_reward, np.array([before(row).reward for row in rows], np.float32))
+    assert_equal(batch.action, action([e["action"] for e in expected], nested))
+    assert batch.return_.dtype == batch.bootstrap_discount.dtype == torch.float32
+    np.testing.assert_allclose(batch.return_, [e["return_"] for e in expected], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(batch.bootstrap_discount, [e["bootstrap_discount"] for e in expected], rtol=1e-6)
+    assert_equal(batch.terminated, np.array([e["terminated"] for e in expected]))
+    assert_equal(target.observation, observe([e["target"] for e in expected], lead=M))
+    assert_equal(target.prev_action, action([e["target_prev"].action for e in expected], nested))
+    assert_equal(target.prev_reward, np.array([e["target_prev"].reward for e in expected], np.float32))
+    assert batch.is_weights is None
 
 
 @pytest.mark.parametrize("n_rows", [30, 40, 57])
 def test_rows_that_can_be_drawn_come_equally_often_and_no_other(n_rows):
     T, B, n = 40, 2, 3
-    rng = np.random.default_rng(5)
-    envs = [make_env(rng, b, n_rows, 0) for b in range(B)]
-    replay = make_replay(to_rows(envs, n_rows, False), T, n)
-    replay.append_samples(to_rows(envs, n_rows, False))
+    run = make_run(5, B, n_rows)
+    replay = make_replay(run.rows, T, n)
+    replay.append_samples(run.rows)
+    drawable = [(t, b) for t in places_in_reach(n_rows, T, 1, n) for b in range(B) if run.lists[b][t].i >= 0]
     # The image's first number is that of the observation, which no two rows share.
-    number = {place[0].steps[place[1]].number: 0 for place in drawable(envs, n_rows, T, n).values()}
-    n_draws = 500 * len(number)
-    for drawn in replay.sample_batch(n_draws).agent_inputs.observation[:, 0, 0].tolist():
-        number[drawn] += 1  # a KeyError is a row that may not be drawn
-    mean = n_draws / len(number)
-    chi_square = sum((count - mean) ** 2 / mean for count in number.values())
-    degrees = len(number) - 1
-    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+    numbers = {run.lists[b][t].step.number: i for i, (t, b) in enumerate(drawable)}
+    counts = np.zeros(len(drawable))
+    batch: Any = replay.sample_batch(500 * len(drawable))
+    for drawn in batch.agent_inputs.observation[:, 0, 0, 0].tolist():
+        counts[numbers[drawn]] += 1  # a KeyError is a row that may not be drawn
+    assert_frequencies(counts, np.full(len(drawable), 1 / len(drawable)))
 
 
 def hand_rows() -> SamplesToBuffer:
@@ -213,7 +128,7 @@ def hand_rows() -> SamplesToBuffer:
 def test_hand_numbers():
     replay = make_replay(hand_rows(), T=10, n=2, discount=0.5)
     replay.append_samples(hand_rows())
-    batch = replay.extract_batch(np.array([1, 2, 4, 5]), np.zeros(4, np.int64))
+    batch: Any = replay.extract_batch(np.array([1, 2, 4, 5]), np.zeros(4, np.int64))
     assert batch.return_.tolist() == [2 + 0.5 * 4, 4, 8 + 0.5 * 16, 16 + 0.5 * 32]
     assert batch.bootstrap_discount.tolist() == [0.25, 0.5, 0.25, 0.25]
     assert batch.terminated.tolist() == [False] * 4
@@ -227,47 +142,55 @@ def test_window_and_previous_row_go_on_across_two_batches():
     for t in range(8):
         split.append_samples(hand_rows()[t : t + 1])
     idxs = np.array([1, 2, 4]), np.zeros(3, np.int64)
-    for a, b in zip(buffer_leaves(whole.extract_batch(*idxs)), buffer_leaves(split.extract_batch(*idxs)), strict=True):
-        assert torch.equal(a, b)
+    assert_same_batches(whole.extract_batch(*idxs), split.extract_batch(*idxs))
+
+
+def test_discount_may_be_changed_at_any_time():
+    replay = make_replay(hand_rows(), T=10, n=2, discount=0.5)
+    replay.append_samples(hand_rows())
+    replay.discount = 0.25
+    assert replay.extract_batch(np.array([1]), np.array([0])).return_.tolist() == [3]
 
 
 def test_batch_is_a_copy():
     replay = make_replay(hand_rows(), T=10)
     replay.append_samples(hand_rows())
-    before = replay.storage.rows.observation.copy()
-    for leaf in buffer_leaves(replay.sample_batch(16)):
+    idxs = np.arange(1, 7), np.zeros(6, np.int64)
+    first = replay.extract_batch(*idxs)
+    for leaf in buffer_leaves(replay.extract_batch(*idxs)):
         leaf.fill_(7)
-    np.testing.assert_array_equal(replay.storage.rows.observation, before)
-
-
-def saved_and_loaded(replay: ReplayBuffer) -> tuple[Any, int]:
-    file = io.BytesIO()
-    torch.save(replay.state_dict(), file)
-    size = file.tell()
-    file.seek(0)
-    return torch.load(file, weights_only=True), size
+    assert_same_batches(first, replay.extract_batch(*idxs))
 
 
 @pytest.mark.parametrize("n_rows", [25, 40, 71])
 @pytest.mark.parametrize("nested", [False, True])
-def test_saved_replay_continues_the_same_draws(n_rows, nested):
-    rng = np.random.default_rng(2)
-    envs = [make_env(rng, b, n_rows + 60, 0) for b in range(3)]
-    rows = to_rows(envs, n_rows + 60, nested)
-    first, second = make_replay(rows, T=40, n=3, seed=1), make_replay(rows, T=40, n=3, seed=2)
-    first.append_samples(rows[:n_rows])
-    second.append_samples(rows[:7])  # what was there before is forgotten
+@pytest.mark.parametrize("n_frames", [1, 3])
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_saved_replay_continues_the_same_draws(n_rows, nested, n_frames, prioritized):
+    run = make_run(2, 3, n_rows + 60, nested, n_frames=n_frames, starts=STARTS)
+    replays = []
+    for seed in (1, 2):
+        index = PrioritizedIndex(np.random.default_rng(seed)) if prioritized else None
+        counts = (n_frames, 1) if nested else n_frames
+        replays.append(make_replay(run.rows, T=40, n=3, seed=seed, index=index, n_frames=counts))
+    first, second = replays
+    first.append_samples(run.rows[:n_rows])
+    second.append_samples(run.rows[:7])  # what was there before is forgotten
     first.sample_batch(5)
-    state, _ = saved_and_loaded(first)
-    second.load_state_dict(state)
-    assert len(first) == len(second)
-    for _ in range(12):
-        a, b = first.sample_batch(32), second.sample_batch(32)
-        for x, y in zip(buffer_leaves(a), buffer_leaves(b), strict=True):
-            assert torch.equal(x, y)
-        chunk, n_rows = rows[n_rows : n_rows + 5], n_rows + 5
-        first.append_samples(chunk)
-        second.append_samples(chunk)
+    if prioritized:
+        first.update_batch_priorities([0.5, 1, 2, 4, 8])
+    assert_goes_on_alike(first, second, run.rows[n_rows:])
+
+
+def test_state_of_an_empty_replay_can_be_loaded():
+    run = make_run(2, 1, 30, n_frames=4)
+    first, second = (make_replay(run.rows, T=20, seed=seed, n_frames=4) for seed in (1, 2))
+    second.append_samples(run.rows[:12])
+    second.load_state_dict(saved_and_loaded(first)[0])
+    assert len(second) == 0
+    for replay in (first, second):
+        replay.append_samples(run.rows)
+    assert_same_batches(first.sample_batch(9), second.sample_batch(9))
 
 
 def test_state_dict_holds_no_more_than_what_is_filled():
@@ -279,20 +202,41 @@ def test_state_dict_holds_no_more_than_what_is_filled():
 
 
 def test_sizes_are_in_rows_over_all_environments():
-    example = hand_rows()[0, 0]
-    kwargs: dict[str, Any] = {"n_step_return": 1, "discount": 1.0, "rng": np.random.default_rng(0)}
-    replay = ReplayBuffer.uniform(example, size=100, B=8, **kwargs)
+    example = SamplesToBuffer(*(np.repeat(field, 8, axis=1) for field in hand_rows()[:1] if field is not None))
+    replay = make_replay(example, T=13)
     assert (replay.size, len(replay)) == (104, 0)
     assert replay.nbytes == 104 * (4 + 8 + 4 + 3)
 
 
-@pytest.mark.parametrize("share_memory", [False, True])
-def test_memory_is_shared_if_asked(share_memory):
-    kwargs: dict[str, Any] = {"n_step_return": 1, "discount": 1.0, "rng": np.random.default_rng(0)}
-    replay = ReplayBuffer.uniform(hand_rows()[0, 0], size=10, B=1, share_memory=share_memory, **kwargs)
-    replay.append_samples(hand_rows())
-    assert (replay.storage.rows.reward.base is not None) == share_memory
-    assert replay.sample_batch(3).return_.shape == (3,)
+def test_frames_are_kept_once():
+    run = make_run(0, 2, 1, n_frames=4)
+    whole, frames = make_replay(run.rows, T=50), make_replay(run.rows, T=50, n_frames=4)
+    one_frame = 6 * 4
+    assert whole.nbytes - frames.nbytes == 100 * (3 * one_frame - 1)
+
+
+@pytest.mark.parametrize("where", ["private", "shared", "mapped"])
+def test_rows_may_lie_in_private_shared_or_mapped_memory(where, tmp_path):
+    allocate = {
+        "private": buffer_from_example,
+        "shared": partial(buffer_from_example, share_memory=True),
+        "mapped": mapped_file(tmp_path),
+    }[where]
+    run = make_run(4, 2, 90, True, n_frames=3, starts=STARTS)
+    usual, other = (
+        make_replay(run.rows, T=40, n=2, n_frames=(3, 1), allocate=a) for a in (buffer_from_example, allocate)
+    )
+    for t in range(0, 90, 9):
+        usual.append_samples(run.rows[t : t + 9])
+        other.append_samples(run.rows[t : t + 9])
+    assert_same_batches(usual.sample_batch(50), other.sample_batch(50))
+    in_shared = [isinstance(_base(leaf), mmap.mmap) for leaf in buffer_leaves(other.storage.rows)]
+    assert in_shared == [where != "private"] * len(in_shared)
+    assert not list(tmp_path.iterdir())
+
+
+def _base(array: Any) -> Any:
+    return _base(array.base) if isinstance(array, np.ndarray) and array.base is not None else array
 
 
 def test_sampling_before_there_is_enough():
@@ -307,15 +251,31 @@ def test_sampling_before_there_is_enough():
 
 
 def test_too_small():
-    with pytest.raises(ValueError, match=r"room for 4 rows of each of 1 environments; expected at least 5 .*to 5 or"):
+    with pytest.raises(ValueError, match=r"room for 4 rows of each of 1 environments; expected at least 5.*to 5 or"):
         make_replay(hand_rows(), T=4, n=3)
     assert make_replay(hand_rows(), T=5, n=3).size == 5
+    run = make_run(0, 2, 1, n_frames=4)
+    with pytest.raises(ValueError, match=r"room for 4 rows of each of 2 environments; expected at least 5.*to 10 or"):
+        make_replay(run.rows, T=4, n=1, n_frames=4)
 
 
-@pytest.mark.parametrize(("n", "discount"), [(0, 0.9), (1, 1.1), (1, -0.1), (1, float("nan"))])
-def test_settings_out_of_range(n, discount):
-    with pytest.raises(ValueError, match=f"got n_step_return={n} and discount={discount}; expected"):
-        make_replay(hand_rows(), T=20, n=n, discount=discount)
+@pytest.mark.parametrize("discount", [1.1, -0.1, float("nan")])
+def test_discount_out_of_range(discount):
+    with pytest.raises(ValueError, match=f"got discount={discount}; expected"):
+        make_replay(hand_rows(), T=20, discount=discount)
+
+
+def test_no_step_at_all():
+    with pytest.raises(ValueError, match="got n_step_return=0; expected at least 1"):
+        make_replay(hand_rows(), T=20, n=0)
+
+
+def test_uniform_replay_takes_no_priorities():
+    replay = make_replay(hand_rows(), T=10)
+    with pytest.raises(TypeError, match="draws with a UniformIndex; expected a PrioritizedIndex"):
+        replay.update_batch_priorities([1.0])
+    with pytest.raises(ValueError, match="input_priorities without a prioritised index"):
+        ReplayBuffer(replay.storage, replay.index, replay.reading, discount=1, input_priorities=True)
 
 
 def test_loading_from_another_replay():
@@ -324,5 +284,6 @@ def test_loading_from_another_replay():
     with pytest.raises(ValueError, match=r"got T=10 .*; expected T=20 .*replay_size"):
         large.load_state_dict(small.state_dict())
     other = hand_rows()._replace(observation=np.zeros((8, 1, 3), np.float32))
-    with pytest.raises(ValueError, match=r"'observation': \(\(8, 1\), 'float32'\).*\(\(8, 1, 3\), 'float32'\)"):
+    message = r"'observation.rows': \(\(8, 1\), 'float32'\).*\(\(8, 1, 3\), 'float32'\)"
+    with pytest.raises(ValueError, match=message):
         make_replay(other, T=10).load_state_dict(small.state_dict())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -7,23 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlpyt.namedarraytuple import namedarraytuple
-from rlpyt.replays import SamplesToBuffer, TransitionStorage
-from rlpyt.utils.arrays import torchify_buffer
+from rlpyt.replays import RowStorage, SamplesToBuffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
+from tests.replays.replay_kit import RnnState, make_rows
 
 Observation = namedarraytuple("Observation", ["image", "vector"])
-
-
-def make_rows(numbers: np.ndarray, B: int) -> SamplesToBuffer:
-    """Rows whose every field tells (t, b)."""
-    number = numbers[:, None] * 10 + np.arange(B)
-    flag = np.zeros_like(number, bool)
-    return SamplesToBuffer(number[..., None].astype(np.float32), number, number.astype(np.float32), flag, flag, ~flag)
 
 
 @settings(max_examples=100, deadline=None)
 @given(T=st.integers(1, 12), B=st.integers(1, 3), chunks=st.lists(st.integers(0, 30), max_size=6))
 def test_ring_holds_the_newest_steps(T, B, chunks):
-    storage = TransitionStorage(make_rows(np.zeros(1, int), B)[0, 0], T, B)
+    storage = RowStorage(make_rows(np.zeros(1, int), B)[0, 0], T, B)
     written: list[int] = []
     for t in chunks:
         numbers = np.arange(len(written), len(written) + t)
@@ -33,24 +29,49 @@ def test_ring_holds_the_newest_steps(T, B, chunks):
         order = (storage.oldest + np.arange(storage.held)) % T
         expected = make_rows(np.array(written[-T:], int), B)
         for name, field in storage.rows.items():
-            np.testing.assert_array_equal(field[order], expected[name])
+            if field is not None:
+                np.testing.assert_array_equal(field[order], expected[name])
+        observation = storage.observation(order[:, None], np.arange(B))
+        np.testing.assert_array_equal(observation, expected.observation)
 
 
-def test_allocate_is_called_with_example_and_size():
+def test_allocate_is_called_for_all_arrays_with_example_and_size():
     calls = []
 
     def allocate(example, leading_dims):
         calls.append((example, leading_dims))
-        return make_rows(np.arange(4), 2)
+        return buffer_from_example(example, leading_dims)
 
-    example = make_rows(np.zeros(1, int), 1)[0, 0]
-    storage = TransitionStorage(example, 4, 2, allocate)
-    assert calls == [(example, (4, 2))]
-    assert storage.nbytes == 8 * (4 + 8 + 4 + 3)
+    image = np.zeros((4, 2, 2), np.uint8)
+    state = RnnState(np.zeros((1, 5), np.float32), np.zeros((1, 5), np.float32))
+    example = make_rows(np.zeros(1, int), 1)[0, 0]._replace(
+        observation=Observation(image, np.float32(0)), prev_rnn_state=state
+    )
+    storage = RowStorage(example, 6, 2, (4, 1), 3, allocate)
+    sizes = [(sum(leaf.nbytes for leaf in buffer_leaves(example)), dims) for example, dims in calls]
+    assert sizes == [(8 + 4 + 3, (6, 2)), (4, (6 * 2 + 1,)), (1, (6, 2)), (4, (6, 2)), (2 * 5 * 4, (2, 2))]
+    assert storage.nbytes == 12 * (8 + 4 + 3 + 4 + 1 + 4) + 4 * 40
+
+
+def test_recurrent_state_is_kept_at_every_interval_round_the_end():
+    T = 6
+    rows = make_rows(np.arange(20), 2)
+    rows = rows._replace(prev_rnn_state=RnnState(rows.reward[..., None, None], -rows.reward[..., None, None]))
+    storage = RowStorage(rows[0, 0], T, 2, rnn_state_interval=3)
+    for start, end in pairwise((0, 4, 5, 6, 13, 20)):
+        storage.write(rows[start:end])
+    state = storage.rnn_state(np.array([[0], [3]]), np.arange(2))  # steps 18 and 15
+    assert state.h[..., 0, 0].tolist() == [[180, 181], [150, 151]]
+    assert state.c[..., 0, 0].tolist() == [[-180, -181], [-150, -151]]
+
+
+def test_size_no_multiple_of_the_interval():
+    with pytest.raises(ValueError, match=r"T=8 time steps and rnn_state_interval=3; expected a multiple.*such as 9"):
+        RowStorage(make_rows(np.zeros(1, int), 2)[0, 0], 8, 2, rnn_state_interval=3)
 
 
 def test_agent_inputs_take_the_row_before_round_the_end():
-    storage = TransitionStorage(make_rows(np.zeros(1, int), 2)[0, 0], 4, 2)
+    storage = RowStorage(make_rows(np.zeros(1, int), 2)[0, 0], 4, 2)
     storage.write(make_rows(np.arange(6), 2))  # time index 0 holds step 4, and 3 holds step 3
     inputs = storage.agent_inputs(np.array([0, 3]), np.array([1, 0]))
     assert inputs.observation.tolist() == [[41], [30]]
@@ -80,24 +101,24 @@ def bad_rows() -> dict[str, tuple[SamplesToBuffer, str]]:
 @pytest.mark.parametrize("as_torch", [False, True])
 def test_rows_unlike_the_example_are_refused_and_nothing_is_written(case, as_torch):
     rows, message = bad_rows()[case]
-    storage = TransitionStorage(make_rows(np.zeros(1, int), 2)[0, 0], 8, 2)
+    storage = RowStorage(make_rows(np.zeros(1, int), 2)[0, 0], 8, 2)
     with pytest.raises(ValueError, match=message):
         storage.write(torchify_buffer(rows) if as_torch else rows)
     assert storage.held == 0
-    assert not storage.rows.observation.any()
+    assert not storage.observation(np.arange(8)[:, None], np.arange(2)).any()
 
 
 def test_array_for_a_nested_observation_is_refused():
     rows = make_rows(np.arange(5), 2)
     nested = rows._replace(observation=Observation(rows.observation, rows.observation))
-    storage = TransitionStorage(nested[0, 0], 8, 2)
+    storage = RowStorage(nested[0, 0], 8, 2)
     with pytest.raises(ValueError, match=r"'observation': \(5, 2, 1\).*expected .*'observation.image'"):
         storage.write(rows)
 
 
 def test_dtype_that_would_lose_what_it_is_is_refused():
     rows = make_rows(np.arange(5), 2)
-    storage = TransitionStorage(rows[0, 0]._replace(observation=np.zeros(1, np.uint8)), 8, 2)
+    storage = RowStorage(rows[0, 0]._replace(observation=np.zeros(1, np.uint8)), 8, 2)
     with pytest.raises(TypeError, match="got observation of dtype float32; expected uint8"):
         storage.write(rows)
     storage.write(rows._replace(observation=rows.observation.astype(np.uint8), reward=rows.reward.astype(np.float64)))
@@ -107,21 +128,21 @@ def test_dtype_that_would_lose_what_it_is_is_refused():
 def test_flags_must_be_boolean():
     example = make_rows(np.zeros(1, int), 1)[0, 0]._replace(truncated=np.float32(0))
     with pytest.raises(TypeError, match=r"example: got truncated of dtype float32; expected bool"):
-        TransitionStorage(example, 4, 1)
+        RowStorage(example, 4, 1)
 
 
 @pytest.mark.parametrize(("T", "B"), [(0, 1), (4, 0)])
 def test_no_room_at_all(T, B):
     with pytest.raises(ValueError, match=f"T={T} time steps of B={B} environments; expected at least 1"):
-        TransitionStorage(make_rows(np.zeros(1, int), 1)[0, 0], T, B)
+        RowStorage(make_rows(np.zeros(1, int), 1)[0, 0], T, B)
 
 
-def broken_storage() -> TransitionStorage:
+def broken_storage() -> RowStorage:
     """Steps 2..7 in a ring of 6; step 5 ended an episode in environment 1, and step 6 holds its final observation."""
     rows = make_rows(np.arange(8), 2)
     rows = rows._replace(truncated=rows.truncated.copy())
     rows.truncated[5, 1], rows.valid[6, 1], rows.reward[6, 1] = True, False, 0
-    storage = TransitionStorage(rows[0, 0], 6, 2)
+    storage = RowStorage(rows[0, 0], 6, 2)
     storage.write(torchify_buffer(rows))
     return storage
 
@@ -130,7 +151,7 @@ def broken_storage() -> TransitionStorage:
 @pytest.mark.parametrize("T", [7, 3])
 def test_a_loss_between_two_writes_truncates_the_row_before(T, as_torch):
     """Four environments go on, are lost, had ended (by termination), and had been lost in the row before as well."""
-    storage = TransitionStorage(make_rows(np.zeros(1, int), 4)[0, 0], T, 4)
+    storage = RowStorage(make_rows(np.zeros(1, int), 4)[0, 0], T, 4)
     first, second = make_rows(np.arange(3), 4), make_rows(np.arange(3, 5), 4)
     first = first._replace(terminated=first.terminated.copy())
     first.terminated[2, 2] = True
