@@ -48,13 +48,13 @@ def main() -> None:
         EnvCls=atari_make_vec if args.sample_mode == "native" else AtariEnv,
         env_kwargs=dict(game=args.game),
         batch_T=5,
-        batch_B=16,
+        batch_B=4 if args.smoke else 16,
         max_decorrelation_steps=10 if args.smoke else 400,
         mid_batch_reset=not args.wait_reset,
         time_breakdown=True,
         **workers,
     )
-    n_steps = 800 if args.smoke else args.n_steps
+    n_steps = 500 if args.smoke else args.n_steps
     runner = MinibatchRl(
         algo=A2C(learning_rate=3e-4, gae_lambda=1.0, value_loss_coeff=0.5),
         agent=AtariFfAgent(),

@@ -34,7 +34,7 @@ def main() -> None:
         env_kwargs=dict(game=args.game),
         eval_env_kwargs=dict(game=args.game, episodic_lives=False, clip_reward=False),
         batch_T=4,
-        batch_B=8,
+        batch_B=4 if args.smoke else 8,
         max_decorrelation_steps=20 if args.smoke else 1_000,
         eval_n_envs=2,
         eval_max_trajectories=2 if args.smoke else 10,
@@ -44,7 +44,7 @@ def main() -> None:
         batch_size=32,
         replay_size=1_000 if args.smoke else int(args.replay_size),
         replay_ratio=8,
-        min_steps_learn=200 if args.smoke else 20_000,
+        min_steps_learn=400 if args.smoke else 20_000,
         eps_steps=250_000,
         target_update_interval=1_000,
         learning_rate=1e-4,
@@ -52,7 +52,12 @@ def main() -> None:
     )
     n_steps = 500 if args.smoke else args.n_steps
     runner = MinibatchRlEval(
-        algo, AtariDqnAgent(eps_final=0.01), sampler, n_steps=n_steps, log_interval_steps=n_steps // 20, seed=args.seed
+        algo=algo,
+        agent=AtariDqnAgent(eps_final=0.01),
+        sampler=sampler,
+        n_steps=n_steps,
+        log_interval_steps=n_steps // (2 if args.smoke else 20),
+        seed=args.seed,
     )
     with logger_context(args.log_dir, name=f"dqn_{args.game}", log_params=vars(args)):
         runner.train()

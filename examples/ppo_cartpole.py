@@ -46,7 +46,7 @@ def train(args: argparse.Namespace) -> float:
         EnvCls=EnvCls,
         env_kwargs=env_kwargs,
         batch_T=128 if atari else 32,
-        batch_B=8,
+        batch_B=4 if args.smoke else 8,
     )
     settings: dict[str, Any] = ATARI if atari else CARTPOLE
     algo = PPO(normalize_advantage=True, value_loss_coeff=0.5, clip_grad_norm=0.5, **settings)
@@ -55,13 +55,13 @@ def train(args: argparse.Namespace) -> float:
         algo=algo,
         agent=agent,
         sampler=sampler,
-        n_steps=2_000 if args.smoke else args.n_steps,
+        n_steps=512 if args.smoke else args.n_steps,
         seed=args.seed,
-        log_interval_steps=1_000 if args.smoke else args.n_steps // 10,
+        log_interval_steps=256 if args.smoke else args.n_steps // 10,
     )
     with logger_context(args.log_dir, args.run_ID, name=args.env, log_params=vars(args)) as logger:
         runner.train()
-        n_trajectories = 2 if args.smoke else 100
+        n_trajectories = 1 if args.smoke else 100
         result = evaluate(agent, EnvCls, eval_env_kwargs, n_trajectories=n_trajectories, seed=args.seed)
         returns = [info.Return for info in result.traj_infos]
         curve = plot_progress(logger.directory)
