@@ -38,7 +38,7 @@ def main() -> None:
         max_decorrelation_steps=20 if args.smoke else 1_000,
         eval_n_envs=2,
         eval_max_trajectories=2 if args.smoke else 10,
-        eval_max_steps=100 if args.smoke else 125_000,
+        eval_max_steps=40 if args.smoke else 125_000,
     )
     algo = DQN(
         batch_size=32,

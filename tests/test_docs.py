@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pkgutil
 import re
-import runpy
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rlpyt
+from rlpyt import algos
 from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.envs import AtariEnv
@@ -70,19 +68,12 @@ def quoted(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"
-    monkeypatch.chdir(tmp_path)
-    if "__main__" not in code:
-        script.write_text(code)
-        runpy.run_path(str(script), run_name="page")
-        return
-    # Workers import the file, so it has to be one; its run is shortened.
-    script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=2_048", code))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    # Runs that workers take part in are shortened; for the others the page itself is short.
+    script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=1_024", code) if "__main__" in code else code)
+    run_script(script)
 
 
 # ---- links and names ----
@@ -149,7 +140,9 @@ def parameters(thing: Any) -> list[str]:
 
 @every_page
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
-    known = public_names.union(*columns.values())
+    classes = (AlgoCls for _, AlgoCls in inspect.getmembers(algos, inspect.isclass))
+    metrics = (AlgoCls.opt_info_fields for AlgoCls in classes if issubclass(AlgoCls, algos.RlAlgorithm))
+    known = public_names.union(*columns.values(), *metrics)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
     names = [name for name in names if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not ("." in name and resolves(name))]

@@ -6,15 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot, read_progress
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+ALONE = ("ppo_cartpole", "custom_environment")
+"""Run by a Python of their own: the main job, and one whose workers start from nothing and import its file."""
 
-RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py"))] + [
+RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in ALONE] + [
     ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "gpu", "--wait_reset"],
@@ -24,20 +28,14 @@ RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py"))] + [
 ]
 
 
-@pytest.mark.parametrize("run", RUNS, ids=" ".join)
-def test_example_runs(run, tmp_path):
-    script, *options = run
-    process = subprocess.run(
-        [sys.executable, EXAMPLES / f"{script}.py", "--smoke", *options],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
-    (run_dir,) = tmp_path.glob("data/*/run_0")
+def python(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
+
+
+def check_run(folder: Path) -> None:
+    (run_dir,) = folder.glob("data/*/run_0")
     assert json.loads((run_dir / "status.json").read_text())["status"] == "finished"
     progress = read_progress(run_dir)
     assert progress["Diagnostics/CumSteps"][-1] >= 500
@@ -45,19 +43,32 @@ def test_example_runs(run, tmp_path):
     assert load_snapshot(run_dir / "params.pkl")["cum_steps"] == progress["Diagnostics/CumSteps"][-1]
 
 
+@pytest.mark.parametrize("script", ALONE)
+def test_example_runs_as_it_is_typed(script, tmp_path):
+    process = python(tmp_path, EXAMPLES / f"{script}.py", "--smoke")
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    check_run(tmp_path)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=" ".join)
+def test_example_runs(run, run_script: Callable[..., None], tmp_path):
+    script, *options = run
+    run_script(EXAMPLES / f"{script}.py", "--smoke", *options)
+    check_run(tmp_path)
+
+
+def test_examples_need_nothing_but_what_is_installed(tmp_path):
+    """What pytest has imported already, and the repository on its path, would hide a missing import."""
+    scripts = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in ALONE]
+    process = python(tmp_path, "-c", f"import runpy\nfor script in {scripts}: runpy.run_path(script)")
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
 def test_custom_environment_is_short():
     assert len((EXAMPLES / "custom_environment.py").read_text().splitlines()) < 60
 
 
-def test_wrong_option_of_the_main_job_is_refused_before_anything_starts(tmp_path):
-    process = subprocess.run(
-        [sys.executable, EXAMPLES / "ppo_cartpole.py", "--env", "ALE/Pongg-v5"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode != 0
-    assert "pong" in process.stderr
-    assert "EnvError" in process.stderr
+def test_wrong_option_of_the_main_job_is_refused_before_anything_starts(run_script: Callable[..., None], tmp_path):
+    with pytest.raises(EnvError, match="pong"):
+        run_script(EXAMPLES / "ppo_cartpole.py", "--env", "ALE/Pongg-v5")
+    assert not list(tmp_path.glob("data/*/run_0/progress.csv"))

@@ -25,7 +25,6 @@ from rlpyt.functional import (
     value_rescale_inverse,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, BatchSpec, Samples
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 
@@ -36,7 +35,6 @@ class QAgent(Protocol):
 
     recurrent: bool
     kind: str
-    env_spaces: EnvSpaces
 
     def q_values(self, output: Any) -> torch.Tensor:
         """Return q [.., A] of what a network gives."""
@@ -100,7 +98,7 @@ class DQN(OffPolicyAlgo):
     arXiv:1511.05952; for recurrent agents Kapturowski et al. 2019 (R2D2).
     """
 
-    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr", "priority")
+    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
     agent_kind: ClassVar[str] = "q"
     """What the agent's network must give."""
 
@@ -169,10 +167,14 @@ class DQN(OffPolicyAlgo):
             batch = self.sample_batch()
             self.agent.draw_randomness(self.generator)
             loss, td_abs_error = self.loss(batch, now)
-            metrics["gradNorm"].append(self.gradient_step(loss, now))
-            metrics["loss"].append(loss.detach())
-            metrics["tdAbsErr"].append(self.mean_error(td_abs_error, batch))
-            metrics["priority"].append(self.update_priorities(batch, td_abs_error))
+            values = {
+                "loss": loss.detach(),
+                "gradNorm": self.gradient_step(loss, now),
+                "tdAbsErr": self.mean_error(td_abs_error, batch),
+                "priority": self.update_priorities(batch, td_abs_error),
+            }
+            for name in self.opt_info_fields:
+                metrics[name].append(values[name])
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(now.target_update_tau)
         return stack_metrics(metrics)

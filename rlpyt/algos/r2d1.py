@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rlpyt.algos.dqn import DQN
 from rlpyt.functional import ScheduleLike
@@ -18,6 +18,8 @@ class R2D1(DQN):
 
     Source: Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning.
     """
+
+    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr", "priority")
 
     discount: ScheduleLike = 0.997
     """gamma in [0, 1], per environment step."""

@@ -163,7 +163,7 @@ def test_seeds_decide_no_ops_and_sticky_actions_of_each_game():
 
     def seen(env: VectorEnvAdapter, seeds: list[int]) -> np.ndarray:
         rng, observations = np.random.default_rng(0), [env.reset(seeds)[0]]
-        for _ in range(100):
+        for _ in range(50):
             env.send(np.full(env.n, rng.integers(6)))
             observations.append(env.recv()[0])
         return np.array(observations)

@@ -242,9 +242,6 @@ STOPS = [
 MASTERS = """
     import json, os, sys, traceback
     from pathlib import Path
-    from rlpyt.utils import processes
-    from tests.runners.runner_kit import make_sampler, run
-    from tests.toy_envs import FaultyEnv
 
     def master(directory, kind, fault, start_method):
         os.setsid()
@@ -253,8 +250,7 @@ MASTERS = """
         os.dup2(sys.stderr.fileno(), 2)
         env_kwargs = dict(fault=fault, at=40) if fault == "hang" else dict(fault="none")
         sampler = make_sampler(kind, FaultyEnv, env_kwargs=env_kwargs, start_method=start_method)
-        if start_method == "fork":
-            processes._STOP_SECONDS = 0.5
+        processes._STOP_SECONDS = 0.5
         try:
             run(Path(directory), "ppo", sampler, n_steps=1e9)
         except SystemExit as end:
@@ -263,7 +259,12 @@ MASTERS = """
             traceback.print_exc()
             return 1
 
-    if __name__ == "__main__":
+    if __name__ == "__main__":  # workers import this file too, and need nothing of it
+        import torch._dynamo
+        from rlpyt.utils import processes
+        from tests.runners.runner_kit import make_sampler, run
+        from tests.toy_envs import FaultyEnv
+
         while line := sys.stdin.readline():
             pid = os.fork()
             if pid == 0:
@@ -275,7 +276,10 @@ MASTERS = """
 
 @pytest.fixture(scope="module")
 def masters(tmp_path_factory):
-    """A process that makes masters of runs, so that torch is imported once and not in each of them."""
+    """A process that makes masters of runs, so that torch is imported once and not in each of them.
+
+    So is torch._dynamo, at 3 s of a core, which torch imports when the first optimiser is made.
+    """
     script = tmp_path_factory.mktemp("masters") / "masters.py"
     script.write_text(textwrap.dedent(MASTERS))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -225,7 +225,7 @@ def test_a_forward_pass_has_the_threads_that_were_asked_for(kind, asked):
     agent = CategoricalPgAgent(ModelCls=ThreadsModel)
     options: dict[str, Any] = dict(acting_threads=asked, eval_n_envs=2, eval_max_trajectories=2, bootstrap_value=True)
     if asked is None:
-        expected = {"serial": 3, "halves": 3}.get(kind, 1)  # as the run has set them; beside workers, one
+        expected = {"serial": 3, "gpu2": 3}.get(kind, 1)  # the run's; one where environments step beside the network
     else:
         expected = 1 if kind == "cpu2" else asked  # its workers have one core each
     with running(kind, agent, T=2, B=2, **options) as sampler:

@@ -721,12 +721,12 @@ def test_a_replay_bootstraps_over_a_loss(kind, t, tmp_path):
     rows = replay.storage.rows
     assert rows.valid[row - 1 : row + 2, 2].tolist() == [True, False, True]
     assert rows.truncated[row - 1, 2]
-    assert rows.observation[row + 1, 2].tolist() == [env_seed(2, 1) % 1024, 0, 0]
+    assert replay.storage.observation(row + 1, 2).tolist() == [env_seed(2, 1) % 1024, 0, 0]
     batch = replay.extract_batch(np.array([row - 1]), np.array([2]))
     assert batch.return_.item() == rows.reward[row - 1, 2]
     assert batch.bootstrap_discount.item() == pytest.approx(replay.discount)
     assert not batch.terminated.item()
-    assert batch.target_inputs.observation[0].tolist() == rows.observation[row, 2].tolist()
+    assert batch.target_inputs.observation[0].tolist() == replay.storage.observation(row, 2).tolist()
     assert batch.target_inputs.observation[0].tolist() == observation_at(row).tolist()
 
 
