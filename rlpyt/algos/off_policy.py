@@ -159,10 +159,11 @@ class OffPolicyAlgo(RlAlgorithm):
         """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
         name, (T, B) = type(self).__name__, self.batch_spec
         if self.updates_per_optimize < 1:
+            size = "batch_B, batch_T or warmup_T" if self.agent.recurrent else "batch_size"
             raise ValueError(
                 f"{name}: {T} x {B} rows an iteration at replay_ratio {self.replay_ratio:g} are "
                 f"{self.replay_ratio * T * B:g} rows to consume, which is no update of batch_size {self.batch_size}; "
-                "expected at least one. Collect more rows an iteration, lower batch_size, or raise replay_ratio to "
+                f"expected at least one. Collect more rows an iteration, lower {size}, or raise replay_ratio to "
                 f"{self.batch_size / (T * B):g}."
             )
         if self.min_itr_learn >= n_itr:
