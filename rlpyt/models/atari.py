@@ -109,6 +109,7 @@ class AtariDqnModel(QModel):
         strides: None is (4, 2, 1).
         paddings: None is (0, 1, 1).
         noisy: whether the head's layers are `NoisyLinear`.
+        n_atoms: see `QModel`.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class AtariDqnModel(QModel):
         strides: Sequence[int] | None = None,
         paddings: Sequence[int] | None = None,
         noisy: bool = False,
+        n_atoms: int | None = None,
     ) -> None:
         super().__init__(
             _images(image_shape),
@@ -130,6 +132,7 @@ class AtariDqnModel(QModel):
             fc_sizes=fc_sizes,
             dueling=dueling,
             noisy=noisy,
+            n_atoms=n_atoms,
             use_maxpool=use_maxpool,
             channels=channels or (32, 64, 64),
             kernel_sizes=kernel_sizes or (8, 4, 3),
@@ -138,7 +141,7 @@ class AtariDqnModel(QModel):
         )
 
 
-class AtariCatDqnModel(QModel):
+class AtariCatDqnModel(AtariDqnModel):
     """`AtariDqnModel` with a distribution over atoms for every action; returns their logits [..., A, n_atoms].
 
     Args:
@@ -169,19 +172,8 @@ class AtariCatDqnModel(QModel):
         paddings: Sequence[int] | None = None,
         noisy: bool = False,
     ) -> None:
-        super().__init__(
-            _images(image_shape),
-            spaces.Discrete(output_size),
-            n_atoms=n_atoms,
-            fc_sizes=fc_sizes,
-            dueling=dueling,
-            noisy=noisy,
-            use_maxpool=use_maxpool,
-            channels=channels or (32, 64, 64),
-            kernel_sizes=kernel_sizes or (8, 4, 3),
-            strides=strides or (4, 2, 1),
-            paddings=paddings or (0, 1, 1),
-        )
+        layers = (fc_sizes, dueling, use_maxpool, channels, kernel_sizes, strides, paddings)
+        super().__init__(image_shape, output_size, *layers, noisy=noisy, n_atoms=n_atoms)
 
 
 class AtariR2d1Model(QModel):

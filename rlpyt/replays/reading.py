@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+import torch
 
-from rlpyt.functional.returns import n_step_return as window_return
+from rlpyt.functional import episode_start_from_valid
+from rlpyt.functional import n_step_return as window_return
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.replays.storage import RowStorage
 from rlpyt.types import AgentInputs
@@ -88,7 +90,7 @@ class Reading(ABC):
 
     @abstractmethod
     def read(self, storage: RowStorage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> Any:
-        """Return what begins at rows, [M] numpy arrays or [T, M]."""
+        """Return what begins at rows, [M] arrays or [T, M]."""
 
 
 class Transitions(Reading):
@@ -165,14 +167,12 @@ class Sequences(Reading):
         rows, n = storage.rows, self.n_step_return
         T_idxs_all = (T_idxs + np.arange(self.length)[:, None]) % storage.T
         valid = rows.valid[T_idxs_all, B_idxs]
-        episode_start = np.zeros_like(valid)
-        episode_start[1:] = valid[1:] & ~valid[:-1]
         trained = T_idxs_all[self.trained.start : self.trained.stop]
         window = (trained + np.arange(n)[:, None, None]) % storage.T, B_idxs
         n_step = window_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
         return SequencesFromReplay(
             all_inputs=storage.agent_inputs(T_idxs_all, B_idxs),
-            episode_start=episode_start,
+            episode_start=episode_start_from_valid(torch.from_numpy(valid)),
             init_rnn_state=storage.rnn_state(T_idxs, B_idxs),
             action=rows.action[trained, B_idxs],
             return_=n_step.return_,

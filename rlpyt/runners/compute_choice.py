@@ -15,7 +15,6 @@ from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
 
 _ROWS = 128  # enough that a batch is not all overhead, few enough that the choice takes about a second
-_HOPELESS = 3.0  # times as slow as the best so far: bfloat16 where it is emulated, at seconds a pass
 _WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
 
 
@@ -48,19 +47,15 @@ def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, 
     rows = buffer_func(inputs, lambda x: x.expand(min(_ROWS, batch_spec.size), *x.shape[1:]).contiguous())
     best, best_seconds = base, float("inf")
     for settings, worth in candidates:
-        seconds = _seconds(agent, settings, rows, _HOPELESS * best_seconds)
+        seconds = _seconds(agent, settings, rows)
         if seconds * worth < best_seconds:
             best, best_seconds = settings, seconds
     agent.to_device(base)
     return best
 
 
-def _seconds(agent: Agent, settings: ComputeSettings, rows: Any, enough: float) -> float:
-    """Return the seconds of a forward and backward pass, the best of three after one to warm up.
-
-    Where the first two both take more than `enough` seconds there are no more. One alone may be slow by chance: kernels
-    are made and loaded in the first, and another process may have the core in any.
-    """
+def _seconds(agent: Agent, settings: ComputeSettings, rows: Any) -> float:
+    """Return the seconds of a forward and backward pass, the best of three after one to warm up."""
     agent.to_device(settings)
     rows = buffer_to(rows, settings.device)
     times = []
@@ -71,8 +66,6 @@ def _seconds(agent: Agent, settings: ComputeSettings, rows: Any, enough: float) 
         if settings.device != "cpu":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-        if len(times) == 2 and min(times) > enough:
-            break
     for parameter in agent.parameters():
         parameter.grad = None
     return min(times[1:])

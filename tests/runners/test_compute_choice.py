@@ -64,11 +64,9 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
 
 def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
     seconds: dict[tuple[bool, str], float] = {}
-    limits: list[float] = []
 
-    def measured(agent: Any, settings: ComputeSettings, rows: Any, enough: float) -> float:
+    def measured(agent: Any, settings: ComputeSettings, rows: Any) -> float:
         assert all(leaf.shape[0] == 4 for leaf in rows)
-        limits.append(enough)
         return seconds[settings.channels_last, settings.precision]
 
     monkeypatch.setattr(compute_choice, "_seconds", measured)
@@ -82,17 +80,6 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
         seconds.update({(False, "float32"): plain, (True, "float32"): last, (True, "bfloat16"): half})
         settings = choose_settings(agent, BatchSpec(1, 4), {})
         assert (settings.channels_last, settings.precision) == expected
-
-    assert limits[:6] == pytest.approx([float("inf"), 3.0, 3.0, float("inf"), 3.0, 2.7])
-
-
-def test_a_hopeless_setting_is_not_timed_to_the_end():
-    agent, passes = make("pg", IMAGE), []
-    agent.model.register_forward_hook(lambda *args: passes.append(1))
-    for enough, n_passes in [(0.0, 2), (1e9, 4)]:
-        passes.clear()
-        assert 0 < compute_choice._seconds(agent, ComputeSettings(), agent.example_inputs(), enough) < 1e9
-        assert len(passes) == n_passes
 
 
 def test_the_affinity_is_obeyed():
