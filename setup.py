@@ -10,6 +10,9 @@ version = re.search(r'__version__ = "(.+)"', (HERE / "rlpyt" / "version.py").rea
 
 extras = {
     "atari": ["ale-py>=0.11", "opencv-python-headless>=4.8"],
+    "mujoco": ["gymnasium[mujoco]>=1.1,<2", "mujoco>=4,<5"],
+    # imageio is gymnasium's renderer's, which Shimmy imports; its own extra takes h5py along, which no task needs.
+    "dm_control": ["shimmy>=2.0.1,<3", "dm-control>=1.0.50,<2", "imageio>=2.14", "mujoco>=3.17,<5"],
     "envpool": ["envpool>=1.2.5"],
     "gym": ["gym>=0.25,<0.27"],
     "tensorboard": ["tensorboard>=2.14"],

@@ -3,7 +3,8 @@
     python examples/rainbow_atari.py --game pong --n_steps 2e6
 
 Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_replay), multi-step (n_step_return),
-dueling and noisy (the model). The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB.
+dueling and noisy (the model). The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is
+that of data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from rlpyt.runners import MinibatchRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
+NETWORKS = {
+    "nature": dict(),
+    "small": dict(channels=[32, 64], kernel_sizes=[5, 5], strides=[5, 5], paddings=[0, 0], fc_sizes=256),
+}
 
 
 def main() -> None:
@@ -29,7 +34,10 @@ def main() -> None:
     parser.add_argument("--replay_folder", default=None, help="keep the replay in a file in this folder")
     parser.add_argument("--min_steps_learn", type=float, default=20_000)
     parser.add_argument("--learning_rate", type=float, default=6.25e-5)
+    parser.add_argument("--adam_eps", type=float, default=1.5e-4)
     parser.add_argument("--target_update_interval", type=int, default=2_000, help="updates")
+    parser.add_argument("--replay_ratio", type=float, default=8)
+    parser.add_argument("--network", choices=list(NETWORKS), default="nature")
     parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/rainbow_atari")
@@ -48,12 +56,12 @@ def main() -> None:
     )
     algo = CategoricalDQN(
         batch_size=32,
-        replay_ratio=8,
+        replay_ratio=args.replay_ratio,
         replay_size=1_000 if args.smoke else int(args.replay_size),
         replay_folder=args.replay_folder,
         min_steps_learn=400 if args.smoke else args.min_steps_learn,
         learning_rate=args.learning_rate,
-        optim_kwargs=dict(eps=1.5e-4),
+        optim_kwargs=dict(eps=args.adam_eps),
         target_update_interval=args.target_update_interval,
         n_step_return=3,
         double_dqn=True,
@@ -62,14 +70,19 @@ def main() -> None:
         pri_beta_steps=args.n_steps,
     )
     # The noise explores, so that epsilon is 0.
-    agent = AtariCatDqnAgent(eps_init=0.0, eps_final=0.0, eps_eval=0.001, model_kwargs=dict(dueling=True, noisy=True))
+    agent = AtariCatDqnAgent(
+        eps_init=0.0,
+        eps_final=0.0,
+        eps_eval=0.001,
+        model_kwargs=dict(dueling=True, noisy=True, **NETWORKS[args.network]),
+    )
     n_steps = 500 if args.smoke else args.n_steps
     runner = MinibatchRlEval(
         algo,
         agent,
         sampler,
         n_steps=n_steps,
-        log_interval_steps=n_steps // 40 if not args.smoke else 500,
+        log_interval_steps=n_steps // 20 if not args.smoke else 500,
         seed=args.seed,
     )
     with logger_context(args.log_dir, name=f"rainbow_{args.game}", log_params=vars(args)):

@@ -1,6 +1,7 @@
 """Agents: a model, a distribution over its actions, and what it takes to act in many environments."""
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.ddpg import DdpgAgent, RecurrentDdpgAgent, RecurrentTd3Agent, Td3Agent
 from rlpyt.agents.distributional import (
     AtariCatDqnAgent,
     CatDqnAgent,
@@ -12,6 +13,7 @@ from rlpyt.agents.distributional import (
 )
 from rlpyt.agents.dqn import AtariDqnAgent, AtariR2d1Agent, DqnAgent, R2d1Agent
 from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.off_policy import OffPolicyAgent
 from rlpyt.agents.policy_gradient import (
     AtariFfAgent,
     AtariLstmAgent,
@@ -23,6 +25,8 @@ from rlpyt.agents.policy_gradient import (
     RecurrentCategoricalPgAgent,
     RecurrentGaussianPgAgent,
 )
+from rlpyt.agents.qpg import QpgAgent
+from rlpyt.agents.sac import RecurrentSacAgent, SacAgent
 from rlpyt.types import AgentInputs, AgentStep
 
 __all__ = [
@@ -36,18 +40,26 @@ __all__ = [
     "BaseAgent",
     "CatDqnAgent",
     "CategoricalPgAgent",
+    "DdpgAgent",
     "DqnAgent",
     "EnvGroup",
     "GaussianPgAgent",
     "IqnAgent",
     "MujocoFfAgent",
     "MujocoLstmAgent",
+    "OffPolicyAgent",
     "PgAgent",
+    "QpgAgent",
     "QrDqnAgent",
     "R2d1Agent",
     "RecurrentCatDqnAgent",
     "RecurrentCategoricalPgAgent",
+    "RecurrentDdpgAgent",
     "RecurrentGaussianPgAgent",
     "RecurrentIqnAgent",
     "RecurrentQrDqnAgent",
+    "RecurrentSacAgent",
+    "RecurrentTd3Agent",
+    "SacAgent",
+    "Td3Agent",
 ]

@@ -10,32 +10,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.model_kwargs import image_model_kwargs
-from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
+from rlpyt.agents.off_policy import OffPolicyAgent
+from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.distributions import EpsilonGreedy
 from rlpyt.models import AtariDqnModel, AtariR2d1Model, NoisyLinear, QModel, draw_randomness, update_state_dict
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentInputs, AgentStep
-from rlpyt.utils.shared_memory import shared_array
+from rlpyt.types import AgentStep
 
 
 class DqnAgentInfo(NamedArrayTuple):
     """What the agent records with every action."""
 
     q: Any
+    prev_rnn_state: Any = None
+    """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
-class DqnAgentInfoRnn(NamedArrayTuple):
-    """What a recurrent agent records: also its state before the row, [B, N, H] leaves."""
-
-    q: Any
-    prev_rnn_state: Any
-
-
-class DqnAgent(BaseAgent):
+class DqnAgent(OffPolicyAgent):
     """Acts greedily by a Q network, and at random with probability epsilon.
 
     A model of one's own returns q [.., A]; a recurrent one also its next state, in torch's layout [N, B, H]. Where it
@@ -78,7 +72,6 @@ class DqnAgent(BaseAgent):
                 f"eps_final, {eps_final}."
             )
         self.eps_init, self.eps_final, self.eps_final_min, self.eps_eval = eps_init, eps_final, eps_final_min, eps_eval
-        self._annealed = np.zeros(1)  # in shared memory where workers act
         self._eval_epsilon: torch.Tensor | None = None  # in evaluation
         self._noisy_layers: list[NoisyLinear] = []  # where they make it explore
 
@@ -115,6 +108,10 @@ class DqnAgent(BaseAgent):
     def modules(self) -> list[nn.Module]:
         """Return the network and its target."""
         return [self.model, self.target_model]
+
+    def unrolled(self) -> tuple[nn.Module, nn.Module]:
+        """Return the network and its target."""
+        return self.model, self.target_model
 
     def q_values(self, output: Any) -> torch.Tensor:
         """Return q [.., A] of what the model gives: here the same."""
@@ -153,30 +150,6 @@ class DqnAgent(BaseAgent):
         inputs = observation, prev_action, prev_reward
         return self._forward(self.target_model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
 
-    @torch.no_grad()
-    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, Any]:
-        """Return the recurrent states of network and target network after rows, each by its own way from one state.
-
-        Args:
-            inputs: [T, B] rows.
-            init_rnn_state: before the first row, [B, N, H] leaves; None is zero.
-            episode_start: [T, B] bool, rows before which the state is zero.
-        """
-        state = rnn_from_rows(init_rnn_state)
-        after = (self._forward(model, inputs, state, episode_start)[1] for model in (self.model, self.target_model))
-        own, target = map(rnn_to_rows, after)
-        return own, target
-
-    def _forward(
-        self, model: nn.Module, inputs: tuple[Any, Any, Any], rnn_state: Any = None, episode_start: Any = None
-    ) -> tuple[Any, Any]:
-        """Return what a network gives and its next recurrent state, in torch's layout."""
-        observation, prev_action, prev_reward = inputs
-        rnn = (rnn_state, episode_start) if self.recurrent else ()
-        with self.autocast():
-            output = model(observation, self.encode(prev_action), prev_reward, *rnn)
-        return output if self.recurrent else (output, None)
-
     def update_target(self, tau: float = 1.0) -> None:
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
         update_state_dict(self.target_model, self.model.state_dict(), tau)
@@ -191,11 +164,7 @@ class DqnAgent(BaseAgent):
         output, next_rnn_state = self._forward(self.model, inputs, group.rnn_state)
         q = self.from_model(self.q_values(output))
         action = self.distribution.sample(q, self._epsilon, group.draw(self.distribution.draw_noise))
-        if not self.recurrent:
-            return AgentStep(action, DqnAgentInfo(q))
-        prev_rnn_state = self.from_model(rnn_to_rows(group.rnn_state))
-        group.rnn_state = next_rnn_state
-        return AgentStep(action, DqnAgentInfoRnn(q, prev_rnn_state))
+        return self._recorded(action, DqnAgentInfo(q), next_rnn_state)
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw anew what both networks are random in (noisy layers, IQN's fractions) before an update."""
@@ -204,17 +173,13 @@ class DqnAgent(BaseAgent):
 
     # ---- exploration ----
 
-    def anneal_exploration(self, progress: float) -> None:
-        """Set how far epsilon has gone from `eps_init` (0) to `eps_final` (1), in every process that acts."""
-        self._annealed[0] = progress
-
     def epsilon(self) -> torch.Tensor:
         """Return epsilon of the environments in charge, [B] or [1], as it stands for training."""
         final = torch.tensor([self.eps_final])
         if self.eps_final_min is not None:
             final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), self._group.global_B)
             final = final[self._group.env_ranks]
-        return self.eps_init + float(self._annealed[0]) * (final - self.eps_init)
+        return self.eps_init + self.progress * (final - self.eps_init)
 
     def sample_mode(self, itr: int) -> None:
         """Act in the training environments with the scheduled epsilon, and with noise if the network has any."""
@@ -235,10 +200,7 @@ class DqnAgent(BaseAgent):
         self._epsilon = self.epsilon() if self._eval_epsilon is None else self._eval_epsilon
 
     def worker_copy(self) -> Self:
-        """Return a copy that acts in another process, and follows this one's epsilon."""
-        annealed = shared_array(1, np.float64)
-        annealed[:] = self._annealed
-        self._annealed = annealed
+        """Return a copy that acts in another process, which has no target."""
         clone = super().worker_copy()
         clone.target_model = nn.Module()
         return clone
@@ -246,15 +208,13 @@ class DqnAgent(BaseAgent):
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """Return network, target, and how far exploration is annealed."""
-        target = self.target_model.state_dict()
-        return {**super().state_dict(), "target": target, "annealed": float(self._annealed[0])}
+        """Return network, target, and how far exploration has gone."""
+        return {**super().state_dict(), "target": self.target_model.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state_dict)
         self.target_model.load_state_dict(state_dict["target"])
-        self.anneal_exploration(state_dict["annealed"])
 
 
 class AtariDqnAgent(DqnAgent):

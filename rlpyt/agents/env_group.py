@@ -16,6 +16,9 @@ class EnvGroup:
     Every group draws the noise of ALL environments from the same stream and keeps its own part, so that an environment
     sees the same noise however the environments are dealt to workers.
 
+    Beside the recurrent state an agent may keep an `exploration_state`, a tensor [B, ...] or None, which is zero at the
+    start of an episode too.
+
     `generator` is the stream: what is drawn from it beside `draw` is the same in all groups that are at one step.
 
     Args:
@@ -33,6 +36,7 @@ class EnvGroup:
         self.generator = generator
         self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
         B = len(self.env_ranks)
+        self.exploration_state: torch.Tensor | None = None
         self.rnn_state = buffer_func(rnn_example, lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
 
     def draw(self, draw_noise: Callable[[int, torch.Generator], torch.Tensor]) -> torch.Tensor:
@@ -42,13 +46,17 @@ class EnvGroup:
 
     @torch.no_grad()
     def reset_one(self, idx: int) -> None:
-        """Set the recurrent state of one environment to zero."""
+        """Set the states of one environment to zero."""
         for state in buffer_leaves(self.rnn_state):
             state[:, idx] = 0
+        if self.exploration_state is not None:
+            self.exploration_state[idx] = 0
 
     def reset(self) -> None:
-        """Set the recurrent state of all to zero."""
+        """Set the states of all to zero."""
         self.rnn_state = buffer_func(self.rnn_state, torch.zeros_like)
+        if self.exploration_state is not None:
+            self.exploration_state = torch.zeros_like(self.exploration_state)
 
     def to_device(self, device: torch.device) -> None:
         """Move the recurrent state to where the model is."""
@@ -60,9 +68,10 @@ class EnvGroup:
         self.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the stream's and the recurrent state."""
+        """Return the stream's state and those of the environments."""
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
-        return {"generator": self.generator.get_state(), "rnn_state": leaves}
+        exploration = None if self.exploration_state is None else self.exploration_state.clone()
+        return {"generator": self.generator.get_state(), "rnn_state": leaves, "exploration_state": exploration}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -70,3 +79,5 @@ class EnvGroup:
         self.generator.set_state(state_dict["generator"])
         for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
             leaf.copy_(saved)
+        if self.exploration_state is not None:
+            self.exploration_state.copy_(state_dict["exploration_state"])

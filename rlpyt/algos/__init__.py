@@ -2,23 +2,30 @@
 
 from rlpyt.algos.a2c import A2C
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
 from rlpyt.algos.dqn import DQN
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.ppo import PPO
+from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.algos.r2d1 import R2D1
+from rlpyt.algos.sac import SAC
 
 __all__ = [
     "A2C",
+    "DDPG",
     "DQN",
     "IQN",
     "PPO",
     "QRDQN",
     "R2D1",
+    "SAC",
+    "TD3",
     "CategoricalDQN",
     "LossInputs",
     "OffPolicyAlgo",
     "PolicyGradientAlgo",
+    "QpgAlgo",
     "RlAlgorithm",
 ]

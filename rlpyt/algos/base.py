@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 import torch
 
+from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import Algorithm
 from rlpyt.functional import Schedule, ScheduleLike, as_schedule
 from rlpyt.types import BatchSpec, Samples
@@ -120,17 +120,22 @@ class RlAlgorithm(Algorithm):
         }
         self.generator = torch_generator(seed, Role.ALGO, rank)
         self.optim_initialize(rank)
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser."""
+        self._descent = self.make_descent(self.agent.parameters(), self.now(0).learning_rate)
+        self.optimizer = self._descent.optimizer
+
+    def make_descent(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float) -> GradientDescent:
+        """Return what takes the gradient steps of some parameters, with an optimiser of the kind that was asked for."""
         kwargs = dict(self.optim_kwargs)
         if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
-        self._parameters = list(self.agent.parameters())
-        self.optimizer = self.OptimCls(self._parameters, lr=self.now(0).learning_rate, **kwargs)
-        if self.initial_optim_state_dict is not None:
-            self._load_optimizer(self.initial_optim_state_dict)
+        parameters = list(parameters)
+        return GradientDescent(parameters, self.OptimCls(parameters, lr=learning_rate, **kwargs))
 
     def hyper_parameters(self) -> dict[str, Any]:
         """Return all fields, as they were given; optimiser state left out."""
@@ -153,14 +158,7 @@ class RlAlgorithm(Algorithm):
 
     def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
         """Take one step of the optimiser down a loss; return the gradient's norm before clipping, on the device."""
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss.backward()
-        grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        grad_norm = _clip_norm(grads, now.clip_grad_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = now.learning_rate
-        self.optimizer.step()
+        grad_norm = self._descent(loss, now.learning_rate, now.clip_grad_norm)
         self.update_counter += 1
         return grad_norm
 
@@ -170,37 +168,27 @@ class RlAlgorithm(Algorithm):
         """Return the optimiser's state."""
         return self.optimizer.state_dict()
 
+    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `optim_state_dict` returned."""
+        self._descent.load_state_dict(state_dict)
+
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser, counter and random stream."""
         return {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optim_state_dict(),
             "update_counter": self.update_counter,
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self._load_optimizer(state_dict["optimizer"])
+        self.load_optim_state_dict(state_dict["optimizer"])
         self.update_counter = state_dict["update_counter"]
         self.generator.set_state(state_dict["generator"])
-
-    def _load_optimizer(self, state_dict: Mapping[str, Any]) -> None:
-        # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
-        self.optimizer.load_state_dict(deepcopy(dict(state_dict)))
 
     def plan(self) -> dict[str, Any]:
         """Return what will be done an iteration."""
         return {"rows an iteration": self.steps_per_itr, "updates an iteration": 1, "rows an update": self.batch_size}
-
-
-def _clip_norm(grads: list[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """Scale gradients, in place, to a norm of at most max_norm; return the norm that they had.
-
-    As `torch.nn.utils.clip_grad_norm_`, which takes twice as long to group the tensors by device first.
-    """
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-    torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp(max=1.0))
-    return norm
 
 
 def _set_by_dataclass(cls: type, name: str) -> bool:

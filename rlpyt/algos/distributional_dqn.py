@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.dqn import DQN, Outputs
+from rlpyt.algos.dqn import DQN
+from rlpyt.algos.off_policy import Outputs
 from rlpyt.functional import (
     ScheduleLike,
     categorical_loss,
@@ -52,7 +53,7 @@ class CategoricalDQN(DQN):
 
     def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy of each row, and KL(p_y || p)."""
-        next_p = double_q_value(outputs.target.softmax(-1), outputs.greedy_q)
+        next_p = double_q_value(outputs.target.softmax(-1), self.greedy_q(outputs))
         target_p = categorical_projection(
             self.backup(batch, self.agent.z.expand_as(next_p)), next_p, self.V_min, self.V_max
         )
@@ -81,7 +82,7 @@ class QRDQN(DQN):
         N = outputs.now.shape[-1]
         tau = (torch.arange(N, device=outputs.now.device) + 0.5) / N
         quantiles = select_at_indexes(batch.action, outputs.now)
-        y = self.backup(batch, double_q_value(outputs.target, outputs.greedy_q))
+        y = self.backup(batch, double_q_value(outputs.target, self.greedy_q(outputs)))
         return quantile_huber_loss(quantiles, tau, y, now.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
 
 
@@ -102,6 +103,6 @@ class IQN(DQN):
     def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         quantiles = select_at_indexes(batch.action, outputs.now.value)
-        y = self.backup(batch, double_q_value(outputs.target.value, outputs.greedy_q))
+        y = self.backup(batch, double_q_value(outputs.target.value, self.greedy_q(outputs)))
         loss = quantile_huber_loss(quantiles, outputs.now.tau, y, now.delta_clip)
         return loss, (y.mean(-1) - quantiles.mean(-1)).abs()

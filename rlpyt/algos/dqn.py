@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.algos.base import stack_metrics
-from rlpyt.algos.off_policy import OffPolicyAlgo
+from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     Linear,
@@ -53,17 +53,6 @@ class QAgent(Protocol):
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw anew what the networks are random in."""
-
-
-class Outputs(NamedTuple):
-    """What the networks give at the rows of a batch, [M] or [T, M] leading."""
-
-    now: Any
-    """Of the network, at the rows, with gradient."""
-    target: Any
-    """Of the target network, at the rows that are bootstrapped from."""
-    greedy_q: torch.Tensor
-    """[..., A], what chooses the action there."""
 
 
 class ActedRows(NamedArrayTuple):
@@ -183,15 +172,20 @@ class DQN(OffPolicyAlgo):
 
     def loss(self, batch: Any, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M]."""
-        outputs = self.from_sequences(batch) if self.agent.recurrent else self.from_transitions(batch)
+        outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
         loss, td_abs_error = self.td_loss(batch, outputs, now)
         return self.mean_loss(loss, batch), td_abs_error.detach()
 
     def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss and the absolute TD error of each row; a variant of Q-learning has its own."""
-        y = self.backup(batch, double_q_value(outputs.target, outputs.greedy_q))
+        y = self.backup(batch, double_q_value(outputs.target, self.greedy_q(outputs)))
         delta = y - select_at_indexes(batch.action, outputs.now)
         return huber_loss(delta, now.delta_clip), delta.abs()
+
+    @torch.no_grad()
+    def greedy_q(self, outputs: Outputs) -> torch.Tensor:
+        """Return the q [..., A] that choose the action whose target value is taken."""
+        return self.agent.q_values(outputs.target if outputs.next is None else outputs.next)
 
     @torch.no_grad()
     def backup(self, batch: Any, next_value: torch.Tensor) -> torch.Tensor:
@@ -202,29 +196,6 @@ class DQN(OffPolicyAlgo):
         if eps is None:
             return td_target(return_, discount, next_value)
         return value_rescale(td_target(return_, discount, value_rescale_inverse(next_value, eps)), eps)
-
-    def from_transitions(self, batch: Any) -> Outputs:
-        """Return what the networks give at transitions."""
-        now = self.agent(*batch.agent_inputs)
-        with torch.no_grad():
-            target = self.agent.target(*batch.target_inputs)
-            chooser = self.agent(*batch.target_inputs) if self.double_dqn else target
-            return Outputs(now, target, self.agent.q_values(chooser))
-
-    def from_sequences(self, batch: Any) -> Outputs:
-        """Return what the networks give at the rows to train on of sequences, unrolled from the stored state."""
-        W, T = self.warmup_T, len(batch.action)
-        state = target_state = batch.init_rnn_state
-        if W:
-            state, target_state = self.agent.warm_up(batch.all_inputs[:W], state, batch.episode_start[:W])
-        inputs, episode_start = batch.all_inputs[W:], batch.episode_start[W:]
-        everything = self.agent(*inputs, state, episode_start)
-        now = everything[:T]  # here: a slice taken under no_grad has no gradient
-        bootstrap = _places(batch.steps)
-        with torch.no_grad():
-            target = self.agent.target(*inputs, target_state, episode_start)[bootstrap]
-            chooser = buffer_func(everything, torch.Tensor.detach)[bootstrap] if self.double_dqn else target
-            return Outputs(now, target, self.agent.q_values(chooser))
 
     # ---- priorities of new rows ----
 
@@ -249,8 +220,8 @@ class DQN(OffPolicyAlgo):
         flags = (x.numpy()[window] for x in (rows.reward, rows.terminated, rows.truncated))
         return_, bootstrap_discount, _, steps = torchify_buffer(tuple(n_step_return(*flags, discount=now.discount)))
         batch = ErrorBatch(rows.action[:T], return_, bootstrap_discount)
-        target = rows.q[_places(steps)]
-        return self.td_loss(batch, Outputs(rows.q[:T], target, target), now)[1]
+        target = rows.q[bootstrap_rows(steps)]
+        return self.td_loss(batch, Outputs(rows.q[:T], None, target), now)[1]
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
@@ -261,9 +232,3 @@ class DQN(OffPolicyAlgo):
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]
         self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
-
-
-def _places(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the index of the rows that lie `steps` [T, M] after rows [T, M]."""
-    T, M = steps.shape
-    return torch.arange(T, device=steps.device)[:, None] + steps, torch.arange(M, device=steps.device)

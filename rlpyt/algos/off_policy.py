@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,8 +24,19 @@ from rlpyt.replays import (
 )
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples
-from rlpyt.utils.arrays import buffer_from_example, buffer_to
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_to
 from rlpyt.utils.seeds import Role, numpy_generator
+
+
+class Outputs(NamedTuple):
+    """What a network and its target give at the rows of a batch, [M] or [T, M] leading."""
+
+    now: Any
+    """Of the network, at the rows, with gradient."""
+    next: Any
+    """Of the network, at the rows that are bootstrapped from, without gradient; None if it was not asked for."""
+    target: Any
+    """Of the target network, there."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -243,11 +254,38 @@ class OffPolicyAlgo(RlAlgorithm):
         # Stays on the CPU: the recurrent core reads where to cut without a synchronisation.
         return moved._replace(episode_start=batch.episode_start) if self.agent.recurrent else moved
 
+    def evaluate(self, batch: Any, network: Any, target_network: Any, with_next: bool) -> Outputs:
+        """Return what a network and its target give at the rows of a batch.
+
+        Args:
+            batch: transitions, or sequences, which are unrolled from the stored state after their warm-up.
+            network: called with observation, previous action and reward, and for sequences with the state before the
+                first row and `episode_start`; returns [.., M] or [.., T, M] leaves.
+            target_network: likewise, without gradient.
+            with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
+        """
+        if not self.agent.recurrent:
+            now = network(*batch.agent_inputs)
+            with torch.no_grad():
+                next_ = network(*batch.target_inputs) if with_next else None
+            return Outputs(now, next_, target_network(*batch.target_inputs))
+        W, T = self.warmup_T, len(batch.action)
+        state = target_state = batch.init_rnn_state
+        if W:
+            state, target_state = self.agent.warm_up(batch.all_inputs[:W], state, batch.episode_start[:W])
+        inputs, episode_start = batch.all_inputs[W:], batch.episode_start[W:]
+        everything = network(*inputs, state, episode_start)
+        bootstrap = bootstrap_rows(batch.steps)
+        next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
+        return Outputs(everything[:T], next_, target_network(*inputs, target_state, episode_start)[bootstrap])
+
     def mean_loss(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
-        """Return the mean of losses [M] or [T, M] over the rows to train on, with their importance weights."""
+        """Return the means of losses [..., M] or [..., T, M] over the rows to train on, by their importance weights."""
         if batch.is_weights is not None:
             loss = loss * batch.is_weights
-        return valid_mean(loss, batch.valid if self.agent.recurrent else None)
+        if not self.agent.recurrent:
+            return loss.mean(-1)
+        return valid_mean(loss, batch.valid.expand_as(loss), dim=(-2, -1))
 
     def mean_error(self, td_abs_error: torch.Tensor, batch: Any) -> torch.Tensor:
         """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""
@@ -280,3 +318,9 @@ class OffPolicyAlgo(RlAlgorithm):
         """Take over what `state_dict` returned."""
         super().load_state_dict(state_dict)
         self.replay.load_state_dict(state_dict["replay"])
+
+
+def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index of the rows that lie `steps` [T, M] after rows [T, M]."""
+    T, M = steps.shape
+    return torch.arange(T, device=steps.device)[:, None] + steps, torch.arange(M, device=steps.device)

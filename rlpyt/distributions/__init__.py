@@ -1,11 +1,14 @@
 """Distributions over actions: pure functions of a model's outputs and of noise."""
 
+from rlpyt.distributions.action_units import ActionUnits
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.categorical import Categorical, DistInfoLogits, MultiCategorical
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.distributions.squashed_gaussian import SquashedGaussian
 
 __all__ = [
+    "ActionUnits",
     "Categorical",
     "DistInfoLogits",
     "DistInfoStd",
@@ -13,4 +16,5 @@ __all__ = [
     "EpsilonGreedy",
     "Gaussian",
     "MultiCategorical",
+    "SquashedGaussian",
 ]

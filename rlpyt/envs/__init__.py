@@ -5,6 +5,7 @@ from rlpyt.envs.atari import AtariEnv
 from rlpyt.envs.atari_vec import atari_make_vec
 from rlpyt.envs.base import Env, EnvError, EnvStep
 from rlpyt.envs.check import EnvExamples, check_env
+from rlpyt.envs.dm_control import dm_control_make
 from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import gym_make
 from rlpyt.envs.info import InfoRecorder, info_recorder
@@ -25,6 +26,7 @@ __all__ = [
     "atari_make_vec",
     "check_env",
     "check_vector_env",
+    "dm_control_make",
     "envpool_make_vec",
     "gym_make",
     "info_at",

@@ -1,5 +1,6 @@
 """The mathematics of the algorithms as pure functions, each formula once, with its source."""
 
+from rlpyt.functional.augmentation import random_shift
 from rlpyt.functional.checks import check_bool, check_same_shape
 from rlpyt.functional.distributional import (
     categorical_loss,
@@ -95,4 +96,6 @@ __all__ = [
     # checks
     "check_same_shape",
     "check_bool",
+    # images
+    "random_shift",
 ]

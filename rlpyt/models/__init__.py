@@ -15,12 +15,14 @@ from rlpyt.models.encoders import (
     is_image,
     make_encoder,
 )
+from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.mujoco import MujocoFfModel, MujocoLstmModel
 from rlpyt.models.noise import NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
 from rlpyt.models.q import QModel
+from rlpyt.models.qpg import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_state_dict
@@ -39,9 +41,17 @@ __all__ = [
     "AtariR2d1Model",
     "MujocoFfModel",
     "MujocoLstmModel",
+    "ActorModel",
+    "FeatureModel",
+    "MuMlpModel",
+    "PiMlpModel",
+    "QofMuMlpModel",
     # parts
     "MlpModel",
     "OutputLinear",
+    "EnsembleMlpModel",
+    "EnsembleLinear",
+    "EnsembleLayerNorm",
     "Conv2dModel",
     "Conv2dHeadModel",
     "PixelConv2d",

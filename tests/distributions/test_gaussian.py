@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Independent, Normal, kl_divergence
 
-from rlpyt.distributions import DistInfoStd, Gaussian
+from rlpyt.distributions import DistInfoStd, Gaussian, SquashedGaussian
 
 LEADING_DIMS: list[tuple[int, ...]] = [(), (5,), (3, 5)]
 CENTER, SCALE = [1.0, 0.0], [2.0, 0.5]
@@ -89,22 +89,25 @@ def test_gradients_by_finite_differences() -> None:
 
 
 def test_bounds_of_the_space_are_minus_one_and_one() -> None:
-    space = Box(np.array([-2, 0, -math.inf, 3], np.float32), np.array([2, 10, 1, 3], np.float32))
+    space = Box(np.array([-2, 0, -0.1, 3], np.float32), np.array([2, 10, 3, 3], np.float32))
     distribution = Gaussian.from_space(space)
     zero = torch.zeros(4)
-    assert distribution.mode(DistInfoStd(zero, zero)).tolist() == [0, 5, 0, 3]
-    assert distribution.mode(DistInfoStd(zero + 1, zero)).tolist() == [2, 10, 1, 4]
-    assert distribution.mode(DistInfoStd(zero - 1, zero)).tolist() == [-2, 0, -1, 2]
-    assert distribution.encode(torch.tensor([2.0, 10.0, 7.0, 3.0])).tolist() == [1, 1, 7, 0]
+    torch.testing.assert_close(distribution.mode(DistInfoStd(zero, zero)), torch.tensor([0, 5, 1.45, 3]))
+    torch.testing.assert_close(distribution.mode(DistInfoStd(zero + 1, zero)), torch.tensor([2.0, 10, 3, 4]))
+    torch.testing.assert_close(distribution.mode(DistInfoStd(zero - 1, zero)), torch.tensor([-2.0, 0, -0.1, 2]))
+    torch.testing.assert_close(distribution.encode(torch.tensor([2.0, 10, 3, 3])), torch.tensor([1.0, 1, 1, 0]))
     assert distribution.entropy(DistInfoStd(zero, zero)).item() == pytest.approx(
-        math.log(2) + math.log(5) + 2 * math.log(2 * math.pi * math.e)
+        math.log(2) + math.log(5) + math.log(1.55) + 2 * math.log(2 * math.pi * math.e)
     )
 
 
-def test_the_largest_float_is_no_bound() -> None:
-    largest = np.finfo(np.float32).max
-    distribution = Gaussian.from_space(Box(-largest, largest, (1,)))
-    assert distribution.mode(DistInfoStd(torch.ones(1), torch.zeros(1))).tolist() == [1]
+@pytest.mark.parametrize("bound", [math.inf, np.finfo(np.float32).max])
+@pytest.mark.parametrize("Distribution", [Gaussian, SquashedGaussian])
+def test_refuses_bounds_that_do_not_say_how_far_to_explore(
+    bound: float, Distribution: type[Gaussian] | type[SquashedGaussian]
+) -> None:
+    with pytest.raises(ValueError, match=r"Scaling actions to their bounds: got low .* expected finite numbers"):
+        Distribution.from_space(Box(np.float32([-1, -bound]), np.float32([1, bound])))
 
 
 @pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
@@ -135,5 +138,5 @@ def test_sampling_first_in_inference_mode_leaves_gradients_possible() -> None:
 
 @pytest.mark.parametrize(("center", "scale"), [([0.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, 0.0]), (None, [1.0])])
 def test_refuses_units_that_do_not_fit(center: list[float] | None, scale: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"Gaussian over 2 action dimensions: got .* expected 2 numbers"):
+    with pytest.raises(ValueError, match=r"Units of 2 action dimensions: got .* expected 2 numbers"):
         Gaussian(2, center, scale)

@@ -1,0 +1,302 @@
+"""A policy and action values over shared features, with targets: what the agents of DDPG, TD3 and SAC are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.off_policy import OffPolicyAgent
+from rlpyt.agents.rnn_rows import rnn_from_rows
+from rlpyt.distributions import ActionUnits
+from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_state_dict
+from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentInputs, AgentStep
+
+
+class QpgAgent(OffPolicyAgent):
+    """A policy and `n_q` networks of action values, over features of the observation that they share.
+
+    The features are trained with the action values; the policy's gradient stops there. Of a vector they are the
+    observation itself, so that policy and values have no weight in common; of images they are convolutions, of a
+    recurrent agent an LSTM (see `FeatureModel`). Whatever policy and values see and give of actions is in units in
+    which the bounds of the space are -1 and 1.
+
+    Before the first update actions are spread evenly over the space, or the policy's with Gaussian noise of
+    `pretrain_std`.
+
+    Args:
+        ModelCls: the policy, called with `observation_shape` (of the features), `action_size` and `model_kwargs`.
+        QModelCls: the action values, likewise with `q_model_kwargs`; given the number of them as `n_models`, it
+            returns [n_models, ...].
+        model_kwargs: of the policy.
+        q_model_kwargs: of the action values.
+        initial_model_state_dict: weights of features and policy to start from.
+        initial_q_model_state_dict: weights of the action values.
+        feature_kwargs: of `FeatureModel`.
+        n_q: networks of action values.
+        pretrain_std: standard deviation of the noise before the first update; None spreads actions evenly.
+    """
+
+    PolicyCls: Callable[..., nn.Module] = MuMlpModel
+    hidden_sizes: Sequence[int] = (400, 300)
+    has_target_policy: bool = True
+    distribution: ActionUnits
+    model: ActorModel
+
+    def __init__(
+        self,
+        ModelCls: Callable[..., nn.Module] | None = None,
+        QModelCls: Callable[..., nn.Module] | None = None,
+        model_kwargs: Mapping[str, Any] | None = None,
+        q_model_kwargs: Mapping[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+        initial_q_model_state_dict: Mapping[str, Any] | None = None,
+        *,
+        feature_kwargs: Mapping[str, Any] | None = None,
+        n_q: int = 1,
+        pretrain_std: float | None = None,
+    ) -> None:
+        sizes = {"hidden_sizes": self.hidden_sizes}
+        super().__init__(ModelCls, {**sizes, **(model_kwargs or {})}, initial_model_state_dict)
+        if n_q < 1:
+            raise ValueError(f"{type(self).__name__}: n_q is {n_q}; expected at least 1 network of action values.")
+        self.QModelCls = QModelCls or QofMuMlpModel
+        self.q_model_kwargs = {**sizes, **(q_model_kwargs or {})}
+        self.feature_kwargs = {**({"recurrent": "lstm"} if self.recurrent else {}), **(feature_kwargs or {})}
+        self.initial_q_model_state_dict = initial_q_model_state_dict
+        self.n_q = n_q
+        self.pretrain_std = pretrain_std
+        self._explores = False
+
+    # ---- building ----
+
+    def make_distribution(self, env_spaces: EnvSpaces) -> ActionUnits:
+        """Return the units of the actions; refuse a space without finite bounds."""
+        return ActionUnits.from_space(env_spaces.action)
+
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        """Return the policy used where no ModelCls was given."""
+        return self.PolicyCls(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the sizes of features and actions."""
+        return {"observation_shape": (self._feature_size,), "action_size": self.distribution.dim}
+
+    def make_body(self) -> FeatureModel:
+        """Return a network of features."""
+        return FeatureModel(self.env_spaces.observation, self.distribution.dim, **self.feature_kwargs)
+
+    def make_model(self) -> ActorModel:
+        """Return features and policy."""
+        body = self.make_body()
+        self._feature_size = body.output_size
+        return ActorModel(body, super().make_model())
+
+    def make_q_model(self) -> nn.Module:
+        """Return the networks of action values."""
+        sizes = self.make_env_to_model_kwargs(self.env_spaces)
+        return self.QModelCls(**sizes, n_models=self.n_q, **self.q_model_kwargs)
+
+    def initialize(
+        self,
+        env_spaces: EnvSpaces,
+        share_memory: bool = False,
+        global_B: int = 1,
+        env_ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Build the networks and their targets, which start as copies."""
+        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+        self.q_model, self.target_q_model = self.make_q_model(), self.make_q_model()
+        if self.initial_q_model_state_dict is not None:
+            self.q_model.load_state_dict(self.initial_q_model_state_dict)
+        self.target_model = self.make_model()
+        if not self.has_target_policy:
+            self.target_model.pi = nn.Identity()
+        for target in (self.target_model, self.target_q_model):
+            target.requires_grad_(False)
+        self.target_model.eval()
+        self.update_target()
+
+    def modules(self) -> list[nn.Module]:
+        """Return all networks and targets."""
+        return [self.model, self.q_model, self.target_model, self.target_q_model]
+
+    def unrolled(self) -> tuple[nn.Module, nn.Module]:
+        """Return the features and their target."""
+        return self.model.body, self.target_model.body
+
+    def pi_parameters(self) -> list[nn.Parameter]:
+        """Return the weights of the policy."""
+        return list(self.model.pi.parameters())
+
+    def q_parameters(self) -> list[nn.Parameter]:
+        """Return the weights of features and action values."""
+        return [*self.model.body.parameters(), *self.q_model.parameters()]
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Return all that optimisers update."""
+        return [*self.pi_parameters(), *self.q_parameters()]
+
+    def encode(self, prev_action: Any) -> Any:
+        """Return previous actions in units of the bounds, where the features look at them."""
+        return self.distribution.encode(prev_action) if self.model.body.uses_prev_action else prev_action
+
+    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+        """Let the normaliser of the features, if there is one, take in a batch of observations."""
+        self.model.body.update_obs_rms(observation, valid)
+
+    # ---- for algorithms ----
+
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
+        """Return what the policy gives at the rows, and the values of the null action, with gradient."""
+        rows = self.features(observation, prev_action, prev_reward, *rnn)
+        return self.pi(rows), self.q(rows, rows.observation.new_zeros(*rows.prev_reward.shape, self.distribution.dim))
+
+    def features(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> AgentInputs:
+        """Return the rows with their features in place of the observation, with gradient.
+
+        Args:
+            observation: [T, B, ...] or [B, ...], as are the previous action and reward.
+            prev_action: in row form.
+            prev_reward: float32.
+            init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        inputs = AgentInputs(observation, prev_action, prev_reward)
+        x, _ = self._forward(self.model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
+        return inputs._replace(observation=x)
+
+    @torch.no_grad()
+    def target_features(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> AgentInputs:
+        """Return the same by the target's features."""
+        inputs = AgentInputs(observation, prev_action, prev_reward)
+        x, _ = self._forward(self.target_model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
+        return inputs._replace(observation=x)
+
+    def pi(self, rows: AgentInputs) -> Any:
+        """Return what the policy gives at rows of features, whose gradient stops there."""
+        with self.autocast():
+            return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
+
+    def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+        """Return the values [n_q, ...] of actions [..., A], in units of the bounds, at rows of features."""
+        with self.autocast():
+            return self.q_model(*rows, action)
+
+    @torch.no_grad()
+    def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+        """Return the same by the target networks, at rows of the target's features."""
+        with self.autocast():
+            return self.target_q_model(*rows, action)
+
+    @torch.no_grad()
+    def update_target(self, tau: float = 1.0) -> None:
+        """Move the targets by the fraction `tau` to the networks; 1 copies."""
+        update_state_dict(self.target_q_model, self.q_model.state_dict(), tau)
+        if self.has_target_policy:
+            update_state_dict(self.target_model, self.model.state_dict(), tau)
+        else:
+            update_state_dict(self.target_model.body, self.model.body.state_dict(), tau)
+
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """There is nothing: dropout draws from torch's own stream."""
+
+    # ---- acting ----
+
+    @torch.no_grad()
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
+        inputs = self.to_model((observation, prev_action, prev_reward))
+        output, next_rnn_state = self._forward(self.model, inputs, self._group.rnn_state)
+        output = self.from_model(output)
+        if not self._explores:
+            action = self.best_action(output)
+        elif self._began:
+            action = self.explore(output, self._group)
+        else:
+            action = self._first_action(output, self._group)
+        return self._recorded(action, self.agent_info(output), next_rnn_state)
+
+    @abstractmethod
+    def agent_info(self, output: Any) -> NamedArrayTuple:
+        """Return what is recorded of the policy's output."""
+
+    @abstractmethod
+    def best_action(self, output: Any) -> torch.Tensor:
+        """Return the actions [B] to evaluate the policy with."""
+
+    @abstractmethod
+    def explore(self, output: Any, group: EnvGroup) -> torch.Tensor:
+        """Return the actions [B] to learn from."""
+
+    def _first_action(self, output: Any, group: EnvGroup) -> torch.Tensor:
+        """Return actions before the first update."""
+        units = self.distribution
+        if self.pretrain_std is None:
+            return units.decode(group.draw(units.draw_uniform))
+        x = units.encode(self.best_action(output)) + self.pretrain_std * group.draw(units.draw_noise)
+        return units.decode(x.clamp(-1, 1))
+
+    def sample_mode(self, itr: int) -> None:
+        """Act in the training environments, and explore."""
+        self._explores = True
+        super().sample_mode(itr)
+
+    def eval_mode(self, itr: int) -> None:
+        """Act in the evaluation environments, by the policy alone; evenly at random before the first iteration."""
+        self._explores = itr == 0
+        super().eval_mode(itr)
+
+    def _take(self, group: EnvGroup) -> None:
+        super()._take(group)
+        self._began = self.progress > 0.0
+
+    def train_mode(self, itr: int) -> None:
+        """Make ready for updates; the target's action values have dropout too, as DroQ has it."""
+        super().train_mode(itr)
+        self.q_model.train()
+        self.target_q_model.train()
+
+    # ---- processes and state ----
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process, which has only features and policy."""
+        clone = super().worker_copy()
+        clone.q_model = clone.target_q_model = nn.Module()
+        clone.target_model = ActorModel(Model(), nn.Module())
+        clone.initial_q_model_state_dict = None
+        return clone
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all networks and targets, and whether learning has begun."""
+        own = {name: module.state_dict() for name, module in self._more().items()}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        for name, module in self._more().items():
+            module.load_state_dict(state_dict[name])
+
+    def _more(self) -> dict[str, nn.Module]:
+        return {"q_model": self.q_model, "target": self.target_model, "target_q": self.target_q_model}

@@ -1,0 +1,88 @@
+"""Deterministic policy gradients from a replay: DDPG and TD3, feed-forward or recurrent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from rlpyt.algos.off_policy import Outputs
+from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.functional import ScheduleLike
+from rlpyt.types import AgentInputs
+
+
+@dataclass(kw_only=True, eq=False)
+class DDPG(QpgAlgo):
+    """Deep deterministic policy gradients; for agents such as `DdpgAgent`.
+
+        V(s) = Q_target(s, mu_target(s))
+        L_mu = -mean(Q(s_t, mu(s_t)))
+
+    Source: Lillicrap et al. 2016, arXiv:1509.02971.
+    """
+
+    opt_info_fields: ClassVar[tuple[str, ...]] = ("muLoss", "qLoss", "muGradNorm", "qGradNorm")
+
+    batch_size: int = 64
+    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    min_steps_learn: int = int(1e4)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_ratio: float = 64.0
+    """Rows consumed by updates for every row collected; warm-up rows count."""
+
+    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return Q_target of the target policy's action."""
+        return self.agent.target_q(rows.target, self.agent.target_mu(rows.target))[0]
+
+    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+        """Climb the first action value."""
+        q = self.agent.q(_detached(rows), self.agent.pi(rows))[0]
+        loss = -self.mean_loss(q, batch)
+        grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
+        return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
+
+    def q_metrics(
+        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the loss of all action values, and the norm of its gradient."""
+        return {"qLoss": losses.sum(), "qGradNorm": grad_norm}
+
+
+@dataclass(kw_only=True, eq=False)
+class TD3(DDPG):
+    """DDPG with the smaller of two action values, noise on the target policy, and a policy updated less often.
+
+        V(s) = min_i Q_target,i(s, clip(mu_target(s) + clip(N(0, target_noise_std), +-target_noise_clip), -1, 1))
+
+    For agents such as `Td3Agent`, which has the noise.
+
+    Source: Fujimoto et al. 2018, arXiv:1802.09477.
+    """
+
+    batch_size: int = 100
+    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    replay_ratio: float = 100.0
+    """Rows consumed by updates for every row collected; warm-up rows count."""
+    learning_rate: ScheduleLike = 1e-3
+    """Of the policy."""
+    target_update_tau: ScheduleLike = 0.005
+    """Fraction by which the targets move at every target update; 1 copies."""
+    target_update_interval: int = 2
+    """Updates of the action values between target updates."""
+    policy_update_interval: int = 2
+    """Updates of the action values between updates of the policy."""
+
+    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return the smallest Q_target of the target policy's action with noise."""
+        mu = self.agent.target_mu(rows.target)
+        noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
+        clip = self.agent.target_noise_clip
+        action = (mu + (noise * self.agent.target_noise_std).clamp(-clip, clip)).clamp(-1, 1)
+        return self.agent.target_q(rows.target, action).amin(0)
+
+
+def _detached(rows: AgentInputs) -> AgentInputs:
+    """Return rows whose features get no gradient."""
+    return rows._replace(observation=rows.observation.detach())

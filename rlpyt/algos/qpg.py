@@ -1,0 +1,188 @@
+"""What DDPG, TD3 and SAC share: action values learned from a replay, and a policy that climbs them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+
+from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
+from rlpyt.core import Metrics
+from rlpyt.functional import ScheduleLike, random_shift, td_target
+from rlpyt.types import AgentInputs, BatchSpec, Samples
+from rlpyt.utils.arrays import buffer_func
+
+
+@runtime_checkable
+class QpgPolicyAgent(Protocol):
+    """What these algorithms ask of an agent, beside `rlpyt.core.Agent`; rows are `AgentInputs` of features."""
+
+    recurrent: bool
+    distribution: Any
+    n_q: int
+
+    def features(self, *inputs: Any) -> AgentInputs:
+        """Return rows with their features in place of the observation."""
+
+    def target_features(self, *inputs: Any) -> AgentInputs:
+        """Return the same by the target."""
+
+    def pi(self, rows: AgentInputs) -> Any:
+        """Return what the policy gives."""
+
+    def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+        """Return action values [n_q, ...]."""
+
+    def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+        """Return the same by the target."""
+
+    def update_target(self, tau: float = 1.0) -> None:
+        """Move the targets by the fraction `tau` to the networks."""
+
+    def anneal_exploration(self, progress: float) -> None:
+        """Set whether learning has begun (1) or not (0)."""
+
+
+@dataclass(kw_only=True, eq=False)
+class QpgAlgo(OffPolicyAlgo):
+    """Base of DDPG, TD3 and SAC.
+
+        y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n V(s_{t+n})
+        L_q = sum_i mean(0.5 * (y_t - Q_i(s_t, a_t))^2)
+
+    A subclass says what V is, and what the policy's loss. Actions are in units of their bounds.
+    """
+
+    next_features: ClassVar[bool] = False
+    """Whether V takes the features in training, beside the target's."""
+
+    learning_rate: ScheduleLike = 1e-4
+    """Of the policy."""
+    q_learning_rate: ScheduleLike = 1e-3
+    """Of the action values, and of the features that they share with the policy."""
+    clip_grad_norm: ScheduleLike = float("inf")
+    """Largest L2 norm of the gradient of the policy, and of that of all action values together."""
+    target_update_tau: ScheduleLike = 0.01
+    """Fraction by which the targets move at every target update; 1 copies."""
+    policy_update_interval: int = 1
+    """Updates of the action values between updates of the policy."""
+    q_target_clip: ScheduleLike = 1e6
+    """Bound of the target y."""
+    random_shift: int = 0
+    """Pixels by which the images of a batch are shifted at random, as in DrQ; 0 does not."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        self.policy_update_interval = self.whole("policy_update_interval")
+        self.random_shift = self.whole("random_shift", least=0)
+        self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
+        self.check("q_target_clip", lambda x: x > 0.0, "above 0")
+        if self.input_priorities:
+            raise ValueError(
+                f"{type(self).__name__}: input_priorities is True; expected False, as no action values are known when "
+                "an action is taken. Leave it out."
+            )
+
+    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+        """Build optimisers and replay; refuse an agent without action values of continuous actions."""
+        if not isinstance(agent, QpgPolicyAgent):
+            raise TypeError(
+                f"{type(self).__name__}: the agent, a {type(agent).__name__}, has no policy with action values; "
+                "expected DdpgAgent for DDPG, Td3Agent for TD3, SacAgent for SAC, or a subclass."
+            )
+        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimisers, one for the policy and one for the action values."""
+        now = self.now(0)
+        self.descents = {
+            "pi": self.make_descent(self.agent.pi_parameters(), now.learning_rate),
+            "q": self.make_descent(self.agent.q_parameters(), now.q_learning_rate),
+        }
+
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
+        now = self.now(itr * self.steps_per_itr)
+        self.append(itr, samples, now)
+        if itr < self.min_itr_learn:
+            return {}
+        self.agent.anneal_exploration(1.0)
+        self.agent.train_mode(itr)
+        metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
+        for _ in range(self.updates_per_optimize):
+            for name, value in self.update(self.sample_batch(), now).items():
+                metrics[name].append(value)
+        return stack_metrics(metrics)
+
+    def sample_batch(self) -> Any:
+        """Draw what one update learns from, with its images shifted if that is asked for."""
+        batch = super().sample_batch()
+        if not self.random_shift:
+            return batch
+        names = ["all_inputs"] if self.agent.recurrent else ["agent_inputs", "target_inputs"]
+        return batch._replace(**{name: self._shifted(batch[name]) for name in names})
+
+    def _shifted(self, inputs: AgentInputs) -> AgentInputs:
+        def shift(x: torch.Tensor) -> torch.Tensor:
+            # Of a sequence all rows are shifted alike, so that motion stays what it is.
+            return random_shift(x, self.random_shift, self.generator) if x.dtype == torch.uint8 and x.dim() > 3 else x
+
+        return inputs._replace(observation=buffer_func(inputs.observation, shift))
+
+    def update(self, batch: Any, now: Any) -> dict[str, torch.Tensor]:
+        """Take one step of the action values, and where they are due of the policy and the targets."""
+        rows = self.evaluate(batch, self.agent.features, self.agent.target_features, self.next_features)
+        metrics = self.update_q(batch, rows, now)
+        if self.update_counter % self.policy_update_interval == 0:
+            metrics |= self.update_policy(batch, rows.now, now)
+        if self.update_counter % self.target_update_interval == 0:
+            self.agent.update_target(now.target_update_tau)
+        return metrics
+
+    def update_q(self, batch: Any, rows: Outputs, now: Any) -> dict[str, torch.Tensor]:
+        """Take one step of the action values."""
+        y = self.q_target(batch, rows, now)
+        q = self.agent.q(rows.now, self.agent.distribution.encode(batch.action))
+        delta = y - q
+        losses = self.mean_loss(0.5 * delta.square(), batch)
+        grad_norm = self.descents["q"](losses.sum(), now.q_learning_rate, now.clip_grad_norm)
+        self.update_counter += 1
+        self.update_priorities(batch, delta.detach().abs().mean(0))
+        return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
+
+    @torch.no_grad()
+    def q_target(self, batch: Any, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return y, [M] or [T, M]."""
+        y = td_target(batch.return_, batch.bootstrap_discount, self.next_value(rows, now))
+        return y.clamp(-now.q_target_clip, now.q_target_clip)
+
+    @abstractmethod
+    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return V of the rows that are bootstrapped from, [M] or [T, M]."""
+
+    @abstractmethod
+    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+        """Take one step of the policy at rows of features; return its metrics."""
+
+    @abstractmethod
+    def q_metrics(
+        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the metrics of a step of the action values q [n_q, ...], whose losses are [n_q]."""
+
+    # ---- state ----
+
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the state of each optimiser."""
+        return {name: descent.state_dict() for name, descent in self.descents.items()}
+
+    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `optim_state_dict` returned."""
+        for name, descent in self.descents.items():
+            descent.load_state_dict(state_dict[name])

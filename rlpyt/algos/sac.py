@@ -1,0 +1,174 @@
+"""Soft actor-critic from a replay, feed-forward or recurrent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from rlpyt.algos.off_policy import Outputs
+from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.functional import ScheduleLike
+from rlpyt.types import AgentInputs, BatchSpec
+
+Q_POLICIES = ("min", "mean")
+
+
+@dataclass(kw_only=True, eq=False)
+class SAC(QpgAlgo):
+    """Soft actor-critic; for agents such as `SacAgent`.
+
+        V(s) = min_i Q_target,i(s, a) - alpha log pi(a | s),    a ~ pi(s)
+        L_pi = mean(alpha log pi(a | s_t) - min_i Q_i(s_t, a)),    a ~ pi(s_t)
+        L_alpha = -log alpha * mean(log pi(a | s_t) + target_entropy)
+
+    Densities are those of actions in units of their bounds. An n-step return has no entropy of the rows between.
+
+    REDQ is `n_q=10` of the agent with `n_target_q=2, q_of_policy="mean", replay_ratio=20 * batch_size,
+    policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
+    `replay_ratio=20 * batch_size, policy_update_interval=20`.
+
+    Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982; DroQ Hiraoka et al. 2022,
+    arXiv:2110.02034.
+    """
+
+    opt_info_fields: ClassVar[tuple[str, ...]] = (
+        *("q1Loss", "q2Loss", "piLoss", "qGradNorm", "piGradNorm"),
+        *("q1", "q2", "piMu", "piLogStd", "qMeanDiff", "alpha", "entropy"),
+    )
+    next_features: ClassVar[bool] = True
+
+    batch_size: int = 256
+    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    min_steps_learn: int = int(1e4)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_ratio: float = 256.0
+    """Rows consumed by updates for every row collected; warm-up rows count."""
+    learning_rate: ScheduleLike = 3e-4
+    """Of the policy."""
+    q_learning_rate: ScheduleLike = 3e-4
+    """Of the action values, and of the features that they share with the policy."""
+    alpha_learning_rate: ScheduleLike = 3e-4
+    """Of log alpha."""
+    target_update_tau: ScheduleLike = 0.005
+    """Fraction by which the targets move at every target update; 1 copies."""
+    fixed_alpha: ScheduleLike | None = None
+    """Weight of the entropy, from 0; None learns it."""
+    target_entropy: str | float = "auto"
+    """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions."""
+    alpha_init: float = 1.0
+    """Where alpha starts from, above 0, where it is learned."""
+    action_prior: str = "uniform"
+    """"uniform", or "gaussian", whose log-density N(a; 0, I) is added to what the policy climbs."""
+    reward_scale: ScheduleLike = 1.0
+    """What rewards are multiplied by."""
+    n_target_q: int | None = None
+    """Action values, drawn anew at every update, whose minimum is V; None is all."""
+    q_of_policy: str = "min"
+    """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        self.check("alpha_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
+        self.check("fixed_alpha", lambda x: x >= 0.0, "a number from 0 (None to learn it)")
+        self.check("alpha_init", lambda x: 0.0 < x < float("inf"), "above 0")
+        self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")
+        if self.target_entropy != "auto":
+            self.check("target_entropy", lambda x: abs(x) < float("inf"), 'a finite number or "auto"')
+        if self.n_target_q is not None:
+            self.n_target_q = self.whole("n_target_q")
+        for name, values in dict(q_of_policy=Q_POLICIES, action_prior=("uniform", "gaussian")).items():
+            if getattr(self, name) not in values:
+                raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected one of {values}.")
+
+    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+        """Build optimisers and replay; refuse more target values than there are."""
+        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        if self.n_target_q is not None and self.n_target_q > agent.n_q:
+            raise ValueError(
+                f"{type(self).__name__}: n_target_q is {self.n_target_q} of the agent's {agent.n_q} networks of action "
+                "values; expected at most as many. Lower it, or raise n_q of the agent."
+            )
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimisers, one more for log alpha if it is learned."""
+        super().optim_initialize(rank)
+        dim = self.agent.distribution.dim
+        self._target_entropy = -float(dim) if self.target_entropy == "auto" else float(self.target_entropy)
+        log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
+        self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
+        if self.fixed_alpha is None:
+            self.descents["alpha"] = self.make_descent([self._log_alpha], self.now(0).alpha_learning_rate)
+
+    def alpha(self, now: Any) -> Any:
+        """Return the weight of the entropy."""
+        return self._log_alpha.detach().exp() if now.fixed_alpha is None else now.fixed_alpha
+
+    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return the smallest target value of an action of the policy, and its entropy."""
+        action, log_prob, _ = self._act(rows.next)
+        q = self.agent.target_q(rows.target, action)
+        if self.n_target_q is not None:
+            q = q[torch.randperm(len(q), generator=self.generator)[: self.n_target_q]]
+        return q.amin(0) - self.alpha(now) * log_prob
+
+    def q_target(self, batch: Any, rows: Outputs, now: Any) -> torch.Tensor:
+        """Return y with the scaled rewards."""
+        return super().q_target(batch._replace(return_=batch.return_ * now.reward_scale), rows, now)
+
+    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+        """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
+        action, log_prob, dist_info = self._act(rows)
+        q = self.agent.q(rows._replace(observation=rows.observation.detach()), action)
+        q = q.mean(0) if self.q_of_policy == "mean" else q.amin(0)
+        if self.action_prior == "gaussian":
+            q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
+        alpha = self.alpha(now)
+        loss = self.mean_loss(alpha * log_prob - q, batch)
+        grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
+        entropy = -self.mean_loss(log_prob.detach(), batch)
+        if now.fixed_alpha is None:
+            alpha_loss = self._log_alpha * (entropy - self._target_entropy)
+            self.descents["alpha"](alpha_loss, now.alpha_learning_rate, float("inf"))
+        return {
+            "piLoss": loss.detach(),
+            "piGradNorm": grad_norm,
+            "piMu": dist_info.mean.detach().mean(),
+            "piLogStd": dist_info.log_std.detach().mean(),
+            "alpha": torch.as_tensor(alpha),
+            "entropy": entropy,
+        }
+
+    def _act(self, rows: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
+        distribution = self.agent.distribution
+        dist_info = distribution.DistInfo(*self.agent.pi(rows))
+        noise = torch.randn(dist_info.mean.shape, generator=self.generator)
+        return *distribution.sample_with_log_prob(dist_info, noise.to(self.agent.device, non_blocking=True)), dist_info
+
+    def q_metrics(
+        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return losses and means of the first and the last action values."""
+        return {
+            "q1Loss": losses[0],
+            "q2Loss": losses[-1],
+            "qGradNorm": grad_norm,
+            "q1": q[0].mean(),
+            "q2": q[-1].mean(),
+            "qMeanDiff": (q[0] - q[-1]).abs().mean(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimisers, counter, random stream, replay, and log alpha."""
+        return {**super().state_dict(), "log_alpha": self._log_alpha.detach().clone()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self._log_alpha.copy_(state_dict["log_alpha"])

@@ -1,0 +1,91 @@
+"""The Gaussian squashed into the bounds of the actions, as SAC has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.distributions.action_units import ActionUnits
+from rlpyt.distributions.gaussian import DistInfoStd, gaussian_kl, gaussian_log_prob
+
+
+class SquashedGaussian(ActionUnits):
+    """A Gaussian whose samples go through tanh, so that actions stay within their bounds.
+
+        u = mean + std * noise,    noise ~ N(0, I),    x = tanh(u),    action = center + scale * x
+        log p(x) = log N(u; mean, std) - sum_i log(1 - tanh(u_i)^2)
+
+    There is no closed form of the entropy.
+
+    Args:
+        dim: A.
+        center: see `ActionUnits`, as are the two that follow.
+        scale: what one unit is in the environment.
+        shape: of an action.
+        min_log_std: below it log_std is set to it, as in the reference implementation of SAC.
+        max_log_std: likewise above.
+
+    Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C.
+    """
+
+    DistInfo = DistInfoStd
+
+    def __init__(
+        self,
+        dim: int,
+        center: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shape: tuple[int, ...] | None = None,
+        min_log_std: float = -20.0,
+        max_log_std: float = 2.0,
+    ) -> None:
+        super().__init__(dim, center, scale, shape)
+        self.min_log_std, self.max_log_std = min_log_std, max_log_std
+
+    def _gaussian(self, dist_info: DistInfoStd) -> DistInfoStd:
+        return DistInfoStd(dist_info.mean, dist_info.log_std.clamp(self.min_log_std, self.max_log_std))
+
+    def sample(self, dist_info: DistInfoStd, noise: torch.Tensor) -> torch.Tensor:
+        """Return the actions [..., *shape] that the noise selects."""
+        mean, log_std = self._gaussian(dist_info)
+        return self.decode(torch.addcmul(mean, log_std.exp(), noise).tanh())
+
+    def mode(self, dist_info: DistInfoStd) -> torch.Tensor:
+        """Return the actions [..., *shape] of the Gaussian's mean, the median of the distribution."""
+        return self.decode(dist_info.mean.tanh())
+
+    def sample_with_log_prob(self, dist_info: DistInfoStd, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x [..., A] in [-1, 1] and log p(x) [...], both in these units and differentiable in the parameters.
+
+        Exact wherever x lies, as it is computed from u: 1 - x^2 would be 0 from |u| = 9 on.
+        """
+        mean, log_std = self._gaussian(dist_info)
+        u = torch.addcmul(mean, log_std.exp(), noise)
+        # (u - mean) / std is the noise, whatever the parameters: no gradient through it.
+        log_normal = -(0.5 * noise.square() + log_std).sum(-1) - 0.5 * self.dim * math.log(2 * math.pi)
+        return u.tanh(), log_normal - log_det_tanh(u)
+
+    def log_prob(self, action: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
+        """Return the log-density of actions [..., *shape] in the environment's units, [...].
+
+        An action at a bound, where float32 cannot tell how far u was, is taken as the nearest one within.
+        """
+        mean, log_std = self._gaussian(dist_info)
+        limit = 1 - torch.finfo(mean.dtype).eps
+        u = self.encode(action).clamp(-limit, limit).atanh()
+        return gaussian_log_prob(u, mean, log_std) - log_det_tanh(u) - self.log_scale
+
+    def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
+        """Return KL(old || new), [...]: that of the Gaussians, as tanh and units cancel."""
+        return gaussian_kl(self._gaussian(old), self._gaussian(new))
+
+
+def log_det_tanh(u: torch.Tensor) -> torch.Tensor:
+    """Return sum_i log(1 - tanh(u_i)^2), [...], of u [..., A].
+
+    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which loses nothing for large |u|.
+    """
+    return 2 * (math.log(2) - u - F.softplus(-2 * u)).sum(-1)

@@ -1,0 +1,231 @@
+"""Tasks of the DeepMind Control Suite, through Farama's adapter Shimmy.
+
+Shimmy turns the suite's time steps into gymnasium's: the suite ends an episode by its time limit with discount 1, which
+is `truncated`, and by the task itself with discount 0, which is `terminated`. What Shimmy leaves open is mended here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Dict
+
+from rlpyt.spaces import FrameStack, Space
+
+# MuJoCo's largest number stands for a bound where an actuator has none (mjMAXVAL, 1e10).
+_NO_BOUND = 1e10
+_DEFAULT_IMAGE = (240, 320)
+
+
+def dm_control_make(
+    domain: str,
+    task: str,
+    flatten: bool = False,
+    pixels: tuple[int, int] | None = None,
+    n_frames: int = 3,
+    camera_id: int = 0,
+    task_kwargs: Mapping[str, Any] | None = None,
+) -> DmControlEnv | DmControlPixelsEnv:
+    """Return a task of the DeepMind Control Suite.
+
+    Args:
+        domain: such as "cheetah"; the suite calls it so.
+        task: of the domain, such as "run".
+        flatten: one vector for an observation, the parts one after the other, instead of a Dict of vectors.
+        pixels: height and width of images that are the observation in place of the vectors.
+        n_frames: images in an observation, with `pixels`.
+        camera_id: the camera that looks, counted from 0; -1 is MuJoCo's free camera.
+        task_kwargs: of the task, `time_limit` (seconds) among them. `random` decides what a task draws when it is made
+            (the model of the lqr tasks), by default 0, as all environments of a run have to be one task.
+
+    Raises:
+        ImportError: if dm-control, Shimmy or MuJoCo is not installed.
+        ValueError: if there is no such domain or task, the text has the names close to it; or if the image is empty, or
+            both flat and of pixels.
+        RuntimeError: if no image can be drawn.
+    """
+    if pixels is not None and (flatten or min(*pixels, n_frames) < 1):
+        raise ValueError(
+            f"dm_control_make: got pixels={pixels}, n_frames={n_frames} and flatten={flatten}; expected a height, a "
+            "width and a number of frames of at least 1, and no flatten, as images take the place of the vectors."
+        )
+    suite, Adapter = _import_suite()
+    _check_name("domain", domain, suite.TASKS_BY_DOMAIN)
+    _check_name(f"task of {domain}", task, suite.TASKS_BY_DOMAIN[domain])
+    height, width = pixels or _DEFAULT_IMAGE
+    env = Adapter(
+        suite.load(domain, task, task_kwargs={"random": 0, **(task_kwargs or {})}),
+        render_mode="rgb_array",
+        render_kwargs={"height": height, "width": width, "camera_id": camera_id},
+    )
+    env.spec = EnvSpec(f"dm_control/{domain}-{task}-v0")
+    return DmControlEnv(env, flatten) if pixels is None else DmControlPixelsEnv(env, n_frames)
+
+
+class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """What both kinds of observation have in common: seeds, the bounds of actions, frames a second."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        # Until a reset is given a seed the suite would go on from the numbers that made the task, alike everywhere.
+        env.np_random = np.random.RandomState()
+        low, high = env.action_space.low, env.action_space.high
+        self.action_space = Box(
+            np.where(low <= -_NO_BOUND, -np.inf, low), np.where(high >= _NO_BOUND, np.inf, high), dtype=np.float64
+        )
+        # Shimmy gives a thousand times the seconds of a step, and writes it into one dictionary for all environments.
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
+
+    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Any:
+        """Return the observation.
+
+        Args:
+            parts: as the suite gives them.
+            is_first: of an episode.
+        """
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; a seed decides it and all that follow."""
+        parts, _ = self.env.reset(seed=seed)
+        return self.observe(parts, is_first=True), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one step of the task's control; Shimmy's info says what the flags say, and is left out."""
+        parts, reward, terminated, truncated, _ = self.env.step(action)
+        return self.observe(parts, is_first=False), float(reward), terminated, truncated, {}
+
+
+class DmControlEnv(_SuiteEnv):
+    """A task whose observations are float32 vectors: a Dict of [n] by name, or one [n].
+
+    The suite gives also plain numbers and matrices (the manipulator's joints); each becomes a vector.
+
+    Args:
+        env: Shimmy's adapter.
+        flatten: whether observations are one vector.
+    """
+
+    def __init__(self, env: Any, flatten: bool) -> None:
+        super().__init__(env)
+        self._flatten = flatten
+        sizes = {name: int(np.prod(part.shape)) for name, part in env.observation_space.spaces.items()}
+        self.observation_space: Space = (
+            _vectors(sum(sizes.values())) if flatten else Dict({name: _vectors(n) for name, n in sizes.items()})
+        )
+        self._names = list(self.observation_space.spaces) if isinstance(self.observation_space, Dict) else list(sizes)
+
+    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Any:
+        """Return the vectors."""
+        vectors = {name: np.asarray(parts[name], np.float32).reshape(-1) for name in self._names}
+        return np.concatenate(list(vectors.values())) if self._flatten else vectors
+
+
+class DmControlPixelsEnv(_SuiteEnv):
+    """A task whose observations are the last images, uint8 [n_frames * 3, height, width], oldest first.
+
+    At the start of an episode all are its first. It is one array that every step writes again.
+
+    Args:
+        env: Shimmy's adapter, with the size of the images.
+        n_frames: images in an observation.
+
+    Raises:
+        RuntimeError: if no image can be drawn.
+    """
+
+    def __init__(self, env: Any, n_frames: int) -> None:
+        super().__init__(env)
+        try:
+            height, width, _ = env.render().shape
+        except Exception as error:
+            env.close()
+            raise RuntimeError(
+                f"{env.spec.id}: drawing an image with {env.render_kwargs} failed ({error}). Where there is no "
+                "display, set MUJOCO_GL=egl (it needs libEGL) before the start; else correct the size or the camera."
+            ) from error
+        self.observation_space = FrameStack(0, 255, (3 * n_frames, height, width), np.uint8, n_frames=n_frames)
+        self._images = np.zeros((n_frames, 3, height, width), np.uint8)
+        self._observation = self._images.reshape(-1, height, width)
+
+    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> np.ndarray:
+        """Draw an image and put it behind the others."""
+        screen: Any = self.env.render()
+        image = screen.transpose(2, 0, 1)
+        if is_first:
+            self._images[:] = image
+        else:
+            self._images[:-1] = self._images[1:]
+            self._images[-1] = image
+        return self._observation
+
+
+def _vectors(size: int) -> Box[Any]:
+    return Box(-np.inf, np.inf, (size,), np.float32)
+
+
+def _check_name(kind: str, name: str, names: Iterable[str]) -> None:
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names)
+    expected = f"did you mean {' or '.join(close)}" if close else f"expected one of {', '.join(names)}"
+    raise ValueError(f"dm_control_make: there is no {kind} {name!r}; {expected}.")
+
+
+def _import_suite() -> tuple[Any, Any]:
+    """Return the suite and Shimmy's adapter."""
+    try:
+        with warnings.catch_warnings():
+            # glfw warns of the missing display at its import.
+            warnings.simplefilter("ignore")
+            _choose_renderer()
+            mujoco = import_module("mujoco")
+            suite = import_module("dm_control.suite")
+            sizes = import_module("dm_control.mujoco.wrapper.mjbindings.sizes").array_sizes
+            Adapter = import_module("shimmy.dm_control_compatibility").DmControlCompatibilityV0
+    except ImportError as error:
+        raise ImportError(
+            f"dm_control_make needs dm-control and Shimmy: pip install rlpyt[dm_control] ({error})."
+        ) from error
+    _forget_removed_fields(mujoco, sizes)
+    return suite, Adapter
+
+
+def _choose_renderer() -> None:
+    """Let dm-control, which decides at its import what draws, take what needs no display where there is none.
+
+    It would take glfw, which can be imported and fails at the first image.
+    """
+    has_display = sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if has_display or "MUJOCO_GL" in os.environ or "dm_control.mujoco" in sys.modules:
+        return
+    # EGL fails in errors of many kinds. Without it nothing draws: glfw would end the process at the second try.
+    for renderer in ("egl", "disable"):
+        os.environ["MUJOCO_GL"] = renderer
+        with suppress(Exception):
+            import_module("dm_control.mujoco")
+            break
+    del os.environ["MUJOCO_GL"]
+
+
+def _forget_removed_fields(mujoco: Any, sizes: dict[str, dict[str, Any]]) -> None:
+    """Take the fields that MuJoCo has no more out of dm-control's table of all fields.
+
+    dm-control 1.0.50 was made for MuJoCo 3.17 and looks up every field of its table, so that with 4.0.0, which has nine
+    of the flexible bodies' no more, no task can be made. No task of the suite has such a body: over 15 random steps
+    each of the 48 tasks that could be compared gives with both versions the same numbers, to 2e-8.
+    """
+    model = mujoco.MjModel.from_xml_string("<mujoco/>")
+    for struct, example in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):
+        for field in [field for field in sizes[struct] if not hasattr(example, field)]:
+            del sizes[struct][field]

@@ -1,0 +1,102 @@
+"""Networks of one shape side by side, computed as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from rlpyt.models.mlp import Nonlinearity
+from rlpyt.models.utils import as_sizes
+
+
+class EnsembleLinear(nn.Module):
+    """N linear layers, each with weights of its own; [N, M, in_features] gives [N, M, out_features].
+
+    Args:
+        n_models: N.
+        in_features: of one layer.
+        out_features: of one layer.
+        keep_float32: whether to compute in float32 under autocast too, as an output layer does.
+    """
+
+    def __init__(self, n_models: int, in_features: int, out_features: int, keep_float32: bool = False) -> None:
+        super().__init__()
+        # nn.Linear's own initialisation; the weights lie as the product takes them.
+        bound = 1 / math.sqrt(in_features)
+        self.weight = nn.Parameter(torch.empty(n_models, in_features, out_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(n_models, 1, out_features).uniform_(-bound, bound))
+        self.keep_float32 = keep_float32
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x @ weight + bias."""
+        if not (self.keep_float32 and torch.is_autocast_enabled(x.device.type)):
+            return torch.baddbmm(self.bias, x, self.weight)
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.baddbmm(self.bias, x.float(), self.weight)
+
+
+class EnsembleLayerNorm(nn.Module):
+    """Layer normalisation of [N, M, size] with N scales and shifts.
+
+    Args:
+        n_models: N.
+        size: entries normalised over.
+
+    Source: Ba et al. 2016, arXiv:1607.06450.
+    """
+
+    def __init__(self, n_models: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n_models, 1, size))
+        self.bias = nn.Parameter(torch.zeros(n_models, 1, size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x with mean 0 and variance 1 over its last dimension, scaled and shifted."""
+        return torch.addcmul(self.bias, nn.functional.layer_norm(x, x.shape[-1:]), self.weight)
+
+
+class EnsembleMlpModel(nn.Module):
+    """N fully connected networks that see the same input; [..., input_size] gives [N, ..., output_size].
+
+    Args:
+        n_models: N.
+        input_size: features in.
+        hidden_sizes: as of `MlpModel`.
+        output_size: features out of the last linear layer, in float32.
+        nonlinearity: called for each hidden layer.
+        dropout: probability that a hidden entry is set to zero in training mode, before the nonlinearity.
+        layer_norm: whether hidden layers are normalised, after dropout (the order of DroQ).
+    """
+
+    def __init__(
+        self,
+        n_models: int,
+        input_size: int,
+        hidden_sizes: int | Sequence[int] | None,
+        output_size: int,
+        nonlinearity: Nonlinearity = nn.ReLU,
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.n_models = n_models
+        sizes = [input_size, *as_sizes(hidden_sizes)]
+        layers: list[nn.Module] = []
+        for n_in, n_out in pairwise(sizes):
+            layers.append(EnsembleLinear(n_models, n_in, n_out))
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+            if layer_norm:
+                layers.append(EnsembleLayerNorm(n_models, n_out))
+            layers.append(nonlinearity())
+        layers.append(EnsembleLinear(n_models, sizes[-1], output_size, keep_float32=True))
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what all networks give of x."""
+        rows = x.reshape(-1, x.shape[-1]).expand(self.n_models, -1, -1)
+        return self.layers(rows).unflatten(1, x.shape[:-1])
