@@ -52,11 +52,12 @@ def main() -> None:
     """Read the options and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algo", choices=["dqn", "rainbow", "qr", "iqn"], default="dqn")
+    parser.add_argument("--n_steps", type=float, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/dqn_cartpole")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    n_steps = 1_200 if args.smoke else 60_000
+    n_steps = 1_200 if args.smoke else int(args.n_steps)
     sampler = SerialSampler(
         EnvCls=gymnasium.make,
         env_kwargs=dict(id="CartPole-v1"),

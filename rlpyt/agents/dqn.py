@@ -15,7 +15,7 @@ from rlpyt.agents.model_kwargs import image_model_kwargs
 from rlpyt.agents.off_policy import OffPolicyAgent
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.distributions import EpsilonGreedy
-from rlpyt.models import AtariDqnModel, AtariR2d1Model, NoisyLinear, QModel, draw_randomness, update_state_dict
+from rlpyt.models import AtariDqnModel, AtariR2d1Model, NoisyLinear, QModel, draw_randomness, update_target
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
@@ -152,7 +152,7 @@ class DqnAgent(OffPolicyAgent):
 
     def update_target(self, tau: float = 1.0) -> None:
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
-        update_state_dict(self.target_model, self.model.state_dict(), tau)
+        update_target(self.target_model, self.model, tau)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
-from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel
+from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel, RunningMeanStdModel
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
@@ -42,6 +43,10 @@ class PgAgent(BaseAgent):
     log_std, value)`; a recurrent one also its next state, in torch's layout [N, B, H]: a tensor, or a tuple of them,
     named or plain.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reward_rms = RunningMeanStdModel(())
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | Gaussian:
         """Return the distribution for the action space."""
@@ -112,6 +117,19 @@ class PgAgent(BaseAgent):
         inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (self._group.rnn_state,) if self.recurrent else ()
         return self.from_model(self._forward(*inputs, *rnn)[1])
+
+    def modules(self) -> list[nn.Module]:
+        """Return the model, and the statistics that an algorithm may normalise rewards by."""
+        return [self.model, self.reward_rms]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model's weights and normalising statistics, those of the rewards among them."""
+        return {**super().state_dict(), "reward_rms": self.reward_rms.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.reward_rms.load_state_dict(state_dict["reward_rms"])
 
 
 class CategoricalPgAgent(PgAgent):

@@ -13,7 +13,7 @@ from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.off_policy import OffPolicyAgent
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.distributions import ActionUnits
-from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_state_dict
+from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_target
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, AgentStep
@@ -212,11 +212,11 @@ class QpgAgent(OffPolicyAgent):
     @torch.no_grad()
     def update_target(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks; 1 copies."""
-        update_state_dict(self.target_q_model, self.q_model.state_dict(), tau)
+        update_target(self.target_q_model, self.q_model, tau)
         if self.has_target_policy:
-            update_state_dict(self.target_model, self.model.state_dict(), tau)
+            update_target(self.target_model, self.model, tau)
         else:
-            update_state_dict(self.target_model.body, self.model.body.state_dict(), tau)
+            update_target(self.target_model.body, self.model.body, tau)
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """There is nothing: dropout draws from torch's own stream."""
@@ -274,8 +274,9 @@ class QpgAgent(OffPolicyAgent):
     def train_mode(self, itr: int) -> None:
         """Make ready for updates; the target's action values have dropout too, as DroQ has it."""
         super().train_mode(itr)
-        self.q_model.train()
-        self.target_q_model.train()
+        if not self.q_model.training:
+            self.q_model.train()
+            self.target_q_model.train()
 
     # ---- processes and state ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -12,6 +13,7 @@ from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
     generalized_advantage_estimation,
+    running_return,
     valid_standardize,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
@@ -40,6 +42,8 @@ class LossInputs(NamedArrayTuple):
 class PolicyAgent(Protocol):
     """What A2C and PPO ask of an agent, beside `rlpyt.core.Agent`."""
 
+    reward_rms: Any
+
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the value [B] of the rows; the recurrent state stays where it is."""
 
@@ -59,22 +63,29 @@ class PolicyGradientAlgo(RlAlgorithm):
     """lambda of generalised advantage estimation, in [0, 1]; 1 is the discounted return."""
     normalize_advantage: bool = False
     """Whether the advantages of a batch are shifted and scaled to mean 0 and standard deviation 1."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the standard deviation, over the run so far, of the discounted sum of an episode's
+    rewards up to each row."""
+    reward_clip: float = 10.0
+    """Bound of a normalised reward."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
         self.check("gae_lambda", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
+        self.check("reward_clip", lambda x: x > 0.0, "above 0")
 
     def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Build the optimiser; every update takes the whole batch unless a subclass says otherwise."""
         if not isinstance(agent, PolicyAgent):
             raise TypeError(
-                f"{type(self).__name__}: the agent, a {type(agent).__name__}, gives no value of observations; expected "
-                "a policy with a value. Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."
+                f"{type(self).__name__}: the agent, a {type(agent).__name__}, is no policy with a value; expected one. "
+                "Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."
             )
         super().initialize(agent, *args, **kwargs)
         self.batch_size = self.batch_spec.size
+        self._running_return = torch.zeros(self.batch_spec.B, device=self.agent.device)
 
     def loss_inputs(self, samples: Samples, now: Any) -> tuple[LossInputs, Any]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
@@ -90,7 +101,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         agent, env = buffer_to((samples.agent._replace(agent_info=agent_info), samples.env), self.agent.device)
         value = agent.agent_info.value
         advantage, return_ = generalized_advantage_estimation(
-            env.reward,
+            self.normalized_reward(env, now) if self.normalize_reward else env.reward,
             value,
             torch.cat([value[1:], agent.bootstrap_value]),
             env.terminated,
@@ -112,6 +123,29 @@ class PolicyGradientAlgo(RlAlgorithm):
             episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
         )
         return inputs, init_rnn_state
+
+    @torch.no_grad()
+    def normalized_reward(self, env: Any, now: Any) -> torch.Tensor:
+        """Return the rewards [T, B] scaled by the agent's statistics, which take the batch in first.
+
+        Only scaled: to shift them would change what an episode's length is worth.
+        """
+        done = env.terminated | env.truncated
+        running = running_return(env.reward, done, self._running_return, discount=now.discount)
+        self._running_return = running[-1].masked_fill(done[-1], 0.0)
+        rms = self.agent.reward_rms
+        rms.update(running, env.valid)
+        scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()
+        return (env.reward * scale).clamp(-self.reward_clip, self.reward_clip)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser, counter, random stream, and the running returns of the episodes that go on."""
+        return {**super().state_dict(), "running_return": self._running_return.clone()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self._running_return.copy_(state_dict["running_return"])
 
     def evaluate(self, batch: LossInputs, init_rnn_state: Any) -> tuple[Any, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""

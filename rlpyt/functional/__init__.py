@@ -35,6 +35,7 @@ from rlpyt.functional.returns import (
     generalized_advantage_estimation,
     lambda_return,
     n_step_return,
+    running_return,
 )
 from rlpyt.functional.schedules import (
     Constant,
@@ -54,6 +55,7 @@ __all__ = [
     "lambda_return",
     "generalized_advantage_estimation",
     "n_step_return",
+    "running_return",
     "NStepReturn",
     # losses and targets
     "policy_gradient_loss",

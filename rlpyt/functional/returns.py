@@ -113,6 +113,40 @@ def discounted_return(
 
 
 @torch.no_grad()
+def running_return(
+    reward: torch.Tensor, done: torch.Tensor, previous: torch.Tensor, *, discount: float
+) -> torch.Tensor:
+    """Return the discounted sums of the rewards up to each row, from the start of its episode on.
+
+        R_t = r_t + discount * (1 - done_t-1) * R_t-1
+
+    The scale of the returns to come, known as the rewards come in: what rewards are divided by to normalise them.
+
+    Args:
+        reward: [T, B] float.
+        done: [T, B] bool, True at the step that ended the episode in whatever way.
+        previous: [B] float, R of the row before the first, 0 where it ended an episode.
+        discount: gamma in [0, 1].
+
+    Returns:
+        [T, B] float, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if done is not bool.
+
+    Source: Engstrom et al. 2020, arXiv:2005.12729, appendix A.2 (reward scaling of OpenAI baselines).
+    """
+    check_same_shape("running_return", reward=reward, done=done)
+    check_same_shape("running_return", reward=reward[0], previous=previous)
+    check_bool("running_return", done=done)
+    y, decay = reward.flip(0), torch.full_like(reward, discount)
+    y[-1] += discount * previous
+    decay[:-1].masked_fill_(done[:-1].flip(0), 0.0)
+    return _sum_backward(y, decay).flip(0)
+
+
+@torch.no_grad()
 def generalized_advantage_estimation(
     reward: torch.Tensor,
     value: torch.Tensor,

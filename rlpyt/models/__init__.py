@@ -25,7 +25,7 @@ from rlpyt.models.q import QModel
 from rlpyt.models.qpg import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel
-from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_state_dict
+from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
 
 __all__ = [
     # full models
@@ -77,5 +77,5 @@ __all__ = [
     "conv2d_output_shape",
     "init_orthogonal",
     "scale_grad",
-    "update_state_dict",
+    "update_target",
 ]

@@ -20,7 +20,7 @@ class PgModel(Model):
     """Policy and value for any observation and action space, feed-forward or recurrent.
 
     Returns `(logits, value)`, or `(mean, log_std, value)` for a Box of actions, and the next state if recurrent.
-    `log_std` is one parameter a dimension, whatever the state.
+    `log_std` is one parameter a dimension, whatever the state, or linear in the policy's last layer.
 
     Args:
         observation_space: see `make_encoder`.
@@ -37,6 +37,7 @@ class PgModel(Model):
         rnn_size: units of the recurrent layer.
         normalize_observation: whether vectors are normalised by running statistics.
         init_log_std: what `log_std` starts from, in units in which the bounds of the actions are -1 and 1.
+        state_dependent_std: whether `log_std` depends on the state.
         share_trunk: whether policy and value are linear in the same layers, or have layers each over the same
             features; None shares for images and recurrent models.
         orthogonal_init: whether weights start orthogonal (gain sqrt 2; 0.01 of the policy's head, 1 of the value's)
@@ -60,6 +61,7 @@ class PgModel(Model):
         rnn_size: int = 256,
         normalize_observation: bool = False,
         init_log_std: float = 0.0,
+        state_dependent_std: bool = False,
         share_trunk: bool | None = None,
         orthogonal_init: bool = True,
     ) -> None:
@@ -86,10 +88,13 @@ class PgModel(Model):
         )
         super().__init__(encoder, trunk, core)
         size = trunk.output_size if core is None else core.output_size
-        self.policy = MlpModel(size, None if share else sizes, action_size, nonlinearity)
+        box = isinstance(action_space, spaces.Box)
+        self._init_log_std = float(init_log_std) if box and state_dependent_std else None
+        policy_size = action_size if self._init_log_std is None else 2 * action_size
+        self.policy = MlpModel(size, None if share else sizes, policy_size, nonlinearity)
         self.value = MlpModel(size, None if share else sizes, 1, nonlinearity)
         self.log_std: nn.Parameter | None = None
-        if isinstance(action_space, spaces.Box):
+        if box and not state_dependent_std:
             self.log_std = nn.Parameter(torch.full((action_size,), float(init_log_std)))
         if orthogonal_init:
             init_orthogonal(self)
@@ -107,5 +112,10 @@ class PgModel(Model):
         """Return the policy's parameters [..., A], the value [...] and, if recurrent, the next state; see `Model`."""
         x, next_rnn_state = self.features(observation, prev_action, prev_reward, rnn_state, episode_start)
         policy, value = self.policy(x), self.value(x).squeeze(-1)
-        outputs = (policy, value) if self.log_std is None else (policy, self.log_std.expand_as(policy), value)
+        outputs: tuple[Any, ...] = (policy, value)
+        if self.log_std is not None:
+            outputs = (policy, self.log_std.expand_as(policy), value)
+        elif self._init_log_std is not None:
+            mean, log_std = policy.chunk(2, dim=-1)
+            outputs = (mean, log_std + self._init_log_std, value)
         return outputs if next_rnn_state is None else (*outputs, next_rnn_state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,32 +51,30 @@ def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
 
 
 @torch.no_grad()
-def update_state_dict(model: nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1.0) -> None:
-    """Move a model's weights, in place, by the fraction tau to those of another.
+def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None:
+    """Move a target network's weights, in place, by the fraction tau to those of a network with the same layers.
 
-        w <- (1 - tau) * w + tau * w_new
+        w_target <- (1 - tau) * w_target + tau * w
 
     Buffers, such as running statistics and counts, are copied whatever tau is.
 
-    Args:
-        model: to be changed, usually a target network.
-        state_dict: of a model with the same layers.
-        tau: in [0, 1]; 1 copies.
-
     Raises:
-        ValueError: if tau is out of range, or the names differ.
+        ValueError: if tau is out of range, or the networks have not as many weights.
     """
-    own = model.state_dict()
-    if not 0.0 <= tau <= 1.0 or own.keys() != state_dict.keys():
+    # By order, not by name: to build two state_dicts takes longer than to move the weights of a small network.
+    own, new = (list(module.parameters()) for module in (target, model))
+    own_buffers, new_buffers = (list(module.buffers()) for module in (target, model))
+    if not 0.0 <= tau <= 1.0 or len(own) != len(new) or len(own_buffers) != len(new_buffers):
         raise ValueError(
-            f"update_state_dict: got tau {tau} and names that differ in {sorted(own.keys() ^ state_dict.keys())}; "
-            "expected tau in [0, 1] and the state_dict of a model with the same layers."
+            f"update_target: got tau {tau}, {len(own)} weights and {len(own_buffers)} buffers to move to {len(new)} "
+            f"and {len(new_buffers)}; expected tau in [0, 1] and networks with the same layers."
         )
-    moved = [name for name, _ in model.named_parameters() if tau < 1.0]
-    if moved:
-        torch._foreach_lerp_([own[name] for name in moved], [state_dict[name] for name in moved], tau)
-    for name in own.keys() - set(moved):
-        own[name].copy_(state_dict[name])
+    if tau == 1.0:
+        own_buffers, new_buffers = own + own_buffers, new + new_buffers
+    elif own:
+        torch._foreach_lerp_(own, new, tau)
+    for x, y in zip(own_buffers, new_buffers, strict=True):
+        x.copy_(y)
 
 
 class _ScaleGrad(torch.autograd.Function):

@@ -107,7 +107,7 @@ def test_refuses_bounds_that_do_not_say_how_far_to_explore(
     bound: float, Distribution: type[Gaussian] | type[SquashedGaussian]
 ) -> None:
     with pytest.raises(ValueError, match=r"Scaling actions to their bounds: got low .* expected finite numbers"):
-        Distribution.from_space(Box(np.float32([-1, -bound]), np.float32([1, bound])))
+        Distribution.from_space(Box(np.array([-1, -bound], np.float32), np.array([1, bound], np.float32)))
 
 
 @pytest.mark.parametrize("shape", [(), (6,), (2, 3)])

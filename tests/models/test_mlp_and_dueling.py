@@ -12,7 +12,7 @@ from rlpyt.models import (
     QHeadModel,
     draw_randomness,
     scale_grad,
-    update_state_dict,
+    update_target,
 )
 
 
@@ -146,7 +146,7 @@ def test_scale_grad() -> None:
     assert x.grad.tolist() == [1.5, 2.0]
 
 
-class TestUpdateStateDict:
+class TestUpdateTarget:
     def models(self) -> tuple[nn.Module, nn.Module]:
         target, online = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(2))
         online(torch.randn(9, 2))
@@ -157,7 +157,7 @@ class TestUpdateStateDict:
         target, online = self.models()
         before = {name: p.detach().clone() for name, p in target.named_parameters()}
         tensors = list(target.parameters())
-        update_state_dict(target, online.state_dict(), tau)
+        update_target(target, online, tau)
         for name, p in online.named_parameters():
             torch.testing.assert_close(target.get_parameter(name), (1 - tau) * before[name] + tau * p)
         for name, b in online.named_buffers():
@@ -166,7 +166,7 @@ class TestUpdateStateDict:
 
     def test_the_source_is_not_shared_afterwards(self) -> None:
         target, online = self.models()
-        update_state_dict(target, online.state_dict())
+        update_target(target, online)
         kept = next(target.parameters()).clone()
         nn.init.zeros_(next(online.parameters()))
         assert torch.equal(next(target.parameters()), kept)
@@ -174,10 +174,10 @@ class TestUpdateStateDict:
     @pytest.mark.parametrize("tau", [-0.1, 1.1])
     def test_refuses_tau_out_of_range(self, tau: float) -> None:
         target, online = self.models()
-        with pytest.raises(ValueError, match=rf"got tau {tau} .* expected tau in \[0, 1\]"):
-            update_state_dict(target, online.state_dict(), tau)
+        with pytest.raises(ValueError, match=rf"got tau {tau}, .* expected tau in \[0, 1\]"):
+            update_target(target, online, tau)
 
     def test_refuses_other_layers(self) -> None:
         target, online = self.models()
-        with pytest.raises(ValueError, match=r"names that differ in \['1.bias', .* same layers"):
-            update_state_dict(target[:1], online.state_dict())  # type: ignore[index]
+        with pytest.raises(ValueError, match=r"2 weights and 0 buffers to move to 4 and 3; .* same layers"):
+            update_target(target[:1], online)  # type: ignore[index]
