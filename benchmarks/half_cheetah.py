@@ -3,7 +3,7 @@
     python benchmarks/half_cheetah.py        (needs rlpyt[mujoco]; `pip install stable-baselines3` for the comparison)
     python benchmarks/half_cheetah.py --split
 
-SAC and TD3 take one update of 256 a step, with networks of 256 x 256; PPO takes 10 epochs of 32 minibatches on 2,048 rows.
+SAC and TD3 take one update of 256 a step, with networks of 256 x 256; PPO takes 10 epochs of 32 minibatches of 64.
 `--split` prints what a step of SAC costs in environment, action, replay and update.
 """
 

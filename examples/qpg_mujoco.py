@@ -23,7 +23,7 @@ from rlpyt.samplers import CpuSampler, SerialSampler
 ALGOS = ("sac", "td3", "ddpg", "redq", "droq")
 
 
-def make(name: str, min_steps_learn: float) -> tuple[QpgAlgo, QpgAgent]:
+def make(name: str, min_steps_learn: int) -> tuple[QpgAlgo, QpgAgent]:
     """Return algorithm and agent, with the settings of their papers."""
     often: dict[str, Any] = dict(replay_ratio=20 * 256, policy_update_interval=20, min_steps_learn=min_steps_learn)
     if name == "redq":
@@ -63,7 +63,7 @@ def main() -> None:
         eval_n_envs=1 if args.smoke else 5,
         eval_max_trajectories=1 if args.smoke else 10,
     )
-    algo, agent = make(args.algo, 500 if args.smoke else args.min_steps_learn)
+    algo, agent = make(args.algo, 500 if args.smoke else int(args.min_steps_learn))
     runner = MinibatchRlEval(
         algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // (1 if args.smoke else 20), seed=args.seed
     )

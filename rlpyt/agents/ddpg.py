@@ -40,6 +40,8 @@ class DdpgAgent(QpgAgent):
     Sources: Lillicrap et al. 2016, arXiv:1509.02971; the noise without correlation Fujimoto et al. 2018.
     """
 
+    kind = "deterministic policy"
+
     def __init__(
         self,
         *args: Any,
@@ -49,10 +51,11 @@ class DdpgAgent(QpgAgent):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if not action_std >= 0 or not 0 <= action_noise_correlation < 1:
+        self.check_not_negative(action_std=action_std, action_noise_clip=action_noise_clip)
+        if not 0 <= action_noise_correlation < 1:
             raise ValueError(
-                f"{type(self).__name__}: action_std is {action_std} and action_noise_correlation "
-                f"{action_noise_correlation}; expected at least 0, and a number in [0, 1)."
+                f"{type(self).__name__}: action_noise_correlation is {action_noise_correlation}; expected a number in "
+                "[0, 1)."
             )
         self.action_std, self.action_noise_clip = action_std, action_noise_clip
         self.action_noise_correlation = action_noise_correlation
@@ -104,6 +107,8 @@ class Td3Agent(DdpgAgent):
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
 
+    kind = "deterministic policy with noise on its target"
+
     def __init__(
         self,
         *args: Any,
@@ -113,6 +118,7 @@ class Td3Agent(DdpgAgent):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, n_q=n_q, **kwargs)
+        self.check_not_negative(target_noise_std=target_noise_std, target_noise_clip=target_noise_clip)
         self.target_noise_std, self.target_noise_clip = target_noise_std, target_noise_clip
 
 

@@ -43,6 +43,8 @@ class QpgAgent(OffPolicyAgent):
         pretrain_std: standard deviation of the noise before the first update; None spreads actions evenly.
     """
 
+    kind: str
+    """What the policy is, which an algorithm must fit."""
     PolicyCls: Callable[..., nn.Module] = MuMlpModel
     hidden_sizes: Sequence[int] = (400, 300)
     has_target_policy: bool = True
@@ -66,6 +68,7 @@ class QpgAgent(OffPolicyAgent):
         super().__init__(ModelCls, {**sizes, **(model_kwargs or {})}, initial_model_state_dict)
         if n_q < 1:
             raise ValueError(f"{type(self).__name__}: n_q is {n_q}; expected at least 1 network of action values.")
+        self.check_not_negative(pretrain_std=pretrain_std)
         self.QModelCls = QModelCls or QofMuMlpModel
         self.q_model_kwargs = {**sizes, **(q_model_kwargs or {})}
         self.feature_kwargs = {**({"recurrent": "lstm"} if self.recurrent else {}), **(feature_kwargs or {})}
@@ -73,6 +76,12 @@ class QpgAgent(OffPolicyAgent):
         self.n_q = n_q
         self.pretrain_std = pretrain_std
         self._explores = False
+
+    def check_not_negative(self, **values: float | None) -> None:
+        """Refuse standard deviations and bounds below 0."""
+        for name, value in values.items():
+            if value is not None and not value >= 0:
+                raise ValueError(f"{type(self).__name__}: {name} is {value}; expected a number from 0.")
 
     # ---- building ----
 
@@ -263,8 +272,8 @@ class QpgAgent(OffPolicyAgent):
         super().sample_mode(itr)
 
     def eval_mode(self, itr: int) -> None:
-        """Act in the evaluation environments, by the policy alone; evenly at random before the first iteration."""
-        self._explores = itr == 0
+        """Act in the evaluation environments, by the policy alone; as in training while nothing was learned yet."""
+        self._explores = itr == 0 and self.progress == 0.0
         super().eval_mode(itr)
 
     def _take(self, group: EnvGroup) -> None:

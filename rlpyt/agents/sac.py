@@ -33,6 +33,7 @@ class SacAgent(QpgAgent):
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982.
     """
 
+    kind = "squashed Gaussian policy"
     PolicyCls = PiMlpModel
     hidden_sizes = (256, 256)
     has_target_policy = False

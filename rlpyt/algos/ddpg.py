@@ -24,6 +24,7 @@ class DDPG(QpgAlgo):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("muLoss", "qLoss", "muGradNorm", "qGradNorm")
+    agent_kind: ClassVar[str] = "deterministic policy"
 
     batch_size: int = 64
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
@@ -60,6 +61,8 @@ class TD3(DDPG):
 
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
+
+    agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
 
     batch_size: int = 100
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""

@@ -281,11 +281,13 @@ class OffPolicyAlgo(RlAlgorithm):
 
     def mean_loss(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         """Return the means of losses [..., M] or [..., T, M] over the rows to train on, by their importance weights."""
-        if batch.is_weights is not None:
-            loss = loss * batch.is_weights
+        return self.mean_of_rows(loss if batch.is_weights is None else loss * batch.is_weights, batch)
+
+    def mean_of_rows(self, x: torch.Tensor, batch: Any) -> torch.Tensor:
+        """Return the means of x [..., M] or [..., T, M] over the rows to train on, all weighing the same."""
         if not self.agent.recurrent:
-            return loss.mean(-1)
-        return valid_mean(loss, batch.valid.expand_as(loss), dim=(-2, -1))
+            return x.mean(-1)
+        return valid_mean(x, batch.valid.expand_as(x), dim=(-2, -1))
 
     def mean_error(self, td_abs_error: torch.Tensor, batch: Any) -> torch.Tensor:
         """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""

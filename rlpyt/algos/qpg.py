@@ -23,6 +23,7 @@ class QpgPolicyAgent(Protocol):
     """What these algorithms ask of an agent, beside `rlpyt.core.Agent`; rows are `AgentInputs` of features."""
 
     recurrent: bool
+    kind: str
     distribution: Any
     n_q: int
 
@@ -55,9 +56,12 @@ class QpgAlgo(OffPolicyAlgo):
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n V(s_{t+n})
         L_q = sum_i mean(0.5 * (y_t - Q_i(s_t, a_t))^2)
 
-    A subclass says what V is, and what the policy's loss. Actions are in units of their bounds.
+    A subclass says what V is, and what the policy's loss. Actions are in units of their bounds. The policy's step
+    follows that of the action values, at the features from before it.
     """
 
+    agent_kind: ClassVar[str]
+    """What the agent's policy must be."""
     next_features: ClassVar[bool] = False
     """Whether V takes the features in training, beside the target's."""
 
@@ -90,11 +94,13 @@ class QpgAlgo(OffPolicyAlgo):
             )
 
     def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
-        """Build optimisers and replay; refuse an agent without action values of continuous actions."""
-        if not isinstance(agent, QpgPolicyAgent):
+        """Build optimisers and replay; refuse an agent whose policy is of another kind."""
+        if not isinstance(agent, QpgPolicyAgent) or agent.kind != self.agent_kind:
+            has = f"a {agent.kind}" if isinstance(agent, QpgPolicyAgent) else "no policy with action values"
             raise TypeError(
-                f"{type(self).__name__}: the agent, a {type(agent).__name__}, has no policy with action values; "
-                "expected DdpgAgent for DDPG, Td3Agent for TD3, SacAgent for SAC, or a subclass."
+                f"{type(self).__name__}: the agent, a {type(agent).__name__}, has {has}; expected one with a "
+                f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
+                "recurrent forms."
             )
         super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
 
@@ -129,9 +135,13 @@ class QpgAlgo(OffPolicyAlgo):
         return batch._replace(**{name: self._shifted(batch[name]) for name in names})
 
     def _shifted(self, inputs: AgentInputs) -> AgentInputs:
+        image_dims = (2 if self.agent.recurrent else 1) + 3
+
         def shift(x: torch.Tensor) -> torch.Tensor:
+            if x.dtype != torch.uint8 or x.dim() != image_dims:
+                return x
             # Of a sequence all rows are shifted alike, so that motion stays what it is.
-            return random_shift(x, self.random_shift, self.generator) if x.dtype == torch.uint8 and x.dim() > 3 else x
+            return random_shift(x, self.random_shift, self.generator)
 
         return inputs._replace(observation=buffer_func(inputs.observation, shift))
 

@@ -39,6 +39,7 @@ class SAC(QpgAlgo):
         *("q1Loss", "q2Loss", "piLoss", "qGradNorm", "piGradNorm"),
         *("q1", "q2", "piMu", "piLogStd", "qMeanDiff", "alpha", "entropy"),
     )
+    agent_kind: ClassVar[str] = "squashed Gaussian policy"
     next_features: ClassVar[bool] = True
 
     batch_size: int = 256
@@ -130,17 +131,17 @@ class SAC(QpgAlgo):
         alpha = self.alpha(now)
         loss = self.mean_loss(alpha * log_prob - q, batch)
         grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
-        entropy = -self.mean_loss(log_prob.detach(), batch)
+        log_prob = log_prob.detach()
         if now.fixed_alpha is None:
-            alpha_loss = self._log_alpha * (entropy - self._target_entropy)
+            alpha_loss = -self._log_alpha * self.mean_loss(log_prob + self._target_entropy, batch)
             self.descents["alpha"](alpha_loss, now.alpha_learning_rate, float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
-            "piMu": dist_info.mean.detach().mean(),
-            "piLogStd": dist_info.log_std.detach().mean(),
+            "piMu": self.mean_of_rows(dist_info.mean.detach().mean(-1), batch),
+            "piLogStd": self.mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
             "alpha": torch.as_tensor(alpha),
-            "entropy": entropy,
+            "entropy": -self.mean_of_rows(log_prob, batch),
         }
 
     def _act(self, rows: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -154,13 +155,14 @@ class SAC(QpgAlgo):
         self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return losses and means of the first and the last action values."""
+        q1, q2 = q[0], q[-1]
         return {
             "q1Loss": losses[0],
             "q2Loss": losses[-1],
             "qGradNorm": grad_norm,
-            "q1": q[0].mean(),
-            "q2": q[-1].mean(),
-            "qMeanDiff": (q[0] - q[-1]).abs().mean(),
+            "q1": self.mean_of_rows(q1, batch),
+            "q2": self.mean_of_rows(q2, batch),
+            "qMeanDiff": self.mean_of_rows((q1 - q2).abs(), batch),
         }
 
     def state_dict(self) -> dict[str, Any]:

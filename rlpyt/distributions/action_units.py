@@ -62,8 +62,8 @@ class ActionUnits:
                 "discrete actions, such as CategoricalPgAgent or DqnAgent."
             )
         low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
-        with np.errstate(over="ignore"):
-            bounded = np.isfinite((high - low).astype(np.float32)) & (low <= high)
+        largest = np.finfo(np.float32).max
+        bounded = (-largest < low) & (low <= high) & (high < largest)
         if not bounded.all():
             raise ValueError(
                 f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "

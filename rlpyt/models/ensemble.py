@@ -99,4 +99,5 @@ class EnsembleMlpModel(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return what all networks give of x."""
         rows = x.reshape(-1, x.shape[-1]).expand(self.n_models, -1, -1)
-        return self.layers(rows).unflatten(1, x.shape[:-1])
+        output = self.layers(rows)
+        return output.reshape(self.n_models, *x.shape[:-1], output.shape[-1])

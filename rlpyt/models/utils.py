@@ -62,7 +62,7 @@ def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None
         ValueError: if tau is out of range, or the networks have not as many weights.
     """
     # By order, not by name: to build two state_dicts takes longer than to move the weights of a small network.
-    own, new = (list(module.parameters()) for module in (target, model))
+    own, new = (list[torch.Tensor](module.parameters()) for module in (target, model))
     own_buffers, new_buffers = (list(module.buffers()) for module in (target, model))
     if not 0.0 <= tau <= 1.0 or len(own) != len(new) or len(own_buffers) != len(new_buffers):
         raise ValueError(

@@ -16,19 +16,26 @@ from rlpyt.agents import (
     AtariR2d1Agent,
     CatDqnAgent,
     CategoricalPgAgent,
+    DdpgAgent,
     DqnAgent,
     GaussianPgAgent,
     IqnAgent,
     MujocoFfAgent,
     MujocoLstmAgent,
     PgAgent,
+    QpgAgent,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCatDqnAgent,
     RecurrentCategoricalPgAgent,
+    RecurrentDdpgAgent,
     RecurrentGaussianPgAgent,
     RecurrentIqnAgent,
     RecurrentQrDqnAgent,
+    RecurrentSacAgent,
+    RecurrentTd3Agent,
+    SacAgent,
+    Td3Agent,
 )
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.types import AgentInputs
@@ -57,9 +64,47 @@ CATEGORICAL = ("discrete", "multi", "table", "binary")
 CONTINUOUS = ("box", "box table")
 SMALL: dict[str, Any] = {"hidden_sizes": 8, "fc_sizes": 8}
 RECURRENT = {**SMALL, "rnn_size": 8}
+MU_AND_PI: dict[str, Any] = {"hidden_sizes": 8}
 Q_LEARNERS = ("Dqn", "AtariDqn", "R2d1", "AtariR2d1", "CatDqn", "AtariCatDqn", "QrDqn", "Iqn", "RecurrentCatDqn",
-              "RecurrentQrDqn", "RecurrentIqn")  # fmt: skip
-"""How the kinds begin whose agents are epsilon-greedy, and give no value."""
+              "RecurrentQrDqn", "RecurrentIqn", "Ddpg", "Td3", "Sac", "RecurrentDdpg", "RecurrentTd3",
+              "RecurrentSac")  # fmt: skip
+"""How the kinds begin whose agents have no noise in evaluation but for one step in a thousand, and give no value."""
+
+
+class PolicyAlone(QpgAgent):
+    """Says what the policy gives and leaves the action values away, which workers do not have."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.pi(self.features(*inputs))
+
+    def q_values(self, outputs: Any) -> Any:
+        """What is recorded of the outputs: all of them."""
+        return outputs
+
+
+class Ddpg(PolicyAlone, DdpgAgent):
+    pass
+
+
+class Td3(PolicyAlone, Td3Agent):
+    pass
+
+
+class Sac(PolicyAlone, SacAgent):
+    pass
+
+
+class RecurrentDdpg(PolicyAlone, RecurrentDdpgAgent):
+    pass
+
+
+class RecurrentTd3(PolicyAlone, RecurrentTd3Agent):
+    pass
+
+
+class RecurrentSac(PolicyAlone, RecurrentSacAgent):
+    pass
+
 
 SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (PgAgent, SMALL, ("vector",), ("discrete", "multi", "box")),
@@ -89,6 +134,12 @@ SERVES: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
     (AtariDqnAgent, {}, ("image",), ("discrete",)),
     (MujocoFfAgent, {}, ("vector",), ("box",)),
     (MujocoLstmAgent, {}, ("vector",), ("box",)),
+    (Ddpg, MU_AND_PI, ("vector", "nested"), ("box",)),
+    (Td3, MU_AND_PI, ("vector",), ("box table",)),
+    (Sac, MU_AND_PI, ("vector", "image", "nested"), CONTINUOUS),
+    (RecurrentDdpg, MU_AND_PI, ("vector",), ("box table",)),
+    (RecurrentTd3, MU_AND_PI, ("nested",), ("box",)),
+    (RecurrentSac, MU_AND_PI, ("vector", "image"), ("box",)),
 ]
 VARIED = {"dueling", "recurrent", "noisy"}
 KINDS = {
@@ -103,8 +154,15 @@ def make_agent(kind: str, seed: int = 0, **kwargs: Any) -> Any:
     """Return an initialised agent of a kind; its weights follow the seed."""
     AgentCls, model_kwargs, _observation, _action = KINDS[kind]
     torch.manual_seed(seed)
+    if issubclass(AgentCls, QpgAgent):
+        recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
+        kwargs = {"q_model_kwargs": MU_AND_PI, "feature_kwargs": {"image_feature_size": 8, **recurrent}, **kwargs}
+    if issubclass(AgentCls, DdpgAgent):
+        kwargs = {"action_noise_correlation": 0.5, **kwargs}
     agent = AgentCls(model_kwargs=model_kwargs, **kwargs)
     agent.initialize(spaces_of(kind))
+    if isinstance(agent, QpgAgent):
+        agent.anneal_exploration(1.0)  # past the first actions, which are the same for all
     if isinstance(agent, CatDqnAgent):
         agent.give_V_min_max(-2.0, 3.0)
     return agent

@@ -122,6 +122,18 @@ class Cue(Env):
         return asked, float(over and action == self.cue), over, False, {}
 
 
+class ContinuousCue(Cue):
+    """`Cue` with one action in [-0.1, 3]: at the last step the distance to 0.4 or 2.4, as the cue was, is paid for."""
+
+    def __init__(self, delay: int = 4) -> None:
+        super().__init__(delay)
+        self.action_space = spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        asked, _, over, truncated, info = super().step(0)
+        return asked, -abs(float(action[0]) - 0.4 - 2 * self.cue) if over else 0.0, over, truncated, info
+
+
 class Bandit(Env):
     """One step an episode; what pays is worked out by a subclass from the last observation and the action."""
 
@@ -198,6 +210,17 @@ class Spot(Bandit):
 
     def pay(self, action: Any) -> float:
         return float(action == self.corner)
+
+
+class ContinuousSpot(Spot):
+    """`Spot` with one action in [-1, 1], which has to be -1 for the left corners and 1 for those on the right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-1, 1, (1,))
+
+    def pay(self, action: Any) -> float:
+        return -abs(float(action[0]) - (2 * (self.corner % 2) - 1))
 
 
 class TableModel(nn.Module):

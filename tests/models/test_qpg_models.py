@@ -1,0 +1,238 @@
+"""The models of DDPG, TD3 and SAC: sizes as rlpyt 0.1 had them, shapes, and features of every kind of observation."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
+from rlpyt.spaces import random_value
+from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
+
+LEADS: list[tuple[int, ...]] = [(), (4,), (3, 4)]
+A = 2
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (2, 40, 36), np.uint8)
+SPACES: dict[str, Any] = {
+    "vector": VECTOR,
+    "image": IMAGE,
+    "dict": spaces.Dict({"goal": spaces.Box(-1, 1, (2,), np.float64), "image": IMAGE}),
+    "goal": spaces.Dict({name: spaces.Box(-1, 1, (n,)) for name, n in (("achieved", 2), ("desired", 2), ("state", 5))}),
+}
+
+
+def rows(space: Any, lead: tuple[int, ...]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    observation = torchify_buffer(buffer_from_example(random_value(space, rng), lead))
+    for index in np.ndindex(lead):
+        observation[index] = torchify_buffer(random_value(space, rng))
+    g = torch.Generator().manual_seed(0)
+    return observation, torch.randn((*lead, A), generator=g), torch.randn(lead, generator=g)
+
+
+def linear(*sizes: int) -> int:
+    """Weights and biases of fully connected layers."""
+    return sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("hidden_sizes", [7, (7, 5), (400, 300)])
+@pytest.mark.parametrize("observation_shape", [(11,), (3, 4)])
+def test_sizes_are_those_of_rlpyt_0_1(hidden_sizes, observation_shape):
+    """Observation (with the action) in, hidden layers, mu, mean and log_std, or one value out."""
+    hidden = (hidden_sizes,) if isinstance(hidden_sizes, int) else hidden_sizes
+    size = math.prod(observation_shape)
+    assert count(MuMlpModel(observation_shape, hidden_sizes, 3)) == linear(size, *hidden, 3)
+    assert count(PiMlpModel(observation_shape, hidden_sizes, 3)) == linear(size, *hidden, 6)
+    assert count(QofMuMlpModel(observation_shape, hidden_sizes, 3)) == linear(size + 3, *hidden, 1)
+    assert count(QofMuMlpModel(observation_shape, hidden_sizes, 3, n_models=5)) == 5 * linear(size + 3, *hidden, 1)
+
+
+@pytest.mark.parametrize("lead", LEADS[1:])
+def test_shapes_under_leading_dimensions(lead):
+    x, prev_action, prev_reward = rows(VECTOR, lead)
+    action = prev_action.tanh()
+    assert MuMlpModel((3,), 8, A)(x, prev_action, prev_reward).shape == (*lead, A)
+    mean, log_std = PiMlpModel((3,), 8, A)(x, prev_action, prev_reward)
+    assert mean.shape == log_std.shape == (*lead, A)
+    q = QofMuMlpModel((3,), 8, A, n_models=4)(x, prev_action, prev_reward, action)
+    assert q.shape == (4, *lead)
+    assert QofMuMlpModel((3,), 8, A)(x, prev_action, prev_reward, action).shape == (1, *lead)
+
+
+def test_action_values_of_a_single_row():
+    x, prev_action, prev_reward = rows(VECTOR, ())
+    assert QofMuMlpModel((3,), 8, A, n_models=4)(x, prev_action, prev_reward, prev_action).shape == (4,)
+
+
+def test_policies_of_a_single_row():
+    x, prev_action, prev_reward = rows(VECTOR, ())
+    assert MuMlpModel((3,), 8, A)(x, prev_action, prev_reward).shape == (A,)
+    assert [y.shape for y in PiMlpModel((3,), 8, A)(x, prev_action, prev_reward)] == [(A,), (A,)]
+
+
+def test_policies_and_values_by_hand():
+    """One hidden unit with weights that can be added up."""
+    x, nothing = torch.tensor([[1.0, 2.0]]), torch.zeros(1)
+    mu, pi, q = MuMlpModel((2,), 1, 1, output_max=3.0), PiMlpModel((2,), 1, 1), QofMuMlpModel((2,), 1, 1, n_models=2)
+    with torch.no_grad():
+        for model in (mu, pi, q):
+            for parameter in model.parameters():
+                parameter.fill_(0.1)
+        # The second network is twice as large in its last layer.
+        list(q.parameters())[-2][1] = 0.2
+    hidden = 0.1 + 0.1 * 1 + 0.1 * 2
+    assert mu(x, nothing, nothing).item() == pytest.approx(3 * math.tanh(0.1 + 0.1 * hidden))
+    assert [y.item() for y in pi(x, nothing, nothing)] == pytest.approx([0.1 + 0.1 * hidden] * 2)
+    values = q(x, nothing, nothing, torch.tensor([[-5.0]]))  # the hidden unit is below 0 with this action
+    assert values[:, 0].tolist() == pytest.approx([0.1, 0.1])
+    values = q(x, nothing, nothing, torch.tensor([[5.0]]))
+    assert values[:, 0].tolist() == pytest.approx([0.1 + 0.1 * (hidden + 0.5), 0.1 + 0.2 * (hidden + 0.5)])
+
+
+def test_mean_and_log_std_are_each_a_half_of_the_output():
+    model = PiMlpModel((3,), 8, A)
+    with torch.no_grad():
+        weight, bias = list(model.parameters())[-2:]
+        weight.zero_()
+        bias.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    mean, log_std = model(*rows(VECTOR, (1,)))
+    assert (mean.tolist(), log_std.tolist()) == ([[1, 2]], [[3, 4]])
+
+
+@pytest.mark.parametrize("output_max", [1.0, 2.5])
+def test_mu_keeps_within_its_bounds_and_reaches_them(output_max):
+    model = MuMlpModel((3,), 8, A, output_max=output_max)
+    x = 1e4 * torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    mu = model(x, None, None)
+    assert mu.abs().max().item() == pytest.approx(output_max)
+    assert mu.min() < 0 < mu.max()
+
+
+# ---- features ----
+
+
+def features_of(name: str, **kwargs: Any) -> FeatureModel:
+    torch.manual_seed(0)
+    return FeatureModel(SPACES[name], A, **kwargs)
+
+
+@pytest.mark.parametrize("lead", LEADS)
+def test_a_vector_is_its_own_features_and_nothing_is_shared(lead):
+    model, inputs = features_of("vector"), rows(VECTOR, lead)
+    assert count(model) == 0
+    assert model.output_size == 3
+    assert not model.uses_prev_action
+    assert torch.equal(model(*inputs), inputs[0])
+    goal = features_of("goal")
+    observation = rows(SPACES["goal"], lead)[0]
+    assert count(goal) == 0
+    assert torch.equal(goal(*rows(SPACES["goal"], lead)), torch.cat(list(observation), -1))
+
+
+@pytest.mark.parametrize("lead", LEADS)
+@pytest.mark.parametrize("recurrent", [None, "lstm", "gru"])
+@pytest.mark.parametrize("name", SPACES)
+def test_features_of_every_observation(name, recurrent, lead):
+    model, inputs = features_of(name, recurrent=recurrent, rnn_size=6, image_feature_size=7), rows(SPACES[name], lead)
+    output = model(*inputs)
+    x = output[0] if recurrent else output
+    assert model.output_size == (6 if recurrent else {"vector": 3, "goal": 9}.get(name, 7))
+    assert x.shape == (*lead, model.output_size)
+    assert x.dtype == torch.float32
+    if "image" in name or name == "dict" or recurrent:
+        x.sum().backward()
+        assert all(p.grad is not None for p in model.parameters())
+    if recurrent:
+        B = (1, *lead)[-1]
+        assert output[1].h.shape == (1, B, 6)
+        assert (output[1].c is None) == (recurrent == "gru")
+
+
+def test_image_features_are_those_of_drq():
+    """Four convolutions of 32 channels of 3 x 3, the first with stride 2; 50 features, normalised, within (-1, 1)."""
+    space = spaces.Box(0, 255, (9, 84, 84), np.uint8)
+    model = FeatureModel(space, A)
+    convolutions = (9 * 9 + 1) * 32 + 3 * (32 * 9 + 1) * 32
+    assert count(model) == convolutions + linear(32 * 35 * 35, 50) + 2 * 50
+    small = features_of("image")
+    x = small(*rows(IMAGE, (4,)))
+    assert x.shape == (4, 50)
+    assert x.abs().max() < 1
+    # Before the tanh each row has mean 0 and variance 1, as the normalisation has weights of 1 and 0 at first.
+    normal = x.atanh()
+    torch.testing.assert_close(normal.mean(-1), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(normal.var(-1, correction=0), torch.ones(4), atol=0.1, rtol=0)
+
+
+def test_hidden_layers_lie_over_the_encoder():
+    model = features_of("vector", hidden_sizes=(8, 5))
+    assert model.output_size == 5
+    assert count(model) == linear(3, 8, 5)
+    assert (model(*rows(VECTOR, (50,))) >= 0).all()
+    model = features_of("vector", hidden_sizes=5, nonlinearity=torch.nn.Tanh)
+    assert model(*rows(VECTOR, (50,))).min() < 0
+
+
+def test_recurrent_features_see_previous_action_and_reward():
+    model = features_of("vector", recurrent="lstm", rnn_size=6)
+    x, prev_action, prev_reward = rows(VECTOR, (3, 4))
+    assert model.uses_prev_action
+    assert count(model) == 4 * 6 * (3 + A + 1 + 6 + 2)
+    first = model(x, prev_action, prev_reward)[0]
+    assert not torch.allclose(first, model(x, 0 * prev_action, prev_reward)[0])
+    assert not torch.allclose(first, model(x, prev_action, 0 * prev_reward)[0])
+
+
+def test_normalised_vectors_have_running_statistics():
+    model = features_of("vector", normalize_observation=True)
+    x, prev_action, prev_reward = rows(VECTOR, (500,))
+    model.update_obs_rms(5 + 3 * x)
+    normal = model(5 + 3 * x, prev_action, prev_reward)
+    torch.testing.assert_close(normal.mean(0), torch.zeros(3), atol=0.02, rtol=0)
+    torch.testing.assert_close(normal.std(0), torch.ones(3), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("recurrent", [None, "lstm"])
+def test_an_actor_is_its_policy_over_its_features(recurrent):
+    body = features_of("vector", hidden_sizes=5, recurrent=recurrent, rnn_size=6)
+    actor = ActorModel(body, MuMlpModel((body.output_size,), 8, A))
+    inputs = rows(VECTOR, (3, 4))
+    output = actor(*inputs)
+    mu, x = (output[0], body(*inputs)[0]) if recurrent else (output, body(*inputs))
+    torch.testing.assert_close(mu, actor.pi(x, None, None))
+    if recurrent:
+        state = output[1]
+        starts = torch.tensor([[True] * 4, [False] * 4, [False] * 4])
+        torch.testing.assert_close(actor(*inputs, state, starts)[0], mu)
+        assert not torch.allclose(actor(*inputs, state, torch.zeros_like(starts))[0], mu)
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("recurrent", [None, "lstm"])
+def test_outputs_under_autocast_are_float32(name, recurrent):
+    body = features_of(name, recurrent=recurrent, rnn_size=6)
+    sizes = ((body.output_size,), (16, 16), A)
+    mu, pi, q = ActorModel(body, MuMlpModel(*sizes)), PiMlpModel(*sizes), QofMuMlpModel(*sizes, n_models=2)
+    inputs = rows(SPACES[name], (4,))
+
+    def outputs() -> list[torch.Tensor]:
+        x = body(*inputs)[0] if recurrent else body(*inputs)
+        first = mu(*inputs)
+        return [first[0] if recurrent else first, *pi(x, None, None), q(x, None, None, inputs[1].tanh())]
+
+    exact = outputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = outputs()
+    assert all(x.dtype == torch.float32 for x in rough)
+    for a, b in zip(rough, exact, strict=True):
+        torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
