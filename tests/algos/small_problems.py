@@ -303,6 +303,11 @@ def train(algo: Any, agent: Any, EnvCls: Any, env_kwargs: Any = None, *, n_itr: 
     return curve
 
 
+def end(curve: list[float], n: int) -> float:
+    """The mean of the last n iterations."""
+    return float(np.nanmean(curve[-n:]))
+
+
 def shake(agent: Any, size: float = 0.2, seed: int = 1) -> None:
     """Move all parameters at random, so that the policy in training is not the one that acted."""
     generator = torch.Generator().manual_seed(seed)

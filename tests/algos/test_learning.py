@@ -30,6 +30,7 @@ from tests.algos.small_problems import (
     DictBandit,
     MultiDiscreteBandit,
     Spot,
+    end,
     train,
 )
 
@@ -45,11 +46,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def end(curve: list[float], n: int) -> float:
-    """The mean of the last n iterations."""
-    return float(np.nanmean(curve[-n:]))
 
 
 CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
