@@ -74,7 +74,7 @@ def main() -> None:
         eps_init=0.0,
         eps_final=0.0,
         eps_eval=0.001,
-        model_kwargs=dict(dueling=True, noisy=True, **NETWORKS[args.network]),
+        model_kwargs=dict(dueling=True, noisy=True, **NETWORKS["small" if args.smoke else args.network]),
     )
     n_steps = 500 if args.smoke else args.n_steps
     runner = MinibatchRlEval(

@@ -34,8 +34,8 @@ class QpgAgent(OffPolicyAgent):
         ModelCls: the policy, called with `observation_shape` (of the features), `action_size` and `model_kwargs`.
         QModelCls: the action values, likewise with `q_model_kwargs`; given the number of them as `n_models`, it
             returns [n_models, ...].
-        model_kwargs: of the policy.
-        q_model_kwargs: of the action values.
+        model_kwargs: of the policy; the default one's `hidden_sizes` are the agent's.
+        q_model_kwargs: of the action values, likewise.
         initial_model_state_dict: weights of features and policy to start from.
         initial_q_model_state_dict: weights of the action values.
         feature_kwargs: of `FeatureModel`.
@@ -64,13 +64,13 @@ class QpgAgent(OffPolicyAgent):
         n_q: int = 1,
         pretrain_std: float | None = None,
     ) -> None:
-        sizes = {"hidden_sizes": self.hidden_sizes}
+        sizes, q_sizes = ({"hidden_sizes": self.hidden_sizes} if Cls is None else {} for Cls in (ModelCls, QModelCls))
         super().__init__(ModelCls, {**sizes, **(model_kwargs or {})}, initial_model_state_dict)
         if n_q < 1:
             raise ValueError(f"{type(self).__name__}: n_q is {n_q}; expected at least 1 network of action values.")
         self.check_not_negative(pretrain_std=pretrain_std)
         self.QModelCls = QModelCls or QofMuMlpModel
-        self.q_model_kwargs = {**sizes, **(q_model_kwargs or {})}
+        self.q_model_kwargs = {**q_sizes, **(q_model_kwargs or {})}
         self.feature_kwargs = {**({"recurrent": "lstm"} if self.recurrent else {}), **(feature_kwargs or {})}
         self.initial_q_model_state_dict = initial_q_model_state_dict
         self.n_q = n_q
@@ -153,8 +153,9 @@ class QpgAgent(OffPolicyAgent):
         return [*self.pi_parameters(), *self.q_parameters()]
 
     def encode(self, prev_action: Any) -> Any:
-        """Return previous actions in units of the bounds, where the features look at them."""
-        return self.distribution.encode(prev_action) if self.model.body.uses_prev_action else prev_action
+        """Return previous actions in units of the bounds, where a network may look at them."""
+        own = self.ModelCls is not None or self.QModelCls is not QofMuMlpModel
+        return self.distribution.encode(prev_action) if own or self.model.body.uses_prev_action else prev_action
 
     def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
         """Let the normaliser of the features, if there is one, take in a batch of observations."""
@@ -184,23 +185,25 @@ class QpgAgent(OffPolicyAgent):
             init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
             episode_start: [T, B] bool, rows before which the state is zero.
         """
-        inputs = AgentInputs(observation, prev_action, prev_reward)
-        x, _ = self._forward(self.model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
-        return inputs._replace(observation=x)
+        return self._features(self.model, observation, prev_action, prev_reward, init_rnn_state, episode_start)
 
     @torch.no_grad()
-    def target_features(
+    def target_features(self, *inputs: Any) -> AgentInputs:
+        """Return the same by the target's features."""
+        return self._features(self.target_model, *inputs)
+
+    def _features(
         self,
+        model: ActorModel,
         observation: Any,
         prev_action: Any,
         prev_reward: Any,
         init_rnn_state: Any = None,
         episode_start: Any = None,
     ) -> AgentInputs:
-        """Return the same by the target's features."""
-        inputs = AgentInputs(observation, prev_action, prev_reward)
-        x, _ = self._forward(self.target_model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
-        return inputs._replace(observation=x)
+        inputs = observation, prev_action, prev_reward
+        x, _ = self._forward(model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
+        return AgentInputs(x, self.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Any:
         """Return what the policy gives at rows of features, whose gradient stops there."""

@@ -26,7 +26,7 @@ class GradientDescent:
         for parameter in self.parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        loss.backward(inputs=self.parameters)
+        loss.backward(inputs=[parameter for parameter in self.parameters if parameter.requires_grad])
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm)
         for group in self.optimizer.param_groups:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from rlpyt.agents import (
     DdpgAgent,
@@ -478,3 +479,29 @@ def test_reversed_bounds_are_refused(kind):
 def test_discrete_actions_are_refused(kind, space):
     with pytest.raises(TypeError, match=r"the action space is .*; expected a Box\. Use an agent for discrete actions"):
         build(kind).initialize(EnvSpaces(VECTOR, space))
+
+
+class Memo(nn.Module):
+    """A policy of one's own that keeps what it was given."""
+
+    def __init__(self, observation_shape: Any, action_size: int) -> None:
+        super().__init__()
+        self.mu = nn.Linear(observation_shape[0], action_size)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        self.prev_action = prev_action
+        return self.mu(observation).tanh()
+
+
+def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():
+    agent = DdpgAgent(ModelCls=Memo)
+    agent.initialize(EnvSpaces(VECTOR, spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))), global_B=2)
+    agent.collector_initialize(2, [0, 1], seed=0)
+    agent.sample_mode(1)
+    inputs = torch.zeros(2, *VECTOR.shape), torch.tensor([[3.0], [-0.1]]), torch.zeros(2)
+    agent.step(*inputs)
+    expected = torch.tensor([[1.0], [-1.0]])
+    torch.testing.assert_close(agent.model.pi.prev_action, expected)
+    agent.pi(agent.features(*inputs))
+    torch.testing.assert_close(agent.model.pi.prev_action, expected)
+    torch.testing.assert_close(agent.target_features(*inputs).prev_action, expected)

@@ -31,12 +31,6 @@ HIDDEN: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=32), q_model_kwargs
 # Without much entropy, as the episodes that are judged are those of training.
 SoftActorCritic = partial(SAC, alpha_learning_rate=3e-3, alpha_init=0.1, target_entropy=-2.5)
 
-ALGOS: dict[str, Any] = {
-    "SAC": (SoftActorCritic, SacAgent),
-    "TD3": (TD3, Td3Agent),
-    "DDPG": (DDPG, DdpgAgent),
-}
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -79,9 +73,8 @@ def test_a_feed_forward_policy_cannot(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", ALGOS)
-def test_the_best_action_within_its_bounds_is_found(kind, seed):
-    AlgoCls, AgentCls = ALGOS[kind]
+@pytest.mark.parametrize(("AlgoCls", "AgentCls"), [(SoftActorCritic, SacAgent), (DDPG, DdpgAgent)])
+def test_the_best_action_within_its_bounds_is_found(AlgoCls, AgentCls, seed):
     algo = AlgoCls(**QPG, batch_size=64, replay_ratio=12)
     curve = train(algo, AgentCls(**HIDDEN), ContinuousBandit, n_itr=25, T=16, B=8, seed=seed)
     assert end(curve[:3], 3) < -0.8
