@@ -292,7 +292,7 @@ def distance(kind: str, samples: Any) -> torch.Tensor:
     return (encode(samples.agent.action, BOX) - best.double())[samples.env.valid].abs()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["TD3", "DDPG correlated", "recurrent SAC"])
 def test_every_sampler_gives_the_same_rows(kind):
     expected = collected(kind, "serial")
     for sampler_kind in ("cpu2", "cpu3", "gpu2", "alternating2"):
