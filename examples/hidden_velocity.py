@@ -3,8 +3,8 @@
     python examples/hidden_velocity.py --algo sac
     python examples/hidden_velocity.py --algo sac --feed_forward
 
-The environment is Pendulum-v1 without the last number of its observation. A recurrent agent remembers; a feed-forward
-one, which `--feed_forward` gives for comparison, cannot swing the pendulum up and hold it.
+The environment is Pendulum-v1 without the last number of its observation. A recurrent agent can
+remember; a feed-forward one, which `--feed_forward` gives for comparison, cannot tell how fast the pendulum turns.
 """
 
 from __future__ import annotations

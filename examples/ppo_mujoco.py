@@ -2,7 +2,8 @@
 
     python examples/ppo_mujoco.py --env HalfCheetah-v5
 
-The settings are those of Huang et al. 2022, "The 37 implementation details of PPO". Needs pip install rlpyt[mujoco].
+The settings follow Huang et al. 2022, "The 37 implementation details of PPO"; here the clip goes to zero as well.
+Needs pip install rlpyt[mujoco].
 """
 
 from __future__ import annotations

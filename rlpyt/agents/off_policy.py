@@ -1,4 +1,4 @@
-"""What the agents of replay algorithms share: exploration that the algorithm steers, targets, and warming up states."""
+"""What the agents of replay algorithms share: exploration that the algorithm steers, and recurrent states."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ class OffPolicyAgent(BaseAgent):
     @abstractmethod
     def unrolled(self) -> tuple[nn.Module, nn.Module]:
         """Return the network that carries the recurrent state, and its target."""
-
-    @abstractmethod
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw anew, before an update, what the networks are random in."""
 
     # ---- exploration ----
 

@@ -185,24 +185,18 @@ class QpgAgent(OffPolicyAgent):
             init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
             episode_start: [T, B] bool, rows before which the state is zero.
         """
-        return self._features(self.model, observation, prev_action, prev_reward, init_rnn_state, episode_start)
+        return self._features(self.model, (observation, prev_action, prev_reward), init_rnn_state, episode_start)
 
     @torch.no_grad()
-    def target_features(self, *inputs: Any) -> AgentInputs:
+    def target_features(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> AgentInputs:
         """Return the same by the target's features."""
-        return self._features(self.target_model, *inputs)
+        return self._features(self.target_model, (observation, prev_action, prev_reward), *rnn)
 
     def _features(
-        self,
-        model: ActorModel,
-        observation: Any,
-        prev_action: Any,
-        prev_reward: Any,
-        init_rnn_state: Any = None,
-        episode_start: Any = None,
+        self, model: ActorModel, inputs: tuple[Any, Any, Any], init_rnn_state: Any = None, episode_start: Any = None
     ) -> AgentInputs:
-        inputs = observation, prev_action, prev_reward
         x, _ = self._forward(model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
+        _, prev_action, prev_reward = inputs
         return AgentInputs(x, self.encode(prev_action), prev_reward)
 
     def pi(self, rows: AgentInputs) -> Any:
@@ -229,9 +223,6 @@ class QpgAgent(OffPolicyAgent):
             update_target(self.target_model, self.model, tau)
         else:
             update_target(self.target_model.body, self.model.body, tau)
-
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """There is nothing: dropout draws from torch's own stream."""
 
     # ---- acting ----
 

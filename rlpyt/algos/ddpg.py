@@ -39,7 +39,7 @@ class DDPG(QpgAlgo):
 
     def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
-        q = self.agent.q(_detached(rows), self.agent.pi(rows))[0]
+        q = self.agent.q(rows, self.agent.pi(rows))[0]
         loss = -self.mean_loss(q, batch)
         grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
@@ -84,8 +84,3 @@ class TD3(DDPG):
         clip = self.agent.target_noise_clip
         action = (mu + (noise * self.agent.target_noise_std).clamp(-clip, clip)).clamp(-1, 1)
         return self.agent.target_q(rows.target, action).amin(0)
-
-
-def _detached(rows: AgentInputs) -> AgentInputs:
-    """Return rows whose features get no gradient."""
-    return rows._replace(observation=rows.observation.detach())

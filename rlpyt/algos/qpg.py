@@ -150,7 +150,8 @@ class QpgAlgo(OffPolicyAlgo):
         rows = self.evaluate(batch, self.agent.features, self.agent.target_features, self.next_features)
         metrics = self.update_q(batch, rows, now)
         if self.update_counter % self.policy_update_interval == 0:
-            metrics |= self.update_policy(batch, rows.now, now)
+            detached = rows.now._replace(observation=rows.now.observation.detach())
+            metrics |= self.update_policy(batch, detached, now)
         if self.update_counter % self.target_update_interval == 0:
             self.agent.update_target(now.target_update_tau)
         return metrics
@@ -178,7 +179,7 @@ class QpgAlgo(OffPolicyAlgo):
 
     @abstractmethod
     def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
-        """Take one step of the policy at rows of features; return its metrics."""
+        """Take one step of the policy at rows of features without gradient; return its metrics."""
 
     @abstractmethod
     def q_metrics(

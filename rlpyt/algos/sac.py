@@ -124,7 +124,7 @@ class SAC(QpgAlgo):
     def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
         action, log_prob, dist_info = self._act(rows)
-        q = self.agent.q(rows._replace(observation=rows.observation.detach()), action)
+        q = self.agent.q(rows, action)
         q = q.mean(0) if self.q_of_policy == "mean" else q.amin(0)
         if self.action_prior == "gaussian":
             q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant

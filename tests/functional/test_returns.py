@@ -11,6 +11,7 @@ from rlpyt.functional import (
     generalized_advantage_estimation,
     lambda_return,
     n_step_return,
+    running_return,
 )
 
 few = settings(max_examples=50, deadline=None)
@@ -264,3 +265,24 @@ def test_on_the_gpu_without_synchronising():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(advantage.cpu()[valid], expected[valid])
+
+
+@few
+@given(seeds, unit)
+def test_running_returns_are_those_of_a_loop(seed, discount):
+    rng = np.random.default_rng(seed)
+    T, B = int(rng.integers(1, 20)), int(rng.integers(1, 4))
+    reward, done, running = rng.normal(size=(T, B)), rng.random((T, B)) < 0.3, rng.normal(size=B)
+    result = running_return(*map(torch.from_numpy, (reward, done, running)), discount=discount)
+    for t in range(T):
+        over = done[t - 1] if t else np.zeros(B, bool)
+        running = reward[t] + discount * np.where(over, 0.0, running)
+        np.testing.assert_allclose(result[t].numpy(), running, rtol=1e-9, atol=1e-9)
+
+
+def test_running_return_refuses_what_does_not_fit():
+    reward, done, previous = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.bool), torch.zeros(2)
+    with pytest.raises(ValueError, match="running_return"):
+        running_return(reward, done, previous[:1], discount=0.9)
+    with pytest.raises(TypeError, match="running_return"):
+        running_return(reward, done.float(), previous, discount=0.9)

@@ -1,0 +1,76 @@
+"""Rewards normalised by running statistics, against a plain loop over the rows of each environment."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents import PgAgent
+from rlpyt.algos import A2C, PPO
+from rlpyt.samplers import CpuSampler
+from tests.algos.small_problems import RandomEnv, set_up
+
+T, B, DISCOUNT = 8, 3, 0.9
+
+
+def batches(algo: Any, agent: Any, n: int = 5, **settings: Any) -> list[Any]:
+    """Samples, copied, and the rewards that the algorithm learned from."""
+    sampler = set_up(algo, agent, RandomEnv, T=T, B=B, **settings)
+    seen, normalize = [], algo.normalized_reward
+
+    def watch(env: Any, now: Any) -> torch.Tensor:
+        seen.append((deepcopy(env), normalize(env, now)))
+        return seen[-1][1]
+
+    algo.normalized_reward = watch
+    try:
+        for itr in range(n):
+            algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    finally:
+        sampler.shutdown()
+    return seen
+
+
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_rewards_are_divided_by_the_deviation_of_all_running_returns_so_far(AlgoCls):
+    agent = PgAgent()
+    returns: list[float] = []
+    running = np.zeros(B)
+    n_done = 0
+    for env, normalized in batches(AlgoCls(discount=DISCOUNT, normalize_reward=True, reward_clip=0.8), agent):
+        for t in range(T):
+            for b in range(B):
+                if env.valid[t, b]:
+                    running[b] = env.reward[t, b] + DISCOUNT * running[b]
+                    returns.append(running[b])
+                if env.terminated[t, b] or env.truncated[t, b]:
+                    running[b], n_done = 0.0, n_done + 1
+        expected = np.clip(env.reward.numpy() / np.std(returns), -0.8, 0.8)
+        np.testing.assert_allclose(normalized.numpy(), expected, rtol=1e-4, atol=1e-6)
+        assert (np.abs(expected) == 0.8).any()
+    assert n_done > 3
+    assert agent.reward_rms.count.item() == len(returns)
+
+
+def test_workers_do_not_change_them():
+    settings: dict[str, Any] = dict(discount=DISCOUNT, normalize_reward=True)
+    serial = batches(A2C(**settings), PgAgent())
+    parallel = batches(A2C(**settings), PgAgent(), SamplerCls=CpuSampler, n_workers=2)
+    for (_, a), (_, b) in zip(serial, parallel, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_they_go_on_where_they_stood():
+    settings: dict[str, Any] = dict(discount=DISCOUNT, normalize_reward=True)
+    algo, agent = A2C(**settings), PgAgent()
+    env = batches(algo, agent)[-1][0]
+    other, other_agent = A2C(**settings), PgAgent()
+    set_up(other, other_agent, RandomEnv, T=T, B=B)
+    other.load_state_dict(algo.state_dict())
+    other_agent.load_state_dict(agent.state_dict())
+    expected = type(algo).normalized_reward(algo, env, algo.now(0))
+    assert torch.equal(other.normalized_reward(env, other.now(0)), expected)
