@@ -4,7 +4,9 @@
 
 Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_replay), multi-step (n_step_return),
 dueling and noisy (the model). The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is
-that of data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters.
+that of data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters;
+`--exploration epsilon` replaces the noisy layers by an epsilon that falls over `--eps_steps`; `--online` reports the
+training episodes and evaluates nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from rlpyt.agents import AtariCatDqnAgent
 from rlpyt.algos import CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRlEval
+from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
@@ -38,6 +40,10 @@ def main() -> None:
     parser.add_argument("--target_update_interval", type=int, default=2_000, help="updates")
     parser.add_argument("--replay_ratio", type=float, default=8)
     parser.add_argument("--network", choices=list(NETWORKS), default="nature")
+    parser.add_argument("--exploration", choices=["noise", "epsilon"], default="noise")
+    parser.add_argument("--eps_steps", type=float, default=250_000)
+    parser.add_argument("--online", action="store_true", help="report training episodes instead of evaluating")
+    parser.add_argument("--log_interval_steps", type=float, default=None, help="a twentieth of n_steps")
     parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/rainbow_atari")
@@ -68,21 +74,23 @@ def main() -> None:
         prioritized_replay=True,
         pri_alpha=0.5,
         pri_beta_steps=args.n_steps,
+        eps_steps=int(args.eps_steps),
     )
-    # The noise explores, so that epsilon is 0.
+    noisy = args.exploration == "noise"
     agent = AtariCatDqnAgent(
-        eps_init=0.0,
-        eps_final=0.0,
+        eps_init=0.0 if noisy else 1.0,
+        eps_final=0.0 if noisy else 0.01,
         eps_eval=0.001,
-        model_kwargs=dict(dueling=True, noisy=True, **NETWORKS["small" if args.smoke else args.network]),
+        model_kwargs=dict(dueling=True, noisy=noisy, **NETWORKS["small" if args.smoke else args.network]),
     )
     n_steps = 500 if args.smoke else args.n_steps
-    runner = MinibatchRlEval(
+    RunnerCls = MinibatchRl if args.online else MinibatchRlEval
+    runner = RunnerCls(
         algo,
         agent,
         sampler,
         n_steps=n_steps,
-        log_interval_steps=n_steps // 20 if not args.smoke else 500,
+        log_interval_steps=500 if args.smoke else args.log_interval_steps or n_steps // 20,
         seed=args.seed,
     )
     with logger_context(args.log_dir, name=f"rainbow_{args.game}", log_params=vars(args)):

@@ -140,7 +140,7 @@ class SAC(QpgAlgo):
             "piGradNorm": grad_norm,
             "piMu": self.mean_of_rows(dist_info.mean.detach().mean(-1), batch),
             "piLogStd": self.mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
-            "alpha": torch.as_tensor(alpha),
+            "alpha": torch.as_tensor(alpha, device=loss.device),
             "entropy": -self.mean_of_rows(log_prob, batch),
         }
 

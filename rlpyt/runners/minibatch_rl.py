@@ -180,10 +180,12 @@ class MinibatchRlBase:
 
     def check_finite(self, itr: int, metrics: Metrics) -> None:
         """Raise `TrainingDiverged` where a metric is not finite: one synchronisation an iteration."""
-        if not metrics or torch.stack([values.isfinite().all() for values in metrics.values()]).all():
+        # A sum is not finite if one of its terms is not; the other way round, large terms may overflow.
+        if not metrics or torch.cat([values.flatten() for values in metrics.values()]).sum().isfinite():
             return
         bad = [name for name, values in metrics.items() if not values.isfinite().all()]
-        raise self._diverged(itr, ", ".join(bad))
+        if bad:
+            raise self._diverged(itr, ", ".join(bad))
 
     def check_weights(self, itr: int) -> None:
         """Raise `TrainingDiverged` where the last update of finite metrics led to weights that are not."""

@@ -322,6 +322,20 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_snapshot(tmp
     assert status_of(tmp_path)["exception"]["type"] == "TrainingDiverged"
 
 
+@dataclass(kw_only=True, eq=False)
+class HugeMetrics(PPO):
+    """Its metrics are finite, but no float holds their sum."""
+
+    def loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss, metrics = super().loss(*args, **kwargs)
+        return loss, {name: torch.full_like(value, 3e38) for name, value in metrics.items()}
+
+
+def test_metrics_whose_sum_overflows_do_not_stop_a_run(tmp_path):
+    run(tmp_path, (HugeMetrics(), make_algo("ppo")[1]), n_steps=40, log_interval_steps=20)
+    assert status_of(tmp_path)["status"] == "finished"
+
+
 class Exploding(torch.optim.SGD):
     """Takes one step to infinity, with a loss and a gradient that are finite."""
 
