@@ -1,26 +1,28 @@
 """Rainbow on an Atari game (Hessel et al. 2018): every part of it is a setting.
 
     python examples/rainbow_atari.py --game pong --n_steps 2e6
+    python examples/rainbow_atari.py --game pong --without noisy categorical
 
 Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_replay), multi-step (n_step_return),
-dueling and noisy (the model). The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is
-that of data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters;
-`--exploration epsilon` replaces the noisy layers by an epsilon that falls over `--eps_steps`; `--online` reports the
-training episodes and evaluates nothing.
+dueling and noisy (the model). `--without` leaves parts out, as the paper does; without noise, epsilon falls over
+`--eps_steps`. The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is that of
+data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters. `--online` reports
+the training episodes and evaluates nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from rlpyt.agents import AtariCatDqnAgent
-from rlpyt.algos import CategoricalDQN
+from rlpyt.agents import AtariCatDqnAgent, AtariDqnAgent
+from rlpyt.algos import DQN, CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
+PARTS = ("categorical", "double", "prioritized", "multi_step", "dueling", "noisy")
 NETWORKS = {
     "nature": dict(),
     "small": dict(channels=[32, 64], kernel_sizes=[5, 5], strides=[5, 5], paddings=[0, 0], fc_sizes=256),
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("--target_update_interval", type=int, default=2_000, help="updates")
     parser.add_argument("--replay_ratio", type=float, default=8)
     parser.add_argument("--network", choices=list(NETWORKS), default="nature")
-    parser.add_argument("--exploration", choices=["noise", "epsilon"], default="noise")
+    parser.add_argument("--without", choices=PARTS, nargs="*", default=[], help="parts of Rainbow to leave out")
     parser.add_argument("--eps_steps", type=float, default=250_000)
     parser.add_argument("--online", action="store_true", help="report training episodes instead of evaluating")
     parser.add_argument("--log_interval_steps", type=float, default=None, help="a twentieth of n_steps")
@@ -60,7 +62,8 @@ def main() -> None:
         eval_max_trajectories=2 if args.smoke else 10,
         eval_max_steps=40 if args.smoke else 125_000,
     )
-    algo = CategoricalDQN(
+    has = {part: part not in args.without for part in PARTS}
+    algo = (CategoricalDQN if has["categorical"] else DQN)(
         batch_size=32,
         replay_ratio=args.replay_ratio,
         replay_size=1_000 if args.smoke else int(args.replay_size),
@@ -69,19 +72,19 @@ def main() -> None:
         learning_rate=args.learning_rate,
         optim_kwargs=dict(eps=args.adam_eps),
         target_update_interval=args.target_update_interval,
-        n_step_return=3,
-        double_dqn=True,
-        prioritized_replay=True,
+        n_step_return=3 if has["multi_step"] else 1,
+        double_dqn=has["double"],
+        prioritized_replay=has["prioritized"],
         pri_alpha=0.5,
         pri_beta_steps=args.n_steps,
         eps_steps=int(args.eps_steps),
     )
-    noisy = args.exploration == "noise"
-    agent = AtariCatDqnAgent(
-        eps_init=0.0 if noisy else 1.0,
-        eps_final=0.0 if noisy else 0.01,
+    network = NETWORKS["small" if args.smoke else args.network]
+    agent = (AtariCatDqnAgent if has["categorical"] else AtariDqnAgent)(
+        eps_init=0.0 if has["noisy"] else 1.0,
+        eps_final=0.0 if has["noisy"] else 0.01,
         eps_eval=0.001,
-        model_kwargs=dict(dueling=True, noisy=noisy, **NETWORKS["small" if args.smoke else args.network]),
+        model_kwargs=dict(dueling=has["dueling"], noisy=has["noisy"], **network),
     )
     n_steps = 500 if args.smoke else args.n_steps
     RunnerCls = MinibatchRl if args.online else MinibatchRlEval
