@@ -36,23 +36,23 @@ def make(name: str, n_steps: int) -> tuple[DQN, DqnAgent]:
         pri_beta_steps=n_steps,
     )
     greedy: dict[str, Any] = dict(eps_final=0.01, eps_eval=0.0)
-    sizes: dict[str, Any] = dict(hidden_sizes=(256, 256))
+    network: dict[str, Any] = dict(hidden_sizes=(256, 256), normalize_observation=True)
     if name == "qr":
-        return QRDQN(**settings), QrDqnAgent(**greedy, n_quantiles=50, model_kwargs=sizes)
+        return QRDQN(**settings), QrDqnAgent(**greedy, n_quantiles=50, model_kwargs=network)
     if name == "iqn":
-        return IQN(**settings), IqnAgent(**greedy, model_kwargs=dict(**sizes, n_tau=16))
+        return IQN(**settings), IqnAgent(**greedy, model_kwargs=dict(**network, n_tau=16))
     if name == "rainbow":
-        noisy = dict(**sizes, dueling=True, noisy=True)
+        noisy = dict(**network, dueling=True, noisy=True)
         agent = CatDqnAgent(eps_init=0.0, eps_final=0.0, eps_eval=0.0, model_kwargs=noisy)
         return CategoricalDQN(**settings, V_min=0.0, V_max=100.0), agent
-    return DQN(**settings), DqnAgent(**greedy, model_kwargs=sizes)
+    return DQN(**settings), DqnAgent(**greedy, model_kwargs=network)
 
 
 def main() -> None:
     """Read the options and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algo", choices=["dqn", "rainbow", "qr", "iqn"], default="dqn")
-    parser.add_argument("--n_steps", type=float, default=60_000)
+    parser.add_argument("--n_steps", type=float, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/dqn_cartpole")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")

@@ -39,8 +39,7 @@ class DDPG(QpgAlgo):
 
     def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
-        q = self.agent.q(rows, self.agent.pi(rows))[0]
-        loss = -self.mean_loss(q, batch)
+        loss = -self.mean_loss(self.agent.first_q(rows, self.agent.pi(rows)), batch)
         grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 

@@ -39,8 +39,11 @@ class QpgPolicyAgent(Protocol):
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return action values [n_q, ...]."""
 
+    def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+        """Return those [...] of the first network alone."""
+
     def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the same by the target."""
+        """Return the same as `q` by the target."""
 
     def update_target(self, tau: float = 1.0) -> None:
         """Move the targets by the fraction `tau` to the networks."""

@@ -16,6 +16,8 @@ from rlpyt.models.utils import as_sizes
 class EnsembleLinear(nn.Module):
     """N linear layers, each with weights of its own; [N, M, in_features] gives [N, M, out_features].
 
+    Of [n, M, in_features] with n < N the first n layers are computed.
+
     Args:
         n_models: N.
         in_features: of one layer.
@@ -33,14 +35,15 @@ class EnsembleLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x @ weight + bias."""
+        weight, bias = _first(len(x), self.weight, self.bias)
         if not (self.keep_float32 and torch.is_autocast_enabled(x.device.type)):
-            return torch.baddbmm(self.bias, x, self.weight)
+            return torch.baddbmm(bias, x, weight)
         with torch.autocast(x.device.type, enabled=False):
-            return torch.baddbmm(self.bias, x.float(), self.weight)
+            return torch.baddbmm(bias, x.float(), weight)
 
 
 class EnsembleLayerNorm(nn.Module):
-    """Layer normalisation of [N, M, size] with N scales and shifts.
+    """Layer normalisation of [N, M, size] with N scales and shifts; of [n, M, size] with the first n.
 
     Args:
         n_models: N.
@@ -56,7 +59,8 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return x with mean 0 and variance 1 over its last dimension, scaled and shifted."""
-        return torch.addcmul(self.bias, nn.functional.layer_norm(x, x.shape[-1:]), self.weight)
+        weight, bias = _first(len(x), self.weight, self.bias)
+        return torch.addcmul(bias, nn.functional.layer_norm(x, x.shape[-1:]), weight)
 
 
 class EnsembleMlpModel(nn.Module):
@@ -96,8 +100,13 @@ class EnsembleMlpModel(nn.Module):
         layers.append(EnsembleLinear(n_models, sizes[-1], output_size, keep_float32=True))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what all networks give of x."""
-        rows = x.reshape(-1, x.shape[-1]).expand(self.n_models, -1, -1)
-        output = self.layers(rows)
-        return output.reshape(self.n_models, *x.shape[:-1], output.shape[-1])
+    def forward(self, x: torch.Tensor, n_models: int | None = None) -> torch.Tensor:
+        """Return what all networks give of x, or the first `n_models` of them alone."""
+        n = self.n_models if n_models is None else n_models
+        output = self.layers(x.reshape(-1, x.shape[-1]).expand(n, -1, -1))
+        return output.reshape(n, *x.shape[:-1], output.shape[-1])
+
+
+def _first(n: int, *parameters: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return the first n of N entries, [N, ...] each."""
+    return parameters if n == len(parameters[0]) else [parameter[:n] for parameter in parameters]

@@ -173,6 +173,12 @@ class QofMuMlpModel(nn.Module):
         """Return the values of actions [..., A], in units of the bounds, at features [..., F]."""
         return self.mlp(torch.cat([observation, action], -1)).squeeze(-1)
 
+    def first(
+        self, observation: torch.Tensor, prev_action: Any, prev_reward: Any, action: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the values [...] that the first network gives, without the cost of the others."""
+        return self.mlp(torch.cat([observation, action], -1), n_models=1).squeeze(-1)[0]
+
 
 class ActorModel(nn.Module):
     """Features and the policy over them: what acting takes.

@@ -374,6 +374,7 @@ def test_what_policy_and_values_say_of_rows_under_any_leading_dimensions(kind):
     assert all(x.shape == (2, B, 1) for x in (output if "SAC" in kind else [output]))
     features = agent.features(*one)
     torch.testing.assert_close(agent.q(features, torch.zeros(B, 1)), q[:, 0])
+    torch.testing.assert_close(agent.first_q(features, torch.zeros(B, 1)), q[0, 0])
     assert not agent.target_q(agent.target_features(*one), torch.zeros(B, 1)).requires_grad
 
 
@@ -491,6 +492,24 @@ class Memo(nn.Module):
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
         self.prev_action = prev_action
         return self.mu(observation).tanh()
+
+
+class Sums(nn.Module):
+    """Action values of one's own that have no `first`."""
+
+    def __init__(self, observation_shape: Any, action_size: int, n_models: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.arange(n_models) + 1.0)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any) -> Any:
+        return self.bias[:, None] + observation.sum(-1) + action.sum(-1)
+
+
+def test_the_first_of_action_values_of_one_s_own():
+    agent = acting("TD3", QModelCls=Sums, q_model_kwargs={})
+    features = agent.features(*inputs_of())
+    action = torch.full((B, 1), 0.5)
+    torch.testing.assert_close(agent.first_q(features, action), 1.5 + features.observation.sum(-1))
 
 
 def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():

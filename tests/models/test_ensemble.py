@@ -71,6 +71,17 @@ def test_outputs_and_gradients_are_those_of_networks_apart(lead, kwargs):
             torch.testing.assert_close(grad[i].reshape(theirs_i.shape), theirs_i, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", range(1, N + 1))
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_first_networks_stand_alone(n, layer_norm):
+    model = make(layer_norm=layer_norm)
+    x = torch.randn(4, 5, generator=seeded(1))
+    output = model(x, n_models=n)
+    torch.testing.assert_close(output, model(x)[:n])
+    grads = torch.autograd.grad(output.square().sum(), list(model.parameters()))
+    assert all(grad[n - 1].any() and not grad[n:].any() for grad in grads)
+
+
 def test_the_networks_share_nothing():
     model = make()
     grads = torch.autograd.grad(model(torch.ones(4, 5))[1].sum(), list(model.parameters()))
