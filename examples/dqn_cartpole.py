@@ -36,6 +36,7 @@ def make(name: str, n_steps: int) -> tuple[DQN, DqnAgent]:
         pri_beta_steps=n_steps,
     )
     greedy: dict[str, Any] = dict(eps_final=0.01, eps_eval=0.0)
+    # The position counts least of four numbers of different size; without normalisation IQN lets it drift.
     network: dict[str, Any] = dict(hidden_sizes=(256, 256), normalize_observation=True)
     if name == "qr":
         return QRDQN(**settings), QrDqnAgent(**greedy, n_quantiles=50, model_kwargs=network)

@@ -64,6 +64,8 @@ class IqnModel(QModel):
 
     Returns `Quantiles`, or `(Quantiles, next_rnn_state)` if recurrent.
 
+    The last of `hidden_sizes` is the head's: over vectors give two or more, or phi(tau) meets the bare observation.
+
     Args:
         *args: see `QModel`.
         n_tau: random fractions in training.
