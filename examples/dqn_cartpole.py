@@ -41,7 +41,7 @@ def make(name: str, n_steps: int) -> tuple[DQN, DqnAgent]:
     if name == "qr":
         return QRDQN(**settings), QrDqnAgent(**greedy, n_quantiles=50, model_kwargs=network)
     if name == "iqn":
-        return IQN(**settings), IqnAgent(**greedy, model_kwargs=dict(**network, n_tau=16))
+        return IQN(**settings), IqnAgent(**greedy, model_kwargs=dict(**network, n_tau=16, stratified=True))
     if name == "rainbow":
         noisy = dict(**network, dueling=True, noisy=True)
         agent = CatDqnAgent(eps_init=0.0, eps_final=0.0, eps_eval=0.0, model_kwargs=noisy)

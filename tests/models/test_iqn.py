@@ -64,6 +64,36 @@ class TestTauSource:
         assert torch.equal(taus(torch.zeros(lead)), tau)
 
 
+def test_stratified_fractions_lie_one_in_each_part() -> None:
+    """Uniformly there, so that all together are as evenly spread as free ones."""
+    taus = TauSource(5, 4, stratified=True)
+    taus.draw(seeded())
+    tau = taus(torch.zeros(2, 1000)).double()
+    places = 5 * tau - torch.arange(5)
+    assert places.min() > -1e-5
+    assert places.max() < 1 + 1e-5
+    assert places.mean((0, 1)) == pytest.approx(torch.full((5,), 0.5), abs=6 / math.sqrt(12 * 2000))
+    assert places.std((0, 1)) == pytest.approx(torch.full((5,), 1 / math.sqrt(12)), abs=0.02)
+    correlations = torch.corrcoef(places.reshape(-1, 5).T) - torch.eye(5)
+    assert correlations.abs().max() < 5 / math.sqrt(2000)
+    assert (taus(torch.zeros(2, 1000)) != tau).any()
+    assert torch.equal(TauSource(5, 4, stratified=True)(torch.zeros(2)), TauSource(5, 4)(torch.zeros(2)))
+
+
+def test_the_loss_has_less_variance_with_stratified_fractions_and_the_same_mean() -> None:
+    """Of the quantiles x = tau of a uniform distribution, against fractions of another draw."""
+    free, stratified = TauSource(8, 8), TauSource(8, 8, stratified=True)
+    rows = torch.zeros(20_000)
+    losses = []
+    for k, taus in enumerate((free, stratified)):
+        taus.draw(seeded(k))
+        x, y = taus(rows), taus(rows)
+        losses.append(quantile_huber_loss(x, x, y, None).double())
+    tolerance = 5 * losses[0].std().item() / math.sqrt(len(rows))
+    assert losses[1].mean().item() == pytest.approx(losses[0].mean().item(), abs=tolerance)
+    assert losses[1].std() < 0.5 * losses[0].std()
+
+
 def test_rows_have_fractions_of_their_own() -> None:
     taus = TauSource(3, 3)
     taus.draw(seeded())
