@@ -36,6 +36,7 @@ def main() -> None:
     n_itr = 4 + args.iterations
     runner = MinibatchRl(algo, AtariR2d1Agent(), sampler, n_steps=n_itr * T * B, log_interval_steps=1e9, seed=0)
     spent: dict[str, float] = defaultdict(float)
+    times: dict[str, float] = {}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
@@ -60,13 +61,13 @@ def main() -> None:
         spent["optimize"] += time.perf_counter() - start
         if itr == n_itr - 1:
             spent["end"] = time.perf_counter()
-            spent.update(sampler.diagnostics())
+            times.update(sampler.diagnostics())  # now, as it is gone with the workers
         return metrics
 
     algo.optimize_agent = optimize_agent  # type: ignore[method-assign]
     runner.train()
     total = spent["end"] - spent["begin"]
-    parts = {name.removesuffix("Time"): spent[name] for name in sampler.diagnostics()}
+    parts = {name.removesuffix("Time"): seconds for name, seconds in times.items()}
     parts |= {"Replay": spent["replay"], "Learning": spent["optimize"] - spent["replay"]}
     print(f"{(n_itr - 5) * T * B / total:,.0f} rows/s, {args.sample_mode}")
     for name, seconds in parts.items():
