@@ -33,7 +33,7 @@ class QpgAgent(OffPolicyAgent):
     Args:
         ModelCls: the policy, called with `observation_shape` (of the features), `action_size` and `model_kwargs`.
         QModelCls: the action values, likewise with `q_model_kwargs`; given the number of them as `n_models`, it
-            returns [n_models, ...]; it may have a method `first`, called likewise, for the first of them alone.
+            returns [n_models, ...].
         model_kwargs: of the policy; the default one's `hidden_sizes` are the agent's.
         q_model_kwargs: of the action values, likewise.
         initial_model_state_dict: weights of features and policy to start from.
@@ -210,10 +210,10 @@ class QpgAgent(OffPolicyAgent):
             return self.q_model(*rows, action)
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the values [...] that the first network gives, and compute no other where it can stand alone."""
+        """Return the values [...] that the first network gives; of the default networks no other is computed."""
+        alone = {"n_models": 1} if self.QModelCls is QofMuMlpModel else {}
         with self.autocast():
-            first = getattr(self.q_model, "first", None)
-            return self.q_model(*rows, action)[0] if first is None else first(*rows, action)
+            return self.q_model(*rows, action, **alone)[0]
 
     @torch.no_grad()
     def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:

@@ -168,16 +168,18 @@ class QofMuMlpModel(nn.Module):
         self.mlp = EnsembleMlpModel(n_models, size, hidden_sizes, 1, dropout=dropout, layer_norm=layer_norm)
 
     def forward(
-        self, observation: torch.Tensor, prev_action: Any, prev_reward: Any, action: torch.Tensor
+        self,
+        observation: torch.Tensor,
+        prev_action: Any,
+        prev_reward: Any,
+        action: torch.Tensor,
+        n_models: int | None = None,
     ) -> torch.Tensor:
-        """Return the values of actions [..., A], in units of the bounds, at features [..., F]."""
-        return self.mlp(torch.cat([observation, action], -1)).squeeze(-1)
+        """Return the values of actions [..., A], in units of the bounds, at features [..., F].
 
-    def first(
-        self, observation: torch.Tensor, prev_action: Any, prev_reward: Any, action: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the values [...] that the first network gives, without the cost of the others."""
-        return self.mlp(torch.cat([observation, action], -1), n_models=1).squeeze(-1)[0]
+        With `n_models` the first so many networks are computed alone.
+        """
+        return self.mlp(torch.cat([observation, action], -1), n_models).squeeze(-1)
 
 
 class ActorModel(nn.Module):

@@ -20,6 +20,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
+from rlpyt.models import QofMuMlpModel
 from rlpyt.spaces import EnvSpaces
 from tests.algos.reference import encode, mlp, rnn_step
 from tests.algos.small_problems import RandomEnv
@@ -495,7 +496,7 @@ class Memo(nn.Module):
 
 
 class Sums(nn.Module):
-    """Action values of one's own that have no `first`."""
+    """Action values of one's own."""
 
     def __init__(self, observation_shape: Any, action_size: int, n_models: int) -> None:
         super().__init__()
@@ -505,11 +506,20 @@ class Sums(nn.Module):
         return self.bias[:, None] + observation.sum(-1) + action.sum(-1)
 
 
-def test_the_first_of_action_values_of_one_s_own():
-    agent = acting("TD3", QModelCls=Sums, q_model_kwargs={})
-    features = agent.features(*inputs_of())
-    action = torch.full((B, 1), 0.5)
-    torch.testing.assert_close(agent.first_q(features, action), 1.5 + features.observation.sum(-1))
+class Shifted(QofMuMlpModel):
+    """The default action values with something added."""
+
+    def forward(self, *args: Any) -> torch.Tensor:
+        return super().forward(*args) + 7
+
+
+@pytest.mark.parametrize("QModelCls", [Sums, Shifted])
+def test_the_first_of_action_values_of_one_s_own(QModelCls):
+    """The policy climbs what is learned, whatever of the default networks a class takes over."""
+    sizes = dict(hidden_sizes=8) if QModelCls is Shifted else {}
+    agent = acting("TD3", QModelCls=QModelCls, q_model_kwargs=sizes)
+    features, action = agent.features(*inputs_of()), torch.full((B, 1), 0.5)
+    torch.testing.assert_close(agent.first_q(features, action), agent.q(features, action)[0])
 
 
 def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():
