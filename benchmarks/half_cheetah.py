@@ -4,6 +4,7 @@
     python benchmarks/half_cheetah.py --split
 
 SAC and TD3 take one update of 256 a step, with networks of 256 x 256; PPO takes 10 epochs of 32 minibatches of 64.
+The parts `products` take nothing but the matrix products of the updates, which no library can do without.
 `--split` prints what a step of SAC costs in environment, action, replay and update.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -96,6 +98,41 @@ def stable_baselines3(name: str) -> float:
     return STEPS / (times[-1] - times[-1 - STEPS])
 
 
+def products(name: str) -> float:
+    """Return steps per second of the matrix products of the updates alone, into memory allocated before."""
+    import torch
+
+    torch.set_num_threads(1)
+    rows, q = 256, (17 + 6, 256, 256, 1)
+
+    def forward(n: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+        return [(n, rows, a, b) for a, b in pairwise(sizes)]
+
+    def to_weights(n: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+        return [(n, a, rows, b) for a, b in pairwise(sizes)]
+
+    def to_inputs(n: int, sizes: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+        return [(n, rows, b, a) for a, b in pairwise(sizes)]
+
+    pi = (17, 256, 256, 12 if name == "sac" else 6)
+    n_q_of_policy = 2 if name == "sac" else 1
+    q_step = forward(1, pi) + 2 * forward(2, q) + to_weights(2, q) + to_inputs(2, q[1:])
+    pi_step = forward(1, pi) + forward(n_q_of_policy, q) + to_inputs(n_q_of_policy, q)
+    pi_step += to_weights(1, pi) + to_inputs(1, pi[1:])
+    two_steps = 2 * q_step + (2 if name == "sac" else 1) * pi_step  # TD3's policy learns at every second step
+    ready = [
+        (torch.rand(n, rows_, inner), torch.rand(n, inner, columns), torch.empty(n, rows_, columns))
+        for n, rows_, inner, columns in two_steps
+    ]
+    times: list[float] = []
+    for _ in range(STEPS // 2):
+        start = time.perf_counter()
+        for a, b, out in ready:
+            torch.bmm(a, b, out=out)
+        times.append(time.perf_counter() - start)
+    return 2 / median(times)
+
+
 def split() -> None:
     """Print the median cost of the parts of a step of SAC."""
     runner = _runner("sac")
@@ -129,7 +166,8 @@ def split() -> None:
 PARTS = {
     f"{library}_{name}": (lambda f=function, n=name: f(n))
     for name in ("sac", "td3", "ppo")
-    for library, function in (("sb3", stable_baselines3), ("rlpyt", rlpyt))
+    for library, function in (("sb3", stable_baselines3), ("rlpyt", rlpyt), ("products", products))
+    if (library, name) != ("products", "ppo")
 }
 
 if __name__ == "__main__":
