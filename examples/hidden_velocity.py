@@ -57,14 +57,20 @@ def main() -> None:
         q_learning_rate=1e-3,
         replay_size=100_000,
         min_steps_learn=800 if args.smoke else 2_000,
+        replay_ratio=64 if args.smoke else 256,
     )
     if args.feed_forward:
-        settings |= dict(batch_size=256, replay_ratio=64)
+        settings |= dict(batch_size=256)
     else:
-        # An update consumes (10 + 30) x 32 rows, warm-up included: one for every 20 rows collected.
-        settings |= dict(batch_T=30, batch_B=32, warmup_T=10, store_rnn_state_interval=10, replay_ratio=64)
+        # An update consumes (10 + 30) x 32 rows, warm-up included: one for every 5 rows collected.
+        settings |= dict(batch_T=30, batch_B=32, warmup_T=10, store_rnn_state_interval=10)
     algo = {"sac": SAC, "td3": TD3}[args.algo](**settings)
-    agent = AGENTS[args.algo, not args.feed_forward](feature_kwargs={} if args.feed_forward else dict(rnn_size=64))
+    sizes = dict(hidden_sizes=(64, 64))
+    agent = AGENTS[args.algo, not args.feed_forward](
+        model_kwargs=sizes,
+        q_model_kwargs=sizes,
+        feature_kwargs={} if args.feed_forward else dict(rnn_size=64),
+    )
     sampler = SerialSampler(
         EnvCls=HiddenVelocity,
         env_kwargs={},
