@@ -146,7 +146,8 @@ class Sequences(Reading):
         if rnn_state_interval and batch_T % rnn_state_interval:
             raise ValueError(
                 f"Building a replay of sequences: got batch_T={batch_T} and rnn_state_interval={rnn_state_interval}; "
-                "expected batch_T to be a multiple of it, so that every row is trained on equally often. Correct one."
+                "expected batch_T to be a multiple of it, so that every row is trained on equally often. Correct "
+                "batch_T, or store_rnn_state_interval of the algorithm."
             )
         self.trained = range(warmup_T, warmup_T + batch_T)
         self.interval = max(1, rnn_state_interval)
