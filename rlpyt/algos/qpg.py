@@ -81,7 +81,7 @@ class QpgAlgo(OffPolicyAlgo):
     q_target_clip: ScheduleLike = 1e6
     """Bound of the target y."""
     random_shift: int = 0
-    """Pixels by which the images of a batch are shifted at random, as in DrQ; 0 does not."""
+    """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
