@@ -50,7 +50,7 @@ def main() -> None:
     """Read the options and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algo", choices=["sac", "td3"], default="sac")
-    parser.add_argument("--n_steps", type=float, default=30_000)
+    parser.add_argument("--n_steps", type=float, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/pendulum_pixels")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
