@@ -30,7 +30,7 @@ def random_shift(images: torch.Tensor, pad: int, generator: torch.Generator | No
     M, C, height, width = images.shape[-4:]
     shift = torch.randint(-pad, pad + 1, (2, M), generator=generator)
     leading = images.shape[:-4].numel()
-    y, x = (shift + pad).repeat(1, leading).to(images.device)
+    y, x = (shift + pad).repeat(1, leading).to(images.device, non_blocking=True)
     # Every image cut out of itself with a wider border: copies of rows, where an index a pixel would take 3.5 times as
     # long.
     windows = _widen(images.reshape(leading * M, C, height, width), pad).unfold(-2, height, 1).unfold(-2, width, 1)
