@@ -55,6 +55,7 @@ def rlpyt(name: str, env: str, n_steps: int, seed: int) -> None:
             epochs=10,
             minibatches=32,
             ratio_clip=0.2,
+            linear_lr_schedule=False,
             value_loss_coeff=0.5,
             entropy_loss_coeff=0.0,
             clip_grad_norm=0.5,

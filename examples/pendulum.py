@@ -36,6 +36,7 @@ def make(name: str) -> tuple[Any, Any]:
             entropy_loss_coeff=0.0,
             clip_grad_norm=0.5,
             normalize_advantage=True,
+            normalize_reward=True,
         )
         return algo, GaussianPgAgent()
     settings: dict[str, Any] = dict(
