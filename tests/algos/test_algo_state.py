@@ -79,11 +79,16 @@ def on_disk(state: Any) -> Any:
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("case", CASES)
+WAYS: dict[str, Any] = {"disk": (on_disk, 8), "copy": (deepcopy, 1), "the thing itself": (lambda state: state, 8)}
+OF_EVERY_KIND = ("A2C LSTM", "PPO", "DQN n-step soft", "Rainbow", "R2D1")
+
+
 @pytest.mark.parametrize(
-    ("way", "k"), [(deepcopy, 1), (on_disk, 8), (lambda state: state, 8)], ids=["copy", "disk", "the thing itself"]
+    ("case", "way"),
+    [*((case, "disk") for case in CASES), *((case, way) for case in OF_EVERY_KIND for way in list(WAYS)[1:])],
 )
-def test_going_on_from_a_state(case, way, k):
+def test_going_on_from_a_state(case, way):
+    way, k = WAYS[way]
     algo, agent = CASES[case]()
     sampler = set_up(algo, agent, RandomEnv, n_itr=16)
     collected = batches(sampler, 16)
