@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algo", choices=["sac", "td3"], default="sac")
     parser.add_argument("--feed_forward", action="store_true", help="an agent that does not remember")
-    parser.add_argument("--n_steps", type=float, default=60_000)
+    parser.add_argument("--n_steps", type=float, default=40_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/hidden_velocity")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
@@ -62,15 +62,14 @@ def main() -> None:
     if args.feed_forward:
         settings |= dict(batch_size=256)
     else:
-        # An update consumes (10 + 30) x 32 rows, warm-up included: one for every 5 rows collected.
-        settings |= dict(batch_T=30, batch_B=32, warmup_T=10, store_rnn_state_interval=10)
+        # An update consumes (10 + 20) x 16 rows, warm-up included: about one for every 2 rows collected.
+        settings |= dict(batch_T=20, batch_B=16, warmup_T=10, store_rnn_state_interval=10)
     algo = {"sac": SAC, "td3": TD3}[args.algo](**settings)
     sizes = dict(hidden_sizes=(64, 64))
-    agent = AGENTS[args.algo, not args.feed_forward](
-        model_kwargs=sizes,
-        q_model_kwargs=sizes,
-        feature_kwargs={} if args.feed_forward else dict(rnn_size=64),
-    )
+    more: dict[str, Any] = {} if args.feed_forward else dict(feature_kwargs=dict(rnn_size=64))
+    if args.algo == "td3":
+        more["action_std"] = 0.3
+    agent = AGENTS[args.algo, not args.feed_forward](model_kwargs=sizes, q_model_kwargs=sizes, **more)
     sampler = SerialSampler(
         EnvCls=HiddenVelocity,
         env_kwargs={},
