@@ -3,7 +3,7 @@
     python examples/pendulum.py --algo sac
 
 SAC, TD3 and DDPG take one update a step; PPO collects 15 times as many steps and learns in the same time. Every episode
-has 200 steps; -200 is about as good as it gets.
+has 200 steps; a mean of -200 or better is solved.
 """
 
 from __future__ import annotations
