@@ -167,13 +167,15 @@ class FaultyEnv(CountingEnv):
         fault: "raise", "nan", "shape", "kill", "exit", "hang"; "reset" or "constructor" raises there.
         at: steps after the bad seed at which it happens (resets, for "reset").
         bad_seed: only an environment that was reset with it is bad; None is every one.
+        note: a file to which it adds a line when it happens: the seconds of `time.monotonic`.
     """
 
-    def __init__(self, fault: str, at: int = 4, bad_seed: int | None = None) -> None:
+    def __init__(self, fault: str, at: int = 4, bad_seed: int | None = None, note: str | None = None) -> None:
         super().__init__()
+        self.fault, self.at, self.bad_seed, self.note = fault, at, bad_seed, note
         if fault == "constructor":
+            self.take_note()
             raise OSError("no licence for the simulator")
-        self.fault, self.at, self.bad_seed = fault, at, bad_seed
         self.bad = bad_seed is None
         self.n_steps = self.n_resets = 0
 
@@ -182,6 +184,7 @@ class FaultyEnv(CountingEnv):
             self.bad, self.n_steps, self.n_resets = True, 0, 0
         self.n_resets += 1
         if self.bad and self.fault == "reset" and self.n_resets >= self.at:
+            self.take_note()
             raise ZeroDivisionError("the toy broke in reset")
         return super().reset(seed=seed)
 
@@ -189,8 +192,14 @@ class FaultyEnv(CountingEnv):
         observation, reward, *rest = super().step(action)
         self.n_steps += 1
         if self.bad and self.n_steps == self.at:
+            self.take_note()
             observation, reward = self.go_wrong(observation, reward)
         return observation, reward, *rest
+
+    def take_note(self) -> None:
+        if self.note is not None:
+            with open(self.note, "a") as file:
+                print(time.monotonic(), file=file)
 
     def go_wrong(self, observation: Any, reward: float) -> tuple[Any, float]:
         match self.fault:
