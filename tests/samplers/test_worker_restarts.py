@@ -308,7 +308,7 @@ def test_a_worker_that_stands_still_is_replaced(kind):
     with restarting(kind, counting_agent(True), faulty({env_seed(2): ("hang", at)}), worker_timeout=1.0) as sampler:
         start = time.monotonic()
         batches = collect(sampler, 4)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 6
         assert Checker(kind, batches, recurrent=True).losses == losses_of(sampler, [(row, 2)])
 
 
@@ -446,7 +446,7 @@ def test_a_constructor_that_always_fails_is_tried_a_few_times(kind):
         restarting(kind, counting_agent(), FaultyEnv, env_kwargs={"fault": "constructor"}, restart_workers=3),
     ):
         pass
-    assert time.monotonic() - start < 40
+    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("kind", ["cpu2", "alternating2"])

@@ -93,7 +93,7 @@ def test_an_exception_comes_home_with_its_traceback(method):
         start = time.monotonic()
         with pytest.raises(WorkerError) as info:
             receive_all(made, 30)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 2
         text = str(info.value)
         assert re.search(
             r"Worker 1 \(pid \d+\), .*environment 3, step 17.* raised ValueError: the simulator says", text
@@ -124,7 +124,7 @@ def test_a_killed_worker_is_seen_at_once(method):
         message = r"Worker 1 .*environment 5, step 23, was killed by SIGKILL \(out of memory, if nobody"
         with pytest.raises(WorkerError, match=message):
             receive_all(made, 30)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 2
 
 
 def test_a_worker_that_exits_says_its_code():
@@ -155,7 +155,7 @@ def test_no_progress_is_an_error_and_slow_progress_is_not():
         start = time.monotonic()
         with pytest.raises(WorkerError, match=r"step 15, has made no progress for 0.5 s.*raise .*worker_timeout"):
             ask(made, "sleep", 60.0, timeout=0.5)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 3
 
 
 def test_a_fast_worker_is_not_blamed_for_a_slow_one():
@@ -184,7 +184,7 @@ def test_stopping_kills_who_does_not_listen():
             worker.send(("sleep", 3600))
         start = time.monotonic()
         stop_workers(made)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 2
         assert not any(is_alive(w.pid) for w in made)
 
 

@@ -140,7 +140,7 @@ def test_a_loss_is_raised_where_none_may_be_replaced(loss):
     with pool_of(2, timeout=0.5) as pool, pytest.raises(WorkerError, match=rf"Worker 1 .*{message}") as info:
         pool.ask({0: ("echo", 1), 1: request})
     assert info.value.rank == 1
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -282,7 +282,7 @@ def test_stopping_in_the_midst_of_work_leaves_nothing():
         pool.post(to([1], "sleep", 3600))
         start = time.monotonic()
         pool.stop()
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 2
         assert not any(psutil.pid_exists(pid) and psutil.Process(pid).is_running() for pid in pids)
 
 
@@ -300,7 +300,7 @@ def test_a_pool_that_cannot_be_started_leaves_nothing():
 
 
 def test_a_worker_that_does_not_read_is_no_wait_without_end():
-    with pool_of(1, timeout=0.5) as pool, within(20):
+    with pool_of(1, timeout=0.5) as pool, within(5):
         pool.ask({0: ("which",)})
         os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
         try:
