@@ -78,8 +78,10 @@ def numpify_buffer(buffer: Any) -> Any:
 
 
 def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:
-    """Return the buffer of tensors on a device; what is there already is not copied."""
-    return buffer_func(buffer, lambda x: x.to(device, non_blocking=True))
+    """Return the buffer of tensors on a device, fit to be read there; what is there already is not copied."""
+    # A device queues a copy before the work that reads it; the CPU would read before the copy has arrived.
+    non_blocking = device is not None and torch.device(device).type != "cpu"
+    return buffer_func(buffer, lambda x: x.to(device, non_blocking=non_blocking))
 
 
 def buffer_nbytes(buffer: Any) -> int:
