@@ -16,16 +16,22 @@ import psutil
 import torch
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Metrics, Sampler
+from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.seeds import make_seed, set_seed
 
 
 class TrainingDiverged(RuntimeError):
     """A metric of the updates is not finite: the run was stopped before its snapshot was overwritten."""
+
+
+AFFINITY_KEYS = ("cuda_idx", "master_cpus", "workers_cpus", "master_torch_threads", "set_affinity")
+"""What an affinity may say: the GPU; the cores of this process, and those of each worker (a number or a list of them);
+torch threads of this process; whether processes are pinned to their cores (True if it is not said)."""
 
 
 class MinibatchRlBase:
@@ -37,13 +43,12 @@ class MinibatchRlBase:
         sampler: collects.
         n_steps: rows to collect, all environments counted; rounded up to whole iterations.
         seed: of all random streams; None draws one, which is printed.
-        affinity: cores and devices, as `rlpyt` has always had them: `cuda_idx`, `master_cpus`, `workers_cpus`,
-            `master_torch_threads`, `set_affinity`; all optional.
+        affinity: cores and devices, as `rlpyt` has always had them, by `AFFINITY_KEYS`; all optional.
         log_interval_steps: steps between rows of the log.
         settings: device, precision, memory format and threads; None chooses them for this machine.
 
     Raises:
-        ValueError: if n_steps or log_interval_steps is not above 0.
+        ValueError: if n_steps or log_interval_steps is not above 0, or affinity has other keys.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class MinibatchRlBase:
         for name, steps in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
             if not steps > 0:
                 raise ValueError(f"{type(self).__name__}: {name} is {steps!r}; expected more than 0 steps.")
+        _check_affinity(affinity or {})
         self.algo = algo
         self.agent = agent
         self.sampler = sampler
@@ -90,9 +96,6 @@ class MinibatchRlBase:
     def startup(self) -> int:
         """Build everything, check that it fits together, print the plan; return the number of iterations."""
         self.logger: Logger = current_logger()
-        if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
-            cpus = [c for c in self.affinity["master_cpus"] if c in available_cpus()]
-            psutil.Process().cpu_affinity(cpus or available_cpus())
         set_seed(self.seed)
         # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
         torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
@@ -105,6 +108,10 @@ class MinibatchRlBase:
             world_size=self.world_size,
             rank=self.rank,
         )
+        # After the workers have started, which would inherit it.
+        if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
+            cpus = allowed_cpus(self.affinity["master_cpus"], "affinity's master_cpus")
+            psutil.Process().cpu_affinity(cpus or available_cpus())
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size
         n_itr = self.get_n_itr()
         if self.settings is None:
@@ -127,7 +134,7 @@ class MinibatchRlBase:
 
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
-        return {"discount": float(self.algo.discount) if isinstance(self.algo.discount, int | float) else 1.0}
+        return {"discount": as_schedule(self.algo.discount, self.n_steps, name="discount")(0)}
 
     def get_n_itr(self) -> int:
         """Return the number of iterations, and set the number between rows of the log."""
@@ -373,3 +380,12 @@ def _termination_as_exception() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _check_affinity(affinity: Mapping[str, Any]) -> None:
+    unknown = sorted(set(affinity) - set(AFFINITY_KEYS))
+    if unknown:
+        raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(AFFINITY_KEYS)}.")
+    for name in ("master_cpus", "workers_cpus"):
+        if isinstance(affinity.get(name), int):
+            raise TypeError(f"affinity: {name} is {affinity[name]}; expected a list. Write [{affinity[name]}].")

@@ -13,7 +13,7 @@ from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.env_set import Plan
-from rlpyt.utils.processes import WorkerError, available_cpus
+from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cpus
 from rlpyt.utils.worker_pool import WorkerPool
 
 
@@ -158,8 +158,9 @@ class ParallelSampler(BaseSampler):
         n_cores = len(available_cpus())
         n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(n_cores, self.batch_spec.B))
         self._check_n_workers(n_workers, "affinity names cores for workers, in number" if pinned else "n_workers is")
-        if not pinned or not affinity.get("set_affinity", True):
+        if not affinity.get("set_affinity", True):
             return [None] * n_workers
-        allowed = set(available_cpus())
-        cpus = [[c] if isinstance(c, int) else list(c) for c in (pinned[i % len(pinned)] for i in range(n_workers))]
-        return [[c for c in cs if c in allowed] or None for cs in cpus]
+        if not pinned:
+            # A worker started later in place of a lost one would inherit the master's cores.
+            return [available_cpus() if affinity.get("master_cpus") else None] * n_workers
+        return [allowed_cpus(pinned[i % len(pinned)], "affinity's workers_cpus") or None for i in range(n_workers)]

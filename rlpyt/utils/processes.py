@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -106,7 +107,7 @@ class Worker:
         """Send a request; shared arrays in it go by reference.
 
         Raises:
-            WorkerError: if the worker is dead.
+            WorkerError: if the worker is dead; with the error that it raised, where it raised one.
         """
         self.send_bytes(dumps(request))
 
@@ -122,6 +123,8 @@ class Worker:
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
+            if self._has_reply.poll(0):
+                self.receive()  # what it said last: the error that it died of, if it could tell one
             raise self._death() from None
         except BlockingIOError:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
@@ -340,6 +343,24 @@ def available_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
+    """Return those of some cores that this process may run on, and warn where there is none.
+
+    Args:
+        cpus: a core, or several.
+        what: where they were named, first word of the warning.
+    """
+    named = [cpus] if isinstance(cpus, int) else list(cpus)
+    allowed = [cpu for cpu in named if cpu in available_cpus()]
+    if named and not allowed:
+        warnings.warn(
+            f"{what}: this process may run on none of the cores {named}, only on {available_cpus()}; nothing is pinned "
+            "there. Name some of those.",
+            stacklevel=3,
+        )
+    return allowed
 
 
 def available_threads() -> int:

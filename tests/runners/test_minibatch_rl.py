@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
+from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, PPO
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
@@ -239,14 +241,15 @@ def test_one_worker_gives_the_same_log_as_none(algo, tmp_path):
     assert without_times(tmp_path / "serial") == without_times(tmp_path / "cpu1")
 
 
-def test_the_same_objects_can_train_again(tmp_path):
+def test_sampler_and_algorithm_can_run_again_and_an_agent_that_has_learned_is_not_thrown_away(tmp_path):
     algo, agent = make_algo("ppo")
     sampler = make_sampler("cpu2")
-    runs = []
-    for name in "ab":
-        run(tmp_path / name, (algo, agent), sampler)
-        runs.append(without_times(tmp_path / name))
-    assert [row["Diagnostics/CumSteps"] for row in runs[0]] == [row["Diagnostics/CumSteps"] for row in runs[1]]
+    run(tmp_path / "a", (algo, agent), sampler)
+    with pytest.raises(RuntimeError, match=r"initialize was called again.*initial_model_state_dict"):
+        run(tmp_path / "b", (algo, agent), sampler)
+    run(tmp_path / "b", (algo, make_algo("ppo")[1]), sampler)
+    rows = [without_times(tmp_path / name) for name in "ab"]
+    assert [row["Diagnostics/CumSteps"] for row in rows[0]] == [row["Diagnostics/CumSteps"] for row in rows[1]]
 
 
 # ---- snapshots ----
@@ -416,10 +419,35 @@ def test_affinity_is_kept_to_the_cores_that_are_allowed(tmp_path):
         run(tmp_path / "a", "ppo", affinity={"master_cpus": [core, 99_999], "workers_cpus": [core]})
         assert process.cpu_affinity() == [core]
         process.cpu_affinity(before)
-        run(tmp_path / "b", "ppo", affinity={"master_cpus": [99_999], "set_affinity": True})
+        with pytest.warns(UserWarning, match=r"master_cpus: this process may run on none of the cores \[99999\]"):
+            run(tmp_path / "b", "ppo", affinity={"master_cpus": [99_999], "set_affinity": True})
         run(tmp_path / "c", "ppo", affinity={"master_cpus": [core], "set_affinity": False})
         assert process.cpu_affinity() == before
     finally:
+        process.cpu_affinity(before)
+
+
+@pytest.mark.skipif(len(available_cpus()) < 2, reason="one core")
+@pytest.mark.parametrize("pinned", [True, False])
+def test_workers_are_not_kept_to_the_cores_of_the_master(pinned):
+    """Nor is one that the master, on its own cores by then, starts in place of a lost one."""
+    process, before = psutil.Process(), available_cpus()
+    master, other = before[:2]
+    affinity: dict[str, Any] = {"master_cpus": [master], **({"workers_cpus": [other]} if pinned else {})}
+    algo, agent = make_algo("ppo")
+    sampler = make_sampler("cpu2", restart_workers=1)
+    runner = MinibatchRl(algo, agent, sampler, n_steps=40, affinity=affinity, settings=ComputeSettings())
+    try:
+        runner.startup()
+        assert available_cpus() == [master]
+        expected = [other] if pinned else before
+        assert [psutil.Process(w.pid).cpu_affinity() for w in sampler.pool.workers] == [expected] * 2
+        psutil.Process(sampler.pool.workers[0].pid).kill()
+        sampler.obtain_samples(0)
+        assert sampler.pool.n_restarts == 1
+        assert psutil.Process(sampler.pool.workers[0].pid).cpu_affinity() == expected
+    finally:
+        runner.shutdown()
         process.cpu_affinity(before)
 
 
@@ -440,3 +468,23 @@ def test_workers_of_an_affinity_are_as_many_as_its_cores(tmp_path, capsys):
     with logger_context(tmp_path):
         runner.train()
     assert "workers 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("affinity", "message"),
+    [
+        (dict(cuda_id=0), "affinity: got cuda_id; expected some of cuda_idx, master_cpus, workers_cpus"),
+        (dict(worker_cpus=[0], set_affinity=True), "got worker_cpus; expected"),
+        (dict(workers_cpus=0), r"workers_cpus is 0; expected a list. Write \[0\]"),
+    ],
+)
+def test_an_affinity_that_cannot_be_meant_is_refused(affinity, message):
+    algo, agent = make_algo("ppo")
+    with pytest.raises((ValueError, TypeError), match=message):
+        MinibatchRl(algo, agent, make_sampler("serial"), n_steps=40, affinity=affinity)
+
+
+@pytest.mark.parametrize(("discount", "logged"), [(0.9, 0.9), ("0.9", 0.9), (np.float32(0.5), 0.5), ("lin_0.8", 0.8)])
+def test_trajectories_are_discounted_like_the_returns_at_first(discount, logged):
+    runner = MinibatchRl(A2C(discount=discount), PgAgent(), make_sampler("serial"), n_steps=40)
+    assert runner.get_traj_info_kwargs() == {"discount": pytest.approx(logged)}

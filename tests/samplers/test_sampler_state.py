@@ -285,7 +285,8 @@ def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
 
 def test_workers_are_pinned_to_allowed_cores_only():
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3)
-    assert sampler._worker_cpus({"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
+    with pytest.warns(UserWarning, match=r"workers_cpus: this process may run on none of the cores \[9999\]"):
+        assert sampler._worker_cpus({"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
     assert sampler._worker_cpus({"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
     two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)
     assert two._worker_cpus({"workers_cpus": [0]}) == [[0], [0]]

@@ -127,6 +127,13 @@ def test_a_killed_worker_is_seen_at_once(method):
         assert time.monotonic() - start < 2
 
 
+def test_a_request_to_a_worker_that_has_raised_tells_what_it_raised():
+    with workers(1, server=BrokenServer) as made:
+        made[0]._process.join(timeout=30)
+        with pytest.raises(WorkerError, match=r"Worker 0 .* raised OSError: no display"):
+            made[0].send(("echo", 1))
+
+
 def test_a_worker_that_exits_says_its_code():
     with workers(1) as made, pytest.raises(WorkerError, match="exited with code 3"):
         ask(made, "exit", 3)
