@@ -1,9 +1,8 @@
 """Spaces, and the two translations at the edge of an environment.
 
-An environment speaks gymnasium: dictionaries, tuples, float64, indices that start somewhere. Agents and
-buffers speak rows: numpy arrays and named array tuples of them, float32, indices from 0. `to_rows` and
-`to_env` look at a space once and return the function that translates each value, so that a step pays only
-for what its space needs.
+An environment speaks gymnasium: dictionaries, tuples, float64, indices that start somewhere. Agents and buffers speak
+rows: numpy arrays and named array tuples of them, float32, indices from 0. `to_rows` and `to_env` look at a space once
+and return the function that translates each value, so that a step pays only for what its space needs.
 
 | space | row form |
 |---|---|
@@ -48,9 +47,9 @@ class EnvSpaces(NamedTuple):
 def to_rows(space: Space, name: str = "observation") -> Converter:
     """Return the function that turns what an environment gives into row form, and checks it.
 
-    It raises TypeError for a value of the wrong kind (None, a float for an integer space, a list for a
-    Dict) and ValueError for a wrong shape, wrong keys, an index out of range, or a float that is NaN or
-    infinite. Values that have the row form already are passed on, not copied.
+    It raises TypeError for a value of the wrong kind (None, a float for an integer space, a list for a Dict) and
+    ValueError for a wrong shape, wrong keys, an index out of range, or a float that is NaN or infinite. Values that
+    have the row form already are passed on, not copied.
 
     Args:
         space: the space that the values are to be in.
@@ -106,7 +105,7 @@ def to_env(space: Space, name: str = "action") -> Converter:
 
 
 def null_value(space: Space) -> Any:
-    """Return zeros in row form: what fills prev_action at a reset, and the example to make buffers from."""
+    """Return zeros in row form: the example to make buffers from, and what observation stands where there is none."""
     match space:
         case Discrete():
             return np.int64(0)
@@ -115,6 +114,16 @@ def null_value(space: Space) -> Any:
         case Dict() | Tuple():
             return _row_type(space)(*[null_value(s) for _, s in subspaces(space)])
     _refuse(space, "a value")
+
+
+def null_action(space: Space) -> Any:
+    """Return `null_value`, but of a Box the centre of its bounds (models see it as 0), where both are finite."""
+    if isinstance(space, Dict | Tuple):
+        return _row_type(space)(*[null_action(s) for _, s in subspaces(space)])
+    if not isinstance(space, Box):
+        return null_value(space)
+    bounded = space.bounded_below & space.bounded_above
+    return (np.where(bounded, space.low, 0) / 2 + np.where(bounded, space.high, 0) / 2).astype(_row_dtype(space))
 
 
 def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
@@ -223,20 +232,14 @@ def as_gymnasium(space: Any) -> Space:
 
 
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
-    """Return the integers of range(low, high): Discrete without a shape, else Box.
-
-    The range is half-open, so that images are `IntBox(0, 256, shape, "uint8")`.
-    """
+    """Return the integers of range(low, high), of images range(0, 256): Discrete without a shape, else Box."""
     if shape is None:
         return Discrete(high - low, start=low)
     return Box(low, high - 1, shape, np.dtype(dtype).type)
 
 
 def FloatBox(
-    low: ArrayLike,
-    high: ArrayLike,
-    shape: tuple[int, ...] | None = None,
-    dtype: DTypeLike = "float32",
+    low: ArrayLike, high: ArrayLike, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "float32"
 ) -> Box[Any]:
     """Return a Box of floats; without a shape the bounds give it."""
     bounds = np.broadcast_arrays(np.asarray(low, dtype), np.asarray(high, dtype))
@@ -279,10 +282,8 @@ def _array_to_row(space: Space, name: str) -> Converter:
 def _cast(value: Any, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in _STORED_FROM[dtype.kind]:
-        raise TypeError(
-            f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype}). "
-            "Cast it in the environment, or mend its space."
-        )
+        what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype})"
+        raise TypeError(f"{what}. Cast it in the environment, or mend its space.")
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}. Mend the space or the value.")
     cast = array.astype(dtype)

@@ -17,6 +17,7 @@ from rlpyt.spaces import (
     IntBox,
     as_gymnasium,
     check_action_space,
+    null_action,
     null_value,
     random_value,
     subspaces,
@@ -223,6 +224,15 @@ def test_actions_are_indices_from_zero():
 def test_a_wrong_action_is_named(space, action, error, text):
     with pytest.raises(error, match=text):
         to_env(space, "act")(action)
+
+
+def test_the_null_action_of_a_box_is_its_centre_and_of_others_zero():
+    low, high = np.array([-1, 290, -np.inf, -np.inf], np.float32), np.array([3, 300, 5, np.inf], np.float32)
+    assert null_action(spaces.Box(low, high)).tolist() == [1, 295, 0, 0]
+    assert null_action(spaces.Box(-2.0, 1.0, (), np.float64)).dtype == np.float32
+    assert null_action(spaces.Discrete(3, start=2)) == 0
+    nested = null_action(spaces.Dict({"a": spaces.Box(0, 10, (2,), np.int32), "b": spaces.MultiDiscrete([2, 3])}))
+    assert [leaf.tolist() for leaf in nested] == [[5, 5], [0, 0]]
 
 
 @pytest.mark.parametrize("make", [to_rows, to_env, null_value])

@@ -8,7 +8,7 @@ from rlpyt.envs.check import EnvExamples, check_env
 from rlpyt.envs.dm_control import dm_control_make
 from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import gym_make
-from rlpyt.envs.info import InfoRecorder, info_recorder
+from rlpyt.envs.info import InfoRecorder, as_recorded, info_recorder
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
 from rlpyt.envs.vector_check import check_vector_env, info_at
 from rlpyt.spaces import EnvSpaces
@@ -23,6 +23,7 @@ __all__ = [
     "EnvStep",
     "InfoRecorder",
     "VectorEnvAdapter",
+    "as_recorded",
     "atari_make_vec",
     "check_env",
     "check_vector_env",

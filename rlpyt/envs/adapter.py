@@ -19,6 +19,8 @@ from rlpyt.envs.base import EnvError
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+# Wrappers of gymnasium.make and gym.make that only check.
+_WITHOUT_STATE = ("OrderEnforcing", "PassiveEnvChecker")
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -113,14 +115,34 @@ class EnvAdapter:
         return observation, reward, bool(terminated), bool(truncated), info
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environment stands; empty where it has no `state_dict` of its own."""
-        inner = getattr(self.env, "unwrapped", self.env)
-        return {"env": inner.state_dict()} if hasattr(inner, "state_dict") else {}
+        """Return where the environment stands; empty where it, or a wrapper around it, has no `state_dict`."""
+        keeper, limits = self._state_keeper()
+        if keeper is None or self._continues_from is not None:
+            return {}
+        return {"env": keeper.state_dict(), "elapsed_steps": [limit._elapsed_steps for limit in limits]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned; an environment without one stays where it is."""
-        if "env" in state_dict:
-            getattr(self.env, "unwrapped", self.env).load_state_dict(state_dict["env"])
+        keeper, limits = self._state_keeper()
+        if state_dict and keeper is not None:
+            keeper.load_state_dict(state_dict["env"])
+            for limit, elapsed in zip(limits, state_dict["elapsed_steps"], strict=True):
+                limit._elapsed_steps = elapsed
+
+    def _state_keeper(self) -> tuple[Any, list[Any]]:
+        """Return the outermost layer that has a `state_dict`, None if a wrapper outside keeps what cannot be read.
+
+        Also the time limits around it, which gymnasium puts there without one.
+        """
+        layer, limits = self.env, []
+        while not hasattr(type(layer), "state_dict"):
+            name = type(layer).__name__
+            if name == "TimeLimit":
+                limits.append(layer)
+            elif name not in _WITHOUT_STATE:
+                return None, []
+            layer = layer.env
+        return layer, limits
 
     @property
     def where(self) -> str:

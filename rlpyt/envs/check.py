@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from rlpyt.envs.adapter import EnvAdapter
 from rlpyt.envs.base import EnvError
 from rlpyt.envs.info import numeric
-from rlpyt.spaces import EnvSpaces, Space, null_value, random_value, subspaces
+from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
 
 
 class EnvExamples(NamedTuple):
@@ -71,7 +71,7 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
             check_bounds(env.where, env.observation_space, env.reset()[0], warned)
     examples, ignored = info_examples(infos)
     return EnvExamples(
-        env.spaces, null_value(env.observation_space), null_value(env.action_space), np.float32(0), examples, ignored
+        env.spaces, null_value(env.observation_space), null_action(env.action_space), np.float32(0), examples, ignored
     )
 
 

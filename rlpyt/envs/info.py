@@ -15,6 +15,8 @@ from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 
 RESERVED = ("traj_done", "game_score")
 """Fields that samplers and TrajInfo read by themselves."""
+_RECORDED_FROM = {"f": "fiub", "i": "iub", "b": "b"}
+"""Which kinds of number may be recorded as which, without losing what they say."""
 
 
 class InfoRecorder(NamedTuple):
@@ -61,9 +63,32 @@ def info_recorder(
     EnvInfo = namedarraytuple("EnvInfo", names)
 
     def record(info: Mapping[str, Any]) -> NamedArrayTuple:
-        return EnvInfo(*[null if (value := info.get(key)) is None else value for key, null in nulls])
+        return EnvInfo(
+            *[null if (value := info.get(key)) is None else as_recorded(key, value, null) for key, null in nulls]
+        )
 
     return InfoRecorder(EnvInfo(*[null for _, null in nulls]), record, notice)
+
+
+def as_recorded(key: str, value: Any, like: np.ndarray) -> np.ndarray:
+    """Return a field of info as an array.
+
+    Args:
+        key: its name.
+        value: what an environment, or a vector of them, gave.
+        like: an array of the shape and dtype that it is recorded in.
+
+    Raises:
+        ValueError: if it has another shape, or is a number that this dtype would cut.
+    """
+    array = np.asarray(value)
+    if array.shape != like.shape or array.dtype.kind not in _RECORDED_FROM[like.dtype.kind]:
+        raise ValueError(
+            f"Recording {key!r} of the environment's info: got {value!r:.100}, {array.dtype} {list(array.shape)}; "
+            f"expected {like.dtype} {list(like.shape)}, as it was seen at first. Give an example of its largest kind "
+            f"instead of the name alone: env_info_keys={{{key!r}: 0.0}}, say."
+        )
+    return array
 
 
 def numeric(value: Any) -> np.ndarray | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.envs.check import EnvExamples, check_bounds, copy_of, equal, info_examples
 from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
-from rlpyt.spaces import null_value, random_value
+from rlpyt.spaces import null_action, null_value, random_value
 
 
 def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
@@ -59,7 +59,7 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
     ignored += tuple(key for key in examples if key in objects)
     examples = {key: value for key, value in examples.items() if key not in objects}
     return EnvExamples(
-        env.spaces, null_value(env.observation_space), null_value(env.action_space), np.float32(0), examples, ignored
+        env.spaces, null_value(env.observation_space), null_action(env.action_space), np.float32(0), examples, ignored
     )
 
 

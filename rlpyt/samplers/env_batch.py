@@ -12,7 +12,7 @@ import torch
 
 from rlpyt.envs import EnvAdapter
 from rlpyt.samplers.buffer import Rows
-from rlpyt.spaces import EnvSpaces, null_value, random_value
+from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 
@@ -102,7 +102,7 @@ class LocalEnvs(EnvBatch):
         self._progress = np.zeros(3, np.int64) if progress is None else progress
         self._wait_reset = wait_reset
         self._resting = rows.resting[0]
-        self._null_action, self._null_observation = null_value(spaces.action), null_value(spaces.observation)
+        self._null_action, self._null_observation = null_action(spaces.action), null_value(spaces.observation)
         self._traj_infos = [self._new_traj_info() for _ in self.ranks]
         self._unlogged = np.zeros(len(self.ranks), bool)  # trajectories that began with random steps
         self._ended = np.zeros(len(self.ranks), bool)  # the row at hand holds a final observation

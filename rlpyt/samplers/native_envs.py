@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs import VectorEnvAdapter, info_at
+from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.env_batch import CompletedTraj, LocalEnvs
 from rlpyt.spaces import random_value
@@ -129,7 +129,7 @@ class NativeEnvs(LocalEnvs):
     def _record_info(self, t: int, info: Mapping[str, Any]) -> None:
         for key, null in self._env_info_nulls.items():
             out = self.rows.env_info[t][key]
-            out[...] = info.get(key, null)
+            out[...] = as_recorded(key, info[key], out) if key in info else null
             if self._null.any():
                 out[self._null] = null
 

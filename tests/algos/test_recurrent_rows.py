@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, PPO
+from rlpyt.spaces import null_action
 from rlpyt.types import AgentInputs, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, joined, set_up, shake
@@ -101,12 +102,13 @@ def test_every_episode_stands_alone(kind, space, AlgoCls):
     _, agent, collected = make(kind, space, AlgoCls, n=12)
     stream = joined(collected)
     env, recorded = stream.env, stream.agent.agent_info
+    null = torch.as_tensor(null_action(agent.env_spaces.action))
     compared, across = 0, 0
     for b in range(B):
         finals = [-1, *(~env.valid[:, b]).nonzero().flatten().tolist()]
         for before, final in pairwise(finals):
             rows = slice(before + 1, final + 1)
-            prev_action = torch.zeros_like(stream.agent.action[rows, b : b + 1])
+            prev_action = null.expand_as(stream.agent.action[rows, b : b + 1]).clone()
             prev_action[1:] = stream.agent.action[before + 1 : final, b : b + 1]
             prev_reward = torch.zeros_like(env.reward[rows, b : b + 1])
             prev_reward[1:] = env.reward[before + 1 : final, b : b + 1]

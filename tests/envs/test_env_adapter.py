@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
+from tests.toy_envs import CountingEnv
 
 
 def ends(env):
@@ -242,3 +243,30 @@ def test_an_interrupt_is_not_wrapped():
     env.reset()
     with pytest.raises(KeyboardInterrupt):
         env.step(0)
+
+
+def steps_left(env: EnvAdapter, n: int) -> list[tuple[list[float], bool]]:
+    """Return observation and truncation of the next n steps."""
+    ends = [env.step(0)[::3] for _ in range(n)]
+    return [(observation.tolist(), truncated) for observation, truncated in ends]
+
+
+def test_the_time_limit_is_part_of_where_an_environment_stands():
+    def limited() -> EnvAdapter:
+        ordered = gymnasium.wrappers.OrderEnforcing(CountingEnv((100,)))
+        env = EnvAdapter(gymnasium.wrappers.TimeLimit(ordered, 10), seed=1)
+        env.reset()
+        return env
+
+    env, other = limited(), limited()
+    steps_left(env, 7)
+    other.load_state_dict(env.state_dict())
+    after = steps_left(other, 3)
+    assert after == steps_left(env, 3)
+    assert [truncated for _, truncated in after] == [False, False, True]
+
+
+def test_an_environment_in_a_wrapper_that_remembers_has_no_state_to_save():
+    env = EnvAdapter(gymnasium.wrappers.FrameStackObservation(CountingEnv((100,)), 3))
+    env.reset()
+    assert env.state_dict() == {}

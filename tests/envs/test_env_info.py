@@ -14,7 +14,7 @@ def test_chosen_fields_are_recorded_in_order():
     assert type(row).__name__ == "EnvInfo"
     assert row._fields == ("ale.lives", "position")
     assert row["ale.lives"] == 3
-    assert row["position"] == [1.0, 2.0]
+    assert row["position"].tolist() == [1.0, 2.0]
     assert example["position"].shape == (2,)
     assert example["ale.lives"].dtype == np.int64
 
@@ -50,3 +50,26 @@ def test_an_unseen_field_needs_an_example():
     assert record({}).episode == 0
     with pytest.raises(ValueError, match="the example of 'name' is 'x', expected a number"):
         info_recorder({"name": "x"}, EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ale.lives", 0.5),
+        ("over", 2),
+        ("over", 0.0),
+        ("position", 1.0),
+        ("position", [1.0, 2.0, 3.0]),
+        ("game_score", "7"),
+    ],
+)
+def test_a_field_that_would_be_cut_is_refused(key, value):
+    _, record, _ = info_recorder(["ale.lives", "position", "game_score", "over"], {**EXAMPLES, "over": np.bool_(False)})
+    with pytest.raises(ValueError, match=rf"Recording '{key}'.*got .*expected .*Give an example"):
+        record({key: value})
+
+
+def test_a_field_may_be_of_a_smaller_kind():
+    _, record, _ = info_recorder(["ale.lives", "game_score"], EXAMPLES)
+    row = record({"ale.lives": True, "game_score": 7})
+    assert (row["ale.lives"], row.game_score) == (1, 7)

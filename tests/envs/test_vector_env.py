@@ -25,7 +25,7 @@ from rlpyt.envs import (
     makes_vector_env,
 )
 from rlpyt.envs.vector import batch_rows_space
-from rlpyt.spaces import null_value, random_value, to_env, to_rows
+from rlpyt.spaces import null_action, random_value, to_env, to_rows
 from rlpyt.utils.arrays import buffer_leaves
 from tests.envs.env_kinds import NESTED, Sampled
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
@@ -683,7 +683,7 @@ def test_the_check_finds_observations_out_of_bounds_and_seeds_that_do_not_repeat
 def test_the_check_draws_actions_of_any_space():
     fns = [functools.partial(Sampled, NESTED, NESTED)] * 2
     examples = check_vector_env(VectorEnvAdapter(SyncVectorEnv(fns), [0, 1]), seed=0)
-    assert_same(examples.action, null_value(NESTED))
+    assert_same(examples.action, null_action(NESTED))
     # gymnasium puts a list into an array of objects, which no buffer can be written from.
     assert list(examples.info) == ["lives", "ale.x"]
     assert examples.ignored_info == ("name", "vector")

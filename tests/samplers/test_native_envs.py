@@ -106,6 +106,25 @@ def test_a_traj_info_is_given_the_same(kind, VectorCls, EnvCls):
     assert sum(map(len, expected)) > 3
 
 
+def test_info_that_would_be_cut_is_refused():
+    """Like that of one environment: t is whole where it was checked, and becomes a fraction."""
+
+    class Drifting(CountingVectorEnv):
+        def _info(self, infos: Any) -> dict[str, Any]:
+            info = super()._info(infos)
+            return {**info, "t": info["t"] + 0.5 if self.drifts else info["t"]}
+
+        drifts = False
+
+    with running("serial", counting_agent(), Drifting, **{**OPTIONS, "env_info_keys": ["t"]}) as sampler:
+        sampler.obtain_samples(0)
+        Drifting.drifts = True
+        with pytest.raises(
+            ValueError, match=r"Recording 't'.*float64 \[\d\]; expected int64.*env_info_keys=\{'t': 0.0\}"
+        ):
+            sampler.obtain_samples(1)
+
+
 # ---- resting until the batch is over ----
 
 
