@@ -10,24 +10,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import rlpyt
 from rlpyt import algos
-from rlpyt.agents import DqnAgent, PgAgent
-from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.agents import DqnAgent, PgAgent, SacAgent, Td3Agent
+from rlpyt.algos import A2C, DQN, PPO, SAC, TD3
 from rlpyt.envs import AtariEnv
 from rlpyt.envs.info import RESERVED
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.minibatch_rl import AFFINITY_KEYS
 from rlpyt.samplers import SerialSampler
 from tests.toy_envs import CountingEnv
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GLOSSARY = ROOT / "docs" / "glossary.md"
+ALGORITHMS = [
+    AlgoCls
+    for _, AlgoCls in inspect.getmembers(algos, inspect.isclass)
+    if issubclass(AlgoCls, algos.RlAlgorithm) and not inspect.isabstract(AlgoCls)
+]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)
 
 Cell = str
 Table = list[list[Cell]]
@@ -140,9 +149,8 @@ def parameters(thing: Any) -> list[str]:
 
 @every_page
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
-    classes = (AlgoCls for _, AlgoCls in inspect.getmembers(algos, inspect.isclass))
-    metrics = (AlgoCls.opt_info_fields for AlgoCls in classes if issubclass(AlgoCls, algos.RlAlgorithm))
-    known = public_names.union(*columns.values(), *metrics)
+    metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
+    known = public_names.union(*columns.values(), *metrics, AFFINITY_KEYS)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
     names = [name for name in names if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not ("." in name and resolves(name))]
@@ -155,14 +163,17 @@ def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict
 @pytest.fixture(scope="module")
 def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], set[str]]:
     """Return the columns of short runs, by runner and algorithm; those of statistics under their one name."""
-    runs: list[tuple[Any, Any, Any]] = [
-        (MinibatchRl, PPO(epochs=1, minibatches=2), PgAgent()),
-        (MinibatchRlEval, A2C(), PgAgent()),
-        (MinibatchRl, DQN(min_steps_learn=20, batch_size=4, replay_size=64), DqnAgent()),
+    replay: dict[str, Any] = dict(min_steps_learn=20, batch_size=4, replay_ratio=1, replay_size=64)
+    runs: list[tuple[Any, Any, Any, Any]] = [
+        (MinibatchRl, PPO(epochs=1, minibatches=2), PgAgent(), CountingEnv),
+        (MinibatchRlEval, A2C(), PgAgent(), CountingEnv),
+        (MinibatchRl, DQN(**replay), DqnAgent(), CountingEnv),
+        (MinibatchRl, TD3(**replay), Td3Agent(), SmoothCountingEnv),
+        (MinibatchRlEval, SAC(**replay), SacAgent(), SmoothCountingEnv),
     ]
     found = {}
-    for RunnerCls, algo, agent in runs:
-        sampler = SerialSampler(CountingEnv, {}, batch_T=10, batch_B=2, eval_n_envs=1, eval_max_trajectories=2)
+    for RunnerCls, algo, agent, EnvCls in runs:
+        sampler = SerialSampler(EnvCls, {}, batch_T=10, batch_B=2, eval_n_envs=1, eval_max_trajectories=2)
         with logger_context(tmp_path_factory.mktemp("run"), 0) as logger:
             RunnerCls(algo, agent, sampler, n_steps=40, log_interval_steps=20, seed=0).train()
             names = list(read_progress(str(logger.directory)))
@@ -172,16 +183,54 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], s
     return found
 
 
-def test_glossary_has_every_column_of_progress_csv(columns: dict[tuple[str, str], set[str]]) -> None:
+class SmoothCountingEnv(CountingEnv):
+    """The same counts under a continuous action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space: Any = spaces.Box(-1, 1, (2,), np.float32)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return super().step(int(action[0] > 0))
+
+
+def told(*words: str) -> set[str]:
+    """Return the columns that the glossary tells of runs whose row has one of the words in its third cell."""
     rows = [row for table in tables(GLOSSARY) if table[0][0] in ("column", "name") for row in table[1:]]
-    assert len(rows) > 20
+    # Statistics of trajectories, in two cells, are everybody's.
+    rows = [row if len(row) > 2 else [*row, "both"] for row in rows]
+    names = [name for row in rows if any(word in row[2] for word in words) for name in quoted(row[0])]
+    assert len(names) == len(set(names))
+    return set(names)
+
+
+def test_glossary_has_every_column_of_progress_csv(columns: dict[tuple[str, str], set[str]]) -> None:
+    assert len(columns) == 5
     for (runner, algo), names in columns.items():
-        # The third cell says whose column it is; statistics of trajectories, in two cells, are everybody's.
-        whose = [row[2] if len(row) > 2 else "all" for row in rows]
-        of_run = {f"`{runner}`", f"`{algo}`", "all", "both"}
-        told = [row[0].strip("`") for row, who in zip(rows, whose, strict=True) if any(w in who for w in of_run)]
-        assert len(told) == len(set(told))
-        assert set(told) == names
+        assert told(f"`{runner}`", f"`{algo}`", "both") == names
+
+
+def words_of(AlgoCls: type) -> list[str]:
+    """Return the words by which the pages mean an algorithm."""
+    return [f"`{AlgoCls.__name__}`", *(f"`{Base.__name__}` family" for Base in AlgoCls.__mro__)]
+
+
+@every_algorithm
+def test_glossary_says_which_algorithm_has_which_metric(AlgoCls: type[algos.RlAlgorithm]) -> None:
+    assert told(*words_of(AlgoCls)) == set(AlgoCls.opt_info_fields)
+
+
+@every_algorithm
+def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.RlAlgorithm]) -> None:
+    [table] = [t for t in tables(ROOT / "docs" / "own_algorithm.md") if t[0] == ["algorithm", "may be schedules"]]
+    words = [*words_of(AlgoCls), "all"]
+    names = [name for row in table[1:] if any(word in row[0] for word in words) for name in quoted(row[1])]
+    assert sorted(names) == sorted(AlgoCls._schedule_fields())
+
+
+def test_page_has_the_keys_of_affinity() -> None:
+    [table] = [t for t in tables(ROOT / "docs" / "samplers.md") if t[0] == ["key", "what it does"]]
+    assert [row[0].strip("`") for row in table[1:]] == list(AFFINITY_KEYS)
 
 
 def test_atari_options_have_the_defaults_that_the_page_says() -> None:

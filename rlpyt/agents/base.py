@@ -15,7 +15,7 @@ from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.shared_weights import SharedWeights
 from rlpyt.core import Agent
 from rlpyt.models import Model
-from rlpyt.spaces import EnvSpaces, null_value
+from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.seeds import Role, torch_generator
@@ -49,6 +49,7 @@ class BaseAgent(Agent):
         self.initial_model_state_dict = initial_model_state_dict
         self.device = torch.device("cpu")
         self.settings = ComputeSettings()
+        self._has_weights_of_its_own = False
         self._groups: dict[bool, EnvGroup] = {}
         self._group: EnvGroup
         self._shared: SharedWeights | None = None
@@ -80,7 +81,17 @@ class BaseAgent(Agent):
         global_B: int = 1,
         env_ranks: Sequence[int] | None = None,
     ) -> None:
-        """Build model and distribution for the spaces; see `rlpyt.core.Agent.initialize`."""
+        """Build model and distribution for the spaces; see `rlpyt.core.Agent.initialize`.
+
+        Raises:
+            RuntimeError: if the agent has learned or been loaded, which would be lost.
+        """
+        if self._has_weights_of_its_own:
+            raise RuntimeError(
+                f"{type(self).__name__}: initialize was called again, after the agent has learned or been loaded, and "
+                "would replace its model; expected an agent for every run. To go on from these weights make a new "
+                "agent with initial_model_state_dict=agent.model.state_dict()."
+            )
         self.env_spaces = env_spaces
         self.distribution = self.make_distribution(env_spaces)
         self.model = self.make_model()
@@ -91,16 +102,25 @@ class BaseAgent(Agent):
         self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
     ) -> EnvGroup:
         """Take charge of environments; see `rlpyt.core.Agent.collector_initialize`."""
+        self._check_initialized()
         generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
         self._seed = seed
         rnn_example = self._next_rnn_state_example() if self.recurrent else None
-        self._group = self._groups[evaluation] = EnvGroup(global_B, env_ranks, generator, rnn_example)
+        self._group = EnvGroup(global_B, env_ranks, generator, rnn_example)
+        self._groups = {**self._groups, evaluation: self._group}  # a new one: a shallow copy may share the old
         return self._group
 
-    def example_inputs(self) -> tuple[Any, Any, Any]:
-        """Return null observation, previous action (not encoded) and reward of one environment, [1] leading."""
-        row = (null_value(self.env_spaces.observation), null_value(self.env_spaces.action), 0.0)
-        observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x[None])
+    def _check_initialized(self) -> None:
+        if not hasattr(self, "model"):
+            raise RuntimeError(
+                f"{type(self).__name__}: is not initialised, and has no model yet; expected "
+                "agent.initialize(env_spaces) first, with the spaces of make_env(EnvCls, env_kwargs)."
+            )
+
+    def example_inputs(self, n_rows: int = 1) -> tuple[Any, Any, Any]:
+        """Return null observations, previous actions (not encoded) and rewards, [n_rows] leading."""
+        row = (null_value(self.env_spaces.observation), null_action(self.env_spaces.action), 0.0)
+        observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
         return observation, action, reward.float()
 
     @torch.no_grad()
@@ -140,6 +160,7 @@ class BaseAgent(Agent):
 
     def train_mode(self, itr: int) -> None:
         """Make ready for updates."""
+        self._has_weights_of_its_own = True
         self.model.train()
 
     def sample_mode(self, itr: int) -> None:
@@ -218,6 +239,8 @@ class BaseAgent(Agent):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
+        self._check_initialized()
+        self._has_weights_of_its_own = True
         self.model.load_state_dict(state_dict["model"])
 
     def group_state_dict(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class CatDqnAgent(DqnAgent):
         if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
             raise ValueError(
                 f"{type(self).__name__}: n_atoms is {n_atoms}, and {self.model_kwargs['n_atoms']} in model_kwargs; "
-                "expected the same. Give it to the agent alone."
+                "expected the same. Correct one of them."
             )
         self.n_atoms = n_atoms
         self._V_range = np.zeros(2)  # in shared memory where workers act, as the algorithm gives it after they started

@@ -12,6 +12,7 @@ from torch import nn
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
+from rlpyt.models import Model
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.types import AgentInputs, AgentStep
 from rlpyt.utils.shared_memory import shared_array
@@ -38,6 +39,14 @@ class OffPolicyAgent(BaseAgent):
     def progress(self) -> float:
         """How far exploration has gone, from 0 to 1."""
         return float(self._annealed[0])
+
+    # ---- networks ----
+
+    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+        """Let the normalisers of network and target, which are the same, take in a batch of observations."""
+        for network in self.unrolled():
+            if isinstance(network, Model):
+                network.update_obs_rms(observation, valid)
 
     # ---- recurrent states ----
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,15 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
-from rlpyt.models import AtariFfModel, AtariLstmModel, MujocoFfModel, MujocoLstmModel, PgModel, RunningMeanStdModel
+from rlpyt.models import (
+    AtariFfModel,
+    AtariLstmModel,
+    MujocoFfModel,
+    MujocoLstmModel,
+    PgModel,
+    RunningMeanStdModel,
+    encoded_action_size,
+)
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep
@@ -47,6 +55,41 @@ class PgAgent(BaseAgent):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.reward_rms = RunningMeanStdModel(())
+
+    def initialize(
+        self,
+        env_spaces: EnvSpaces,
+        share_memory: bool = False,
+        global_B: int = 1,
+        env_ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Build model and distribution for the spaces, and check that what the one gives fits the other."""
+        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+        self._check_outputs()
+
+    @torch.no_grad()
+    def _check_outputs(self) -> None:
+        self.model.eval()
+        observation, prev_action, prev_reward = self.example_inputs(3)
+        outputs = self.model(observation, self.encode(prev_action), prev_reward, *([None] if self.recurrent else []))
+        size = encoded_action_size(self.env_spaces.action)
+        names = [*self.distribution.DistInfo._fields, "value"]
+        shapes = [*[(3, size)] * (len(names) - 1), (3,)]
+        given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        got = [tuple(getattr(output, "shape", ())) for output in given[: len(names)]]
+        if got != shapes or len(given) != len(names) + self.recurrent:
+            expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
+            raise ValueError(
+                f"{type(self).__name__}: the model, a {type(self.model).__name__}, gave {len(given)} outputs for 3 "
+                f"rows, first {[list(shape) for shape in got]}; expected {expected}"
+                f"{', and its next state' if self.recurrent else ''}. Let its forward return these."
+            )
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process, which has no statistics of rewards."""
+        clone = super().worker_copy()
+        clone.reward_rms = RunningMeanStdModel(())
+        return clone
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | Gaussian:
         """Return the distribution for the action space."""

@@ -28,7 +28,7 @@ class QpgAgent(OffPolicyAgent):
     which the bounds of the space are -1 and 1.
 
     Before the first update actions are spread evenly over the space, or the policy's with Gaussian noise of
-    `pretrain_std`.
+    `pretrain_std`; a policy that starts from given weights acts by itself from the beginning.
 
     Args:
         ModelCls: the policy, called with `observation_shape` (of the features), `action_size` and `model_kwargs`.
@@ -76,6 +76,7 @@ class QpgAgent(OffPolicyAgent):
         self.n_q = n_q
         self.pretrain_std = pretrain_std
         self._explores = False
+        self._pretrained = initial_model_state_dict is not None
 
     def check_not_negative(self, **values: float | None) -> None:
         """Refuse standard deviations and bounds below 0."""
@@ -99,7 +100,14 @@ class QpgAgent(OffPolicyAgent):
 
     def make_body(self) -> FeatureModel:
         """Return a network of features."""
-        return FeatureModel(self.env_spaces.observation, self.distribution.dim, **self.feature_kwargs)
+        body = FeatureModel(self.env_spaces.observation, self.distribution.dim, **self.feature_kwargs)
+        if body.recurrent != self.recurrent:
+            raise ValueError(
+                f"{type(self).__name__}: feature_kwargs has recurrent={self.feature_kwargs.get('recurrent')!r}; "
+                f"expected {'lstm or gru' if self.recurrent else 'None'}. Recurrent are RecurrentDdpgAgent, "
+                "RecurrentTd3Agent and RecurrentSacAgent, and they alone."
+            )
+        return body
 
     def make_model(self) -> ActorModel:
         """Return features and policy."""
@@ -131,6 +139,21 @@ class QpgAgent(OffPolicyAgent):
             target.requires_grad_(False)
         self.target_model.eval()
         self.update_target()
+        self._check_q()
+
+    @torch.no_grad()
+    def _check_q(self) -> None:
+        """Refuse networks whose values are not [n_q, ...]: another shape may fit a target, and mean something else."""
+        for module in self.modules():
+            module.eval()
+        rows = self.features(*self.example_inputs(3))
+        q = self.q(rows, torch.zeros(3, self.distribution.dim))
+        if q.shape != (self.n_q, 3):
+            raise ValueError(
+                f"{type(self).__name__}: the action values, a {type(self.q_model).__name__}, are {list(q.shape)} for 3 "
+                f"rows; expected [{self.n_q}, 3], of n_q = {self.n_q} networks. Let it make n_models networks, and "
+                "leave out a last dimension of 1."
+            )
 
     def modules(self) -> list[nn.Module]:
         """Return all networks and targets."""
@@ -156,10 +179,6 @@ class QpgAgent(OffPolicyAgent):
         """Return previous actions in units of the bounds, where a network may look at them."""
         own = self.ModelCls is not None or self.QModelCls is not QofMuMlpModel
         return self.distribution.encode(prev_action) if own or self.model.body.uses_prev_action else prev_action
-
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
-        """Let the normaliser of the features, if there is one, take in a batch of observations."""
-        self.model.body.update_obs_rms(observation, valid)
 
     # ---- for algorithms ----
 
@@ -273,12 +292,16 @@ class QpgAgent(OffPolicyAgent):
 
     def eval_mode(self, itr: int) -> None:
         """Act in the evaluation environments, by the policy alone; as in training while nothing was learned yet."""
-        self._explores = itr == 0 and self.progress == 0.0
+        self._explores = itr == 0 and not self._has_learned
         super().eval_mode(itr)
+
+    @property
+    def _has_learned(self) -> bool:
+        return self._pretrained or self.progress > 0.0
 
     def _take(self, group: EnvGroup) -> None:
         super()._take(group)
-        self._began = self.progress > 0.0
+        self._began = self._has_learned
 
     def train_mode(self, itr: int) -> None:
         """Make ready for updates; the target's action values have dropout too, as DroQ has it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
 from rlpyt.core import Metrics
 from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
 from rlpyt.types import Samples
@@ -42,5 +42,5 @@ class A2C(PolicyGradientAlgo):
         v_loss = value_loss(value, batch.return_, batch.valid)
         mean_entropy = valid_mean(entropy, batch.valid)
         loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
-        perplexity = valid_mean(entropy.detach().exp(), batch.valid)
+        perplexity = mean_perplexity(entropy.detach(), batch.valid)
         return loss, {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity}

@@ -18,6 +18,20 @@ from rlpyt.functional import Schedule, ScheduleLike, as_schedule
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.seeds import Role, torch_generator
 
+ELSEWHERE = {
+    "gamma": "discount",
+    "tau": "target_update_tau",
+    "lr": "learning_rate",
+    "learning_starts": "min_steps_learn",
+    "buffer_size": "replay_size",
+    "max_grad_norm": "clip_grad_norm",
+    "clip_range": "ratio_clip",
+    "n_epochs": "epochs",
+    "ent_coef": "entropy_loss_coeff",
+    "vf_coef": "value_loss_coeff",
+}
+"""Hyper-parameters by the names that other libraries have for them, and the names here."""
+
 
 @dataclass(kw_only=True, eq=False)
 class RlAlgorithm(Algorithm):
@@ -52,7 +66,8 @@ class RlAlgorithm(Algorithm):
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             names = [name for name in parameters if name != "self"]
             for key in kwargs.keys() - set(names):
-                close = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
+                meant = ELSEWHERE.get(key, key)
+                close = [meant] if meant in names else difflib.get_close_matches(key, names, n=3, cutoff=0.5)
                 hint = f"Did you mean {' or '.join(close)}? " if close else ""
                 raise TypeError(f"{cls.__name__} has no hyper-parameter {key!r}. {hint}It has: {', '.join(names)}.")
         return super().__new__(cls)
@@ -85,7 +100,10 @@ class RlAlgorithm(Algorithm):
         if value is None and may_be_schedule:
             return
         if not may_be_schedule and not isinstance(value, Real):
-            raise TypeError(f"{what} is {value!r} of type {type(value).__name__}; expected {expected}. Convert it.")
+            raise TypeError(
+                f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
+                "the run. Convert it."
+            )
         # Bound to a run without end, as one that begins late is no error yet.
         if not holds(as_schedule(value, n_steps=2**62, name=what)(0)):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")

@@ -31,7 +31,7 @@ class DDPG(QpgAlgo):
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: float = 64.0
-    """Rows consumed by updates for every row collected; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
 
     def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
         """Return Q_target of the target policy's action."""
@@ -66,7 +66,7 @@ class TD3(DDPG):
     batch_size: int = 100
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
     replay_ratio: float = 100.0
-    """Rows consumed by updates for every row collected; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 1e-3
     """Of the policy."""
     target_update_tau: ScheduleLike = 0.005

@@ -54,7 +54,7 @@ class OffPolicyAlgo(RlAlgorithm):
     replay_size: int = int(1e6)
     """Rows that the replay holds, all environments counted."""
     replay_ratio: float = 8.0
-    """Rows consumed by updates for every row collected; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     n_step_return: int = 1
     """Rewards in the target before the bootstrap."""
     target_update_tau: ScheduleLike = 1.0
@@ -307,6 +307,7 @@ class OffPolicyAlgo(RlAlgorithm):
         return {
             **super().plan(),
             "updates an iteration": self.updates_per_optimize,
+            "replay ratio": f"{self.updates_per_optimize * self.batch_size / self.batch_spec.size:g}",
             "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
             "replay rows": self.replay.size,
             "replay bytes": self.replay.nbytes,

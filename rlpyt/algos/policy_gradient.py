@@ -14,6 +14,7 @@ from rlpyt.functional import (
     episode_start_from_valid,
     generalized_advantage_estimation,
     running_return,
+    valid_mean,
     valid_standardize,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
@@ -130,7 +131,8 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         Only scaled: to shift them would change what an episode's length is worth.
         """
-        done = env.terminated | env.truncated
+        # A row that is not valid starts a new episode; after a lost one nothing else tells.
+        done = env.terminated | env.truncated | ~env.valid
         running = running_return(env.reward, done, self._running_return, discount=now.discount)
         self._running_return = running[-1].masked_fill(done[-1], 0.0)
         rms = self.agent.reward_rms
@@ -152,3 +154,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)
         return self.agent(*batch.agent_inputs)
+
+
+def mean_perplexity(entropy: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """Return the mean of exp(entropy) over the valid rows.
+
+    It stops at exp(60): the entropy of a Gaussian has no bound, and float32 would overflow from 88 nats on.
+    """
+    return valid_mean(entropy.clamp(max=60.0).exp(), valid)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.algos.base import stack_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
 from rlpyt.types import Samples
@@ -138,7 +138,7 @@ class PPO(PolicyGradientAlgo):
         mean_entropy = valid_mean(entropy, batch.valid)
         loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
         with torch.no_grad():
-            perplexity = valid_mean(entropy.exp(), batch.valid)
+            perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
         metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
         return loss, {name: metric.detach() for name, metric in metrics.items()}

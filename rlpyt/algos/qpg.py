@@ -15,7 +15,7 @@ from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, random_shift, td_target
 from rlpyt.types import AgentInputs, BatchSpec, Samples
-from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
 @runtime_checkable
@@ -106,6 +106,15 @@ class QpgAlgo(OffPolicyAlgo):
                 "recurrent forms."
             )
         super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        if self.random_shift:
+            images = [
+                x for x in buffer_leaves(self.agent.example_inputs()[0]) if x.dtype == torch.uint8 and x.dim() == 4
+            ]
+            if not images:
+                raise ValueError(
+                    f"{type(self).__name__}: random_shift is {self.random_shift}, but no part of the observations is "
+                    "an image; expected uint8 [C, height, width]. Leave random_shift out, or wrap the environment."
+                )
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
@@ -197,6 +206,16 @@ class QpgAlgo(OffPolicyAlgo):
         return {name: descent.state_dict() for name, descent in self.descents.items()}
 
     def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `optim_state_dict` returned."""
+        """Take over what `optim_state_dict` returned.
+
+        Raises:
+            ValueError: if it is that of another algorithm, or of one with another kind of temperature.
+        """
+        missing = [name for name in self.descents if name not in state_dict]
+        if missing:
+            raise ValueError(
+                f"{type(self).__name__}: the state of the optimisers has no {', '.join(map(repr, missing))}, it has "
+                f"{', '.join(map(repr, state_dict))}; expected that of the same algorithm with the same settings."
+            )
         for name, descent in self.descents.items():
             descent.load_state_dict(state_dict[name])

@@ -34,7 +34,7 @@ class R2D1(DQN):
     min_steps_learn: int = int(1e5)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: float = 1.0
-    """Rows consumed by updates for every row collected; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     n_step_return: int = 5
     """Rewards in the target before the bootstrap."""
     target_update_interval: int = 2500

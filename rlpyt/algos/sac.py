@@ -29,7 +29,7 @@ class SAC(QpgAlgo):
 
     REDQ is `n_q=10` of the agent with `n_target_q=2, q_of_policy="mean", replay_ratio=20 * batch_size,
     policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
-    `replay_ratio=20 * batch_size, policy_update_interval=20`.
+    `q_of_policy="mean", replay_ratio=20 * batch_size, policy_update_interval=20`.
 
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982; DroQ Hiraoka et al. 2022,
     arXiv:2110.02034.
@@ -47,7 +47,7 @@ class SAC(QpgAlgo):
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: float = 256.0
-    """Rows consumed by updates for every row collected; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 3e-4
     """Of the policy."""
     q_learning_rate: ScheduleLike = 3e-4
@@ -80,6 +80,12 @@ class SAC(QpgAlgo):
         self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")
         if self.target_entropy != "auto":
             self.check("target_entropy", lambda x: abs(x) < float("inf"), 'a finite number or "auto"')
+        if self.fixed_alpha is not None and (self.target_entropy != "auto" or self.alpha_init != 1.0):
+            raise ValueError(
+                f"{type(self).__name__}: target_entropy is {self.target_entropy!r} and alpha_init {self.alpha_init}, "
+                f"but fixed_alpha {self.fixed_alpha} is not learned; expected one or the other. Leave out what is not "
+                "meant."
+            )
         if self.n_target_q is not None:
             self.n_target_q = self.whole("n_target_q")
         for name, values in dict(q_of_policy=Q_POLICIES, action_prior=("uniform", "gaussian")).items():
@@ -165,12 +171,12 @@ class SAC(QpgAlgo):
             "qMeanDiff": self.mean_of_rows((q1 - q2).abs(), batch),
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return optimisers, counter, random stream, replay, and log alpha."""
-        return {**super().state_dict(), "log_alpha": self._log_alpha.detach().clone()}
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the state of each optimiser, and log alpha."""
+        return {**super().optim_state_dict(), "log_alpha": self._log_alpha.detach().clone()}
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        super().load_state_dict(state_dict)
+    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `optim_state_dict` returned."""
+        super().load_optim_state_dict(state_dict)
         self._log_alpha.copy_(state_dict["log_alpha"])

@@ -1,7 +1,7 @@
 """Hyper-parameters that change with the step count.
 
-Every numeric hyper-parameter may be given as a number, as a schedule of this module, as any callable
-of the step count, or as a string:
+A hyper-parameter of type `ScheduleLike` may be given as a number, as a schedule of this module, as any
+callable of the step count, or as a string:
 
     0.1, "0.1", "const_0.1"     the same at every step
     "lin_2.5e-4"                a straight line to zero over the run; "lin_2.5e-4_1e-5" to 1e-5

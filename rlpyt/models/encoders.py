@@ -159,13 +159,19 @@ def make_encoder(space: Space[Any], settings: EncoderSettings) -> Encoder:
     Discrete and MultiDiscrete become one-hot, Dict and Tuple are encoded field by field.
 
     Raises:
-        TypeError: if the space is none of these.
+        TypeError: if the space is none of these, or uint8 of more than three dimensions.
     """
     s = settings
     match space:
         case spaces.Box() if is_image(space):
             layers = (s.channels, s.kernel_sizes, s.strides, s.fc_sizes)
             return ImageEncoder(Conv2dHeadModel(space.shape, *layers, paddings=s.paddings, use_maxpool=s.use_maxpool))
+        case spaces.Box() if len(space.shape) > 3 and space.dtype == np.uint8:
+            raise TypeError(
+                f"Making a model: the observation space is {space}; expected images of three dimensions, [C, height, "
+                "width]. Put the frames of a stack behind each other as channels (gymnasium.wrappers."
+                "TransformObservation), or give the agent a model of your own (ModelCls)."
+            )
         case spaces.Box():
             rms = RunningMeanStdModel((math.prod(space.shape),)) if s.normalize_observation else None
             return VectorEncoder(space.shape, rms)

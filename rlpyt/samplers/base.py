@@ -104,15 +104,15 @@ class BaseSampler(Sampler):
         self._gives_score = False
 
     def _check_evaluation(self, n_envs: int, max_steps: int | None, max_trajectories: int | None) -> None:
-        if n_envs > 0 and not max_steps and not max_trajectories:
+        if n_envs > 0 and not max_steps and max_trajectories is None:
             raise ValueError(
                 f"{type(self).__name__}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor "
                 "eval_max_steps says when an evaluation ends. Give eval_max_trajectories, for example 100."
             )
-        if max_trajectories is not None and max_trajectories < 0:
+        if max_trajectories is not None and max_trajectories < 1:
             raise ValueError(
                 f"{type(self).__name__}: eval_max_trajectories is {max_trajectories}; expected the number of episodes "
-                "of one evaluation, or None for as many as eval_max_steps allows."
+                "of one evaluation, from 1, or None for as many as eval_max_steps allows."
             )
         least = min(n_envs, max_trajectories or n_envs)
         if n_envs > 0 and max_steps and max_steps < least:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ def evaluate(
     n_trajectories: int = 100,
     n_envs: int = 10,
     TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
+    discount: float = 1.0,
     seed: int = 0,
 ) -> EvalResult:
     """Run whole episodes of an agent that was trained or loaded, without a sampler.
@@ -30,12 +32,13 @@ def evaluate(
         evaluate(agent, EnvCls, env_kwargs)
 
     Args:
-        agent: initialised for the environment's spaces.
+        agent: initialised for the environment's spaces; one that is in a run goes on there as if nothing had been.
         EnvCls: as a sampler's.
         env_kwargs: its arguments.
         n_trajectories: episodes, dealt evenly to the environments.
         n_envs: environments, all in this process.
         TrajInfoCls: the statistics of an episode.
+        discount: of the trajectories' `DiscountedReturn`.
         seed: of environments and actions.
 
     Raises:
@@ -53,7 +56,7 @@ def evaluate(
         CollectorCls=Collector,
         EvaluatorCls=Evaluator,
         TrajInfoCls=TrajInfoCls,
-        traj_info_kwargs={},
+        traj_info_kwargs={"discount": discount},
         env_info_keys=(),
         max_decorrelation_steps=0,
         mid_batch_reset=True,
@@ -65,6 +68,7 @@ def evaluate(
         eval_quotas=quotas(n_envs, n_trajectories),
         eval_max_T=NO_LIMIT,
     )
+    agent = copy.copy(agent)  # shares the weights; environments and random streams in charge are its own
     env_set = EnvSet(plan)
     try:
         rows = allocate_rows(example_of(agent, env_set.examples, None), 1, n_envs, bootstrap_value=False)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.spaces import null_value, to_env
+from rlpyt.spaces import null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
@@ -248,7 +248,8 @@ def test_the_example_inputs_are_null_rows_of_one_environment(agent, kind):
     observation, action, reward = agent.example_inputs()
     expected = null_value(spaces_of(kind).observation)
     assert [x.shape for x in buffer_leaves(observation)] == [(1, *np.shape(x)) for x in buffer_leaves(expected)]
-    assert not any(x.any() for x in buffer_leaves((observation, action, reward)))
+    assert not any(x.any() for x in buffer_leaves((observation, reward)))
+    assert_close(action[0], torch.as_tensor(null_action(spaces_of(kind).action)))
     assert reward.dtype == torch.float32
     assert_close(agent(observation, action, reward), agent(observation, action, reward))
 
@@ -263,3 +264,29 @@ def test_lower_precision_gives_float32_results_near_the_exact_ones(agent, kind, 
     assert_close(rough, exact, tol=0.05)
     agent.to_device(ComputeSettings())
     assert_close(outputs_of(agent, inputs), exact)
+
+
+def test_a_model_is_never_replaced_and_never_missed_silently(agent, kind):
+    AgentCls, model_kwargs, *_ = KINDS[kind]
+    new = AgentCls(model_kwargs=model_kwargs)
+    with pytest.raises(RuntimeError, match=r"is not initialised.*expected agent.initialize"):
+        new.load_state_dict({})
+    with pytest.raises(RuntimeError, match=r"is not initialised"):
+        new.collector_initialize(1, [0], 0)
+    new = make_agent(kind)
+    new.initialize(spaces_of(kind))  # again, but nothing is lost yet
+    new.load_state_dict(agent.state_dict())
+    agent.train_mode(0)
+    for precious in (new, agent):
+        with pytest.raises(RuntimeError, match=r"initialize was called again.*initial_model_state_dict=agent.model"):
+            precious.initialize(spaces_of(kind))
+
+
+def test_a_workers_copy_holds_nothing_of_the_device(agent):
+    """Of what `to_device` moves, it has the model in memory of its own, and nothing else at all."""
+    mine = {id(x) for module in agent.modules() for x in (*module.parameters(), *module.buffers())}
+    worker = agent.worker_copy()
+    modules = [value for value in vars(worker).values() if isinstance(value, torch.nn.Module)]
+    theirs = [x for module in modules for x in (*module.parameters(), *module.buffers())]
+    assert theirs
+    assert not mine & {id(x) for x in theirs}

@@ -124,3 +124,25 @@ def test_a_plain_pair_is_a_recurrent_state(kind, tmp_path):
     sampler = make_sampler(kind, gymnasium.make, env_kwargs={"id": "CartPole-v1"})
     run(tmp_path, (make_algo("ppo")[0], agent), sampler)
     assert [float(row["klMax"]) < 1 for row in rows_of(tmp_path)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("action", "outputs", "expected"),
+    [
+        ("discrete", [(3, 5), (3,)], r"gave 2 outputs for 3 rows.*expected logits \[3, 4\], value \[3\]"),
+        ("discrete", [(3, 4), (3, 1)], r"first \[\[3, 4\], \[3, 1\]\]; expected logits \[3, 4\], value \[3\]"),
+        ("discrete", [(3, 4)], r"gave 1 outputs"),
+        ("box", [(3, 2), (2,), (3,)], r"expected mean \[3, 2\], log_std \[3, 2\], value \[3\]"),
+        ("box", [(3, 2), (3,)], r"gave 2 outputs"),
+    ],
+)
+def test_a_model_whose_outputs_do_not_fit_is_refused(action, outputs, expected):
+    class Odd(nn.Module):
+        def __init__(self, observation_space: Any, action_space: Any) -> None:
+            super().__init__()
+
+        def forward(self, *inputs: Any) -> Any:
+            return tuple(torch.zeros(shape) for shape in outputs)
+
+    with pytest.raises(ValueError, match=rf"PgAgent: the model, a Odd, .*{expected}"):
+        PgAgent(ModelCls=Odd).initialize(EnvSpaces(OBSERVATIONS["vector"], ACTIONS[action]))

@@ -534,3 +534,38 @@ def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_
     agent.pi(agent.features(*inputs))
     torch.testing.assert_close(agent.model.pi.prev_action, expected)
     torch.testing.assert_close(agent.target_features(*inputs).prev_action, expected)
+
+
+@pytest.mark.parametrize("kind", AGENTS)
+def test_given_weights_act_and_are_evaluated_by_themselves_from_the_beginning(kind):
+    given = acting(kind).model.state_dict()
+    agent = acting(kind, began=False, initial_model_state_dict=given)
+    twin = acting(kind)
+    twin.model.load_state_dict(given)
+    assert torch.equal(actions(agent, inputs_of(), 3), actions(twin, inputs_of(), 3))
+    agent.eval_mode(0)
+    twin.eval_mode(1)
+    assert torch.equal(agent.step(*inputs_of()).action, twin.step(*inputs_of()).action)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1), (3, 1), (3,), (2, 3, 1)])
+@pytest.mark.parametrize("kind", ["TD3", "SAC", "recurrent SAC"])
+def test_action_values_of_another_shape_are_refused(kind, shape):
+    class Odd(nn.Module):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__()
+            self.q = nn.Parameter(torch.zeros(shape))
+
+        def forward(self, *inputs: Any) -> torch.Tensor:
+            return self.q
+
+    agent = build(kind, QModelCls=Odd, q_model_kwargs={})
+    with pytest.raises(ValueError, match=r"the action values, a Odd, are \[.*\] for 3 rows; expected \[2, 3\]"):
+        agent.initialize(EnvSpaces(VECTOR, ASYMMETRIC))
+
+
+def test_recurrent_features_are_for_recurrent_agents_alone():
+    for kind, recurrent in (("SAC", "lstm"), ("TD3", "gru"), ("recurrent TD3", None)):
+        agent = build(kind, feature_kwargs=dict(recurrent=recurrent))
+        with pytest.raises(ValueError, match=rf"has recurrent={recurrent!r}; expected .*RecurrentTd3Agent"):
+            agent.initialize(EnvSpaces(VECTOR, ASYMMETRIC))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DQN, PPO, R2D1, CategoricalDQN
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import RandomEnv, build, set_up
@@ -27,6 +27,10 @@ from tests.algos.small_problems import RandomEnv, build, set_up
         (DQN, "replay_rate", "replay_ratio"),
         (DQN, "n_step", "n_step_return"),
         (DQN, "target_interval", "target_update_interval"),
+        (DQN, "gamma", "discount"),
+        (SAC, "tau", "target_update_tau"),
+        (SAC, "learning_starts", "min_steps_learn"),
+        (PPO, "clip_range", r"ratio_clip\?"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_close_ones(AlgoCls, name, close):
@@ -270,3 +274,9 @@ def starting_without_value(algo: Any, agent: Any) -> None:
     sampler = SerialSampler(RandomEnv, {}, 8, 4)
     examples = sampler.initialize(agent, bootstrap_value=True)
     algo.initialize(agent, 10, sampler.batch_spec, examples=examples)
+
+
+def test_a_temperature_that_is_both_fixed_and_learned():
+    for learned in (dict(target_entropy=-7.0), dict(alpha_init=0.2)):
+        with pytest.raises(ValueError, match=r"SAC: target_entropy .*fixed_alpha 0.1 is not learned; expected one or"):
+            build(SAC, fixed_alpha=0.1, **learned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, PgAgent
 from rlpyt.algos import A2C, PPO
+from rlpyt.algos.policy_gradient import mean_perplexity
 from rlpyt.functional import Piecewise
 from rlpyt.types import Samples
 from rlpyt.utils.compute import ComputeSettings
@@ -229,6 +231,7 @@ def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
     assert updates[1::2] == [0, 0, 0]
     assert min(updates[::2]) >= 4
     # Rows fewer than minibatches are one a minibatch.
+    agent = make_agent(None)
     sampler = set_up(algo, agent, RandomEnv, dict(p_end=0.5), T=2, B=2, n_itr=6)
     for itr in range(6):
         samples = sampler.obtain_samples(itr)[0]
@@ -337,3 +340,9 @@ def test_metrics_are_what_their_names_say(AlgoCls):
     assert set(metrics) == set(algo.opt_info_fields)
     for name in metrics.keys() & expected.keys():
         assert metrics[name].item() == pytest.approx(float(expected[name].detach()), rel=1e-4), name
+
+
+def test_perplexity_is_of_the_valid_rows_and_does_not_overflow():
+    entropy = torch.tensor([math.log(4), math.log(2), 1e4])
+    assert mean_perplexity(entropy, torch.tensor([True, True, False])).item() == pytest.approx(3)
+    assert mean_perplexity(torch.full((10_000,), 1e4), torch.ones(10_000, dtype=torch.bool)).sum().isfinite()

@@ -436,12 +436,38 @@ class Table(Pictures):
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_what_is_no_image_is_not_shifted(recurrent):
     algo, agent = make_algo("SAC", recurrent, random_shift=2), make_agent("SAC", recurrent)
-    sampler = set_up(algo, agent, Table, T=T, B=B, n_itr=6)
-    for itr in range(3):
-        algo.append(itr, sampler.obtain_samples(itr)[0], algo.now(0))
-    batch = algo.sample_batch()
-    observation = (batch.all_inputs if recurrent else batch.agent_inputs).observation
-    assert torch.equal(observation, torch.arange(12, dtype=torch.uint8).reshape(3, 4).expand_as(observation))
+    with pytest.raises(ValueError, match=r"SAC: random_shift is 2, but no part of the observations is an image"):
+        set_up(algo, agent, Table, T=T, B=B, n_itr=6)
+
+
+def test_a_run_may_start_from_the_temperature_of_another():
+    algo, agent = make_algo("SAC", **ADAM, alpha_learning_rate=0.1), make_agent("SAC")
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
+    for itr in range(6):
+        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    alpha = algo.alpha(algo.now(0))
+    assert abs(alpha - 1) > 0.1
+    other = make_algo("SAC", **ADAM, initial_optim_state_dict=algo.optim_state_dict())
+    set_up(other, make_agent("SAC"), RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
+    assert other.alpha(other.now(0)) == alpha
+    fixed = make_algo("SAC", **ADAM, fixed_alpha=0.1)
+    set_up(fixed, make_agent("SAC"), RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
+    with pytest.raises(ValueError, match=r"SAC: .* has no 'alpha'.*expected that of the same algorithm"):
+        other.load_optim_state_dict(fixed.optim_state_dict())
+
+
+@pytest.mark.parametrize("kind", ALGOS)
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_the_target_normalises_like_the_network(kind, recurrent):
+    features: dict[str, Any] = dict(feature_kwargs=dict(normalize_observation=True))
+    algo, agent = make_algo(kind, recurrent, target_update_interval=1000), make_agent(kind, recurrent, **features)
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
+    for itr in range(6):
+        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    own, target = (dict(module.body.named_buffers()) for module in (agent.model, agent.target_model))
+    assert own.keys() == target.keys() == {"encoder.rms.mean", "encoder.rms.var", "encoder.rms.count"}
+    assert own["encoder.rms.count"] > 0
+    assert all(torch.equal(own[name], target[name]) for name in own)
 
 
 @pytest.mark.parametrize("kind", ALGOS)

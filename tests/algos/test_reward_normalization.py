@@ -74,3 +74,19 @@ def test_they_go_on_where_they_stood():
     other_agent.load_state_dict(agent.state_dict())
     expected = type(algo).normalized_reward(algo, env, algo.now(0))
     assert torch.equal(other.normalized_reward(env, other.now(0)), expected)
+
+
+def test_a_lost_episode_ends_the_running_return_too():
+    algo, agent = A2C(discount=1.0, normalize_reward=True), PgAgent()
+    env = batches(algo, agent)[-1][0]
+    steady = env._replace(
+        reward=torch.ones(T, B),
+        terminated=torch.zeros(T, B, dtype=torch.bool),
+        truncated=torch.zeros(T, B, dtype=torch.bool),
+        valid=torch.ones(T, B, dtype=torch.bool),
+    )
+    steady.valid[0, 0] = False  # of an environment that was put in place of a lost one
+    steady.reward[0, 0] = 0.0
+    algo._running_return = torch.full((B,), 20.0)
+    algo.normalized_reward(steady, algo.now(0))
+    assert algo._running_return.tolist() == [T - 1, *[20 + T] * (B - 1)]

@@ -120,6 +120,11 @@ def test_encoded_action_size(space: gymnasium.Space[Any], size: int) -> None:
     assert encoded_action_size(space) == size
 
 
+def test_refuses_stacks_of_images() -> None:
+    with pytest.raises(TypeError, match=r"Box\(0, 255, \(3, 12, 12, 3\), uint8\); expected images of three dimensions"):
+        encoder_for(Box(0, 255, (3, 12, 12, 3), np.uint8))
+
+
 def test_refuses_other_spaces() -> None:
     with pytest.raises(TypeError, match=r"observation space is Text.*expected Box.*ModelCls"):
         encoder_for(Text(3))

@@ -280,3 +280,27 @@ def test_environments_of_an_evaluation_are_closed_whatever_happens():
     assert len(closed) == 1
     evaluate(initialised(), Closing, {"breaks": False}, n_trajectories=3)
     assert len(closed) == 4
+
+
+def test_no_episodes_are_no_evaluation():
+    with pytest.raises(ValueError, match=r"eval_max_trajectories is 0; expected the number of episodes"):
+        SerialSampler(CountingEnv, {}, 2, 2, eval_n_envs=1, eval_max_trajectories=0, eval_max_steps=100)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_an_agent_in_a_run_may_be_evaluated_beside_it(recurrent):
+    """Batches and evaluations of the run are those of a run that was left alone."""
+    results = []
+    for beside in (False, True):
+        agent = random_agent(recurrent)
+        with running("serial", agent, B=2, seed=SEED, eval_n_envs=2, eval_max_trajectories=4) as sampler:
+            seen = collect(sampler, 1)
+            if beside:
+                result = evaluate(agent, CountingEnv, n_trajectories=3, n_envs=3, discount=0.5, seed=3)
+                assert any(info.DiscountedReturn != info.Return for info in result.traj_infos)
+            seen += collect(sampler, 1)
+            infos = [vars(info) for info in sampler.evaluate_agent(1).traj_infos]
+            results.append((seen + collect(sampler, 1), infos))
+    (a, infos_a), (b, infos_b) = results
+    assert_equal_batches(a, b)
+    assert infos_a == infos_b
