@@ -48,6 +48,7 @@ class MinibatchRlBase:
         settings: device, precision, memory format and threads; None chooses them for this machine.
 
     Raises:
+        TypeError: if algo, agent or sampler is something else.
         ValueError: if n_steps or log_interval_steps is not above 0, or affinity has other keys.
     """
 
@@ -65,6 +66,12 @@ class MinibatchRlBase:
         for name, steps in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
             if not steps > 0:
                 raise ValueError(f"{type(self).__name__}: {name} is {steps!r}; expected more than 0 steps.")
+        for name, part, kind in (("algo", algo, Algorithm), ("agent", agent, Agent), ("sampler", sampler, Sampler)):
+            if not isinstance(part, kind):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is {part!r:.100}; expected an instance of {kind.__name__}. The "
+                    "order is algo, agent, sampler; each may be given by name."
+                )
         _check_affinity(affinity or {})
         self.algo = algo
         self.agent = agent

@@ -488,3 +488,11 @@ def test_an_affinity_that_cannot_be_meant_is_refused(affinity, message):
 def test_trajectories_are_discounted_like_the_returns_at_first(discount, logged):
     runner = MinibatchRl(A2C(discount=discount), PgAgent(), make_sampler("serial"), n_steps=40)
     assert runner.get_traj_info_kwargs() == {"discount": pytest.approx(logged)}
+
+
+def test_parts_in_another_order_are_refused():
+    algo, agent = make_algo("ppo")
+    with pytest.raises(
+        TypeError, match=r"MinibatchRl: algo is <.*CategoricalPgAgent.*expected an instance of Algorithm\. The order is"
+    ):
+        MinibatchRl(agent, algo, make_sampler("serial"), n_steps=40)
