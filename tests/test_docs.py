@@ -23,7 +23,7 @@ from rlpyt.envs.info import RESERVED
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.minibatch_rl import AFFINITY_KEYS
+from rlpyt.runners.affinity import AFFINITY_KEYS
 from rlpyt.samplers import SerialSampler
 from tests.toy_envs import CountingEnv
 

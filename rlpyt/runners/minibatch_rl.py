@@ -18,6 +18,7 @@ import torch
 from rlpyt.core import Agent, Algorithm, EvalResult, Metrics, Sampler
 from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.runners.affinity import check_affinity
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -29,11 +30,6 @@ class TrainingDiverged(RuntimeError):
     """A metric of the updates is not finite: the run was stopped before its snapshot was overwritten."""
 
 
-AFFINITY_KEYS = ("cuda_idx", "master_cpus", "workers_cpus", "master_torch_threads", "set_affinity")
-"""What an affinity may say: the GPU; the cores of this process, and those of each worker (a number or a list of them);
-torch threads of this process; whether processes are pinned to their cores (True if it is not said)."""
-
-
 class MinibatchRlBase:
     """Wires a sampler, an agent and an algorithm, and runs them.
 
@@ -43,7 +39,7 @@ class MinibatchRlBase:
         sampler: collects.
         n_steps: rows to collect, all environments counted; rounded up to whole iterations.
         seed: of all random streams; None draws one, which is printed.
-        affinity: cores and devices, as `rlpyt` has always had them, by `AFFINITY_KEYS`; all optional.
+        affinity: cores and devices, as `rlpyt` has always had them, see `rlpyt.runners.affinity`; all optional.
         log_interval_steps: steps between rows of the log.
         settings: device, precision, memory format and threads; None chooses them for this machine.
 
@@ -72,7 +68,7 @@ class MinibatchRlBase:
                     f"{type(self).__name__}: {name} is {part!r:.100}; expected an instance of {kind.__name__}. The "
                     "order is algo, agent, sampler; each may be given by name."
                 )
-        _check_affinity(affinity or {})
+        check_affinity(affinity or {})
         self.algo = algo
         self.agent = agent
         self.sampler = sampler
@@ -387,12 +383,3 @@ def _termination_as_exception() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _check_affinity(affinity: Mapping[str, Any]) -> None:
-    unknown = sorted(set(affinity) - set(AFFINITY_KEYS))
-    if unknown:
-        raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(AFFINITY_KEYS)}.")
-    for name in ("master_cpus", "workers_cpus"):
-        if isinstance(affinity.get(name), int):
-            raise TypeError(f"affinity: {name} is {affinity[name]}; expected a list. Write [{affinity[name]}].")

@@ -479,9 +479,12 @@ def test_workers_of_an_affinity_are_as_many_as_its_cores(tmp_path, capsys):
     ],
 )
 def test_an_affinity_that_cannot_be_meant_is_refused(affinity, message):
+    """One of rlpyt 0.1 is none of these."""
     algo, agent = make_algo("ppo")
     with pytest.raises((ValueError, TypeError), match=message):
         MinibatchRl(algo, agent, make_sampler("serial"), n_steps=40, affinity=affinity)
+    old = dict(all_cpus=[0], master_cpus=[0], workers_cpus=[0], master_torch_threads=1, worker_torch_threads=1)
+    MinibatchRl(algo, agent, make_sampler("serial"), n_steps=40, affinity={**old, "alternating": False})
 
 
 @pytest.mark.parametrize(("discount", "logged"), [(0.9, 0.9), ("0.9", 0.9), (np.float32(0.5), 0.5), ("lin_0.8", 0.8)])
