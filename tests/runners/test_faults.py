@@ -239,11 +239,12 @@ STOPS = [
 ]
 
 MASTERS = """
-    import json, os, sys, traceback
+    import json, os, signal, sys, traceback
     from pathlib import Path
 
     def master(directory, kind, fault, start_method):
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a script ignore it
         sys.stderr = open(directory + "/stderr", "w", buffering=1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(sys.stderr.fileno(), 2)
@@ -305,10 +306,10 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(stop, masters, tmp_path):
         os.killpg(master.pid, stop.signum) if stop.to_group else os.kill(master.pid, stop.signum)
         wait_for(lambda: not any(is_alive(p) for p in family), 15, "processes are left")
         assert time.monotonic() - start < 10
-        exit_code = int(masters.stdout.readline())
     finally:
         with suppress(ProcessLookupError):
             os.killpg(master.pid, signal.SIGKILL)
+        exit_code = int(masters.stdout.readline())
     check_end(stop, tmp_path, exit_code)
 
 
