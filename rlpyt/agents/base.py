@@ -94,6 +94,10 @@ class BaseAgent(Agent):
             )
         self.env_spaces = env_spaces
         self.distribution = self.make_distribution(env_spaces)
+        self.make_networks()
+
+    def make_networks(self) -> None:
+        """Build the model, with the weights to start from; a subclass adds its own networks and checks."""
         self.model = self.make_model()
         if self.initial_model_state_dict is not None:
             self.model.load_state_dict(self.initial_model_state_dict)

@@ -55,7 +55,8 @@ class CatDqnAgent(DqnAgent):
 
     def q_values(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of each action's distribution, [.., A]."""
-        return output.softmax(-1) @ self.z
+        # No matrix product: under autocast one would round probabilities, atoms and values to bfloat16.
+        return (output.softmax(-1) * self.z).sum(-1)
 
     def worker_copy(self) -> Self:
         """Return a copy that acts in another process, and follows this one's range."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import gymnasium
@@ -92,15 +92,9 @@ class DqnAgent(OffPolicyAgent):
         """Return the arguments of the default model."""
         return {**({"recurrent": "lstm"} if self.recurrent else {}), **self.model_kwargs}
 
-    def initialize(
-        self,
-        env_spaces: EnvSpaces,
-        share_memory: bool = False,
-        global_B: int = 1,
-        env_ranks: Sequence[int] | None = None,
-    ) -> None:
+    def make_networks(self) -> None:
         """Build the network and its target, which starts as a copy."""
-        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+        super().make_networks()
         self.target_model = self.make_model()
         self.target_model.requires_grad_(False).eval()
         self.update_target()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import gymnasium
@@ -56,15 +56,9 @@ class PgAgent(BaseAgent):
         super().__init__(*args, **kwargs)
         self.reward_rms = RunningMeanStdModel(())
 
-    def initialize(
-        self,
-        env_spaces: EnvSpaces,
-        share_memory: bool = False,
-        global_B: int = 1,
-        env_ranks: Sequence[int] | None = None,
-    ) -> None:
-        """Build model and distribution for the spaces, and check that what the one gives fits the other."""
-        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+    def make_networks(self) -> None:
+        """Build the model, and check that what it gives fits the distribution."""
+        super().make_networks()
         self._check_outputs()
 
     @torch.no_grad()

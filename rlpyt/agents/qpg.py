@@ -120,15 +120,9 @@ class QpgAgent(OffPolicyAgent):
         sizes = self.make_env_to_model_kwargs(self.env_spaces)
         return self.QModelCls(**sizes, n_models=self.n_q, **self.q_model_kwargs)
 
-    def initialize(
-        self,
-        env_spaces: EnvSpaces,
-        share_memory: bool = False,
-        global_B: int = 1,
-        env_ranks: Sequence[int] | None = None,
-    ) -> None:
+    def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""
-        super().initialize(env_spaces, share_memory, global_B, env_ranks)
+        super().make_networks()
         self.q_model, self.target_q_model = self.make_q_model(), self.make_q_model()
         if self.initial_q_model_state_dict is not None:
             self.q_model.load_state_dict(self.initial_q_model_state_dict)

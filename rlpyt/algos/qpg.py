@@ -106,15 +106,11 @@ class QpgAlgo(OffPolicyAlgo):
                 "recurrent forms."
             )
         super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
-        if self.random_shift:
-            images = [
-                x for x in buffer_leaves(self.agent.example_inputs()[0]) if x.dtype == torch.uint8 and x.dim() == 4
-            ]
-            if not images:
-                raise ValueError(
-                    f"{type(self).__name__}: random_shift is {self.random_shift}, but no part of the observations is "
-                    "an image; expected uint8 [C, height, width]. Leave random_shift out, or wrap the environment."
-                )
+        if self.random_shift and not any(is_image(x, 1) for x in buffer_leaves(self.agent.example_inputs()[0])):
+            raise ValueError(
+                f"{type(self).__name__}: random_shift is {self.random_shift}, but no part of the observations is "
+                "an image; expected uint8 [C, height, width]. Leave random_shift out, or wrap the environment."
+            )
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
@@ -147,10 +143,10 @@ class QpgAlgo(OffPolicyAlgo):
         return batch._replace(**{name: self._shifted(batch[name]) for name in names})
 
     def _shifted(self, inputs: AgentInputs) -> AgentInputs:
-        image_dims = (2 if self.agent.recurrent else 1) + 3
+        n_leading = 2 if self.agent.recurrent else 1
 
         def shift(x: torch.Tensor) -> torch.Tensor:
-            if x.dtype != torch.uint8 or x.dim() != image_dims:
+            if not is_image(x, n_leading):
                 return x
             # Of a sequence all rows are shifted alike, so that motion stays what it is.
             return random_shift(x, self.random_shift, self.generator)
@@ -219,3 +215,8 @@ class QpgAlgo(OffPolicyAlgo):
             )
         for name, descent in self.descents.items():
             descent.load_state_dict(state_dict[name])
+
+
+def is_image(x: torch.Tensor, n_leading: int) -> bool:
+    """Return whether part of an observation is images, uint8 [C, height, width] under `n_leading` dimensions."""
+    return x.dtype == torch.uint8 and x.dim() == n_leading + 3

@@ -68,8 +68,7 @@ def evaluate(
         eval_quotas=quotas(n_envs, n_trajectories),
         eval_max_T=NO_LIMIT,
     )
-    agent = copy.copy(agent)  # shares the weights; environments and random streams in charge are its own
-    env_set = EnvSet(plan)
+    agent, env_set = copy.copy(agent), EnvSet(plan)  # a copy, whose random streams and states are its own
     try:
         rows = allocate_rows(example_of(agent, env_set.examples, None), 1, n_envs, bootstrap_value=False)
         return start_evaluator(plan, agent, env_set.local_envs(rows, evaluation=True)).evaluate(itr=1)

@@ -353,10 +353,11 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
         what: where they were named, first word of the warning.
     """
     named = [cpus] if isinstance(cpus, int) else list(cpus)
-    allowed = [cpu for cpu in named if cpu in available_cpus()]
+    available = available_cpus()
+    allowed = [cpu for cpu in named if cpu in available]
     if named and not allowed:
         warnings.warn(
-            f"{what}: this process may run on none of the cores {named}, only on {available_cpus()}; nothing is pinned "
+            f"{what}: this process may run on none of the cores {named}, only on {available}; nothing is pinned "
             "there. Name some of those.",
             stacklevel=3,
         )

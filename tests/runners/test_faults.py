@@ -59,9 +59,10 @@ def _forkserver_is_running():
 def _nothing_is_left(monkeypatch):
     monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
     processes_before, blocks_before = children(), anonymous_memory()
+    named_before = set(named_memory(os.getpid()))  # of vector environments of gymnasium, in tests of other files
     yield
     assert children() <= processes_before
-    assert not named_memory(os.getpid())
+    assert set(named_memory(os.getpid())) <= named_before
     gc.collect()  # a traceback holds the frames, and they hold the rows
     assert anonymous_memory() <= blocks_before
 
