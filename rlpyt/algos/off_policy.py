@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.functional import Linear, ScheduleLike, sequence_priority, valid_mean
 from rlpyt.replays import (
+    Index,
     PrioritizedIndex,
     Reading,
     ReplayBuffer,
@@ -205,11 +207,12 @@ class OffPolicyAlgo(RlAlgorithm):
             rnn_state_interval=interval,
             allocate=buffer_from_example if self.replay_folder is None else mapped_file(self.replay_folder),
         )
-        index = (
-            PrioritizedIndex(rng, self.pri_alpha, self.pri_beta_init, self.default_priority, self.unique_draws)
-            if self.prioritized_replay
-            else UniformIndex(rng)
-        )
+        index = self.index(rng)
+        if self.prioritized_replay and not index.takes_priorities:
+            raise ValueError(
+                f"{type(self).__name__}: prioritized_replay is True, but its index, a {type(index).__name__}, takes no "
+                "priorities; expected both or neither. Leave prioritized_replay out, or return another index."
+            )
         self.replay = ReplayBuffer(
             storage,
             index,
@@ -226,12 +229,26 @@ class OffPolicyAlgo(RlAlgorithm):
         assert self.batch_T is not None
         return Sequences(self.batch_T, self.warmup_T, self.n_step_return, self.store_rnn_state_interval)
 
+    def index(self, rng: np.random.Generator) -> Index:
+        """Return what decides which rows are drawn, by the replay's own random stream."""
+        if not self.prioritized_replay:
+            return UniformIndex(rng)
+        return PrioritizedIndex(rng, self.pri_alpha, self.pri_beta_init, self.default_priority, self.unique_draws)
+
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
         """Return what the replay keeps of a batch."""
         agent, env = samples
         rnn_state = agent.agent_info.prev_rnn_state if self.agent.recurrent else None
         return SamplesToBuffer(
-            env.observation, agent.action, env.reward, env.terminated, env.truncated, env.valid, rnn_state
+            observation=env.observation,
+            action=agent.action,
+            reward=env.reward,
+            terminated=env.terminated,
+            truncated=env.truncated,
+            valid=env.valid,
+            prev_rnn_state=rnn_state,
+            prev_action=agent.prev_action,
+            prev_reward=env.prev_reward,
         )
 
     def append(self, itr: int, samples: Samples, now: Any) -> None:
@@ -240,7 +257,7 @@ class OffPolicyAlgo(RlAlgorithm):
         self.replay.append_samples(self.samples_to_buffer(samples), errors)
         self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
         self.replay.discount = now.discount
-        if isinstance(self.replay.index, PrioritizedIndex):
+        if self.replay.index.takes_priorities:
             self.replay.index.beta = self.pri_beta(itr * self.steps_per_itr)
 
     def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
@@ -296,7 +313,7 @@ class OffPolicyAlgo(RlAlgorithm):
     def update_priorities(self, batch: Any, td_abs_error: torch.Tensor) -> torch.Tensor:
         """Give the rows or sequences drawn last their new priorities, [M], and return them."""
         priority = sequence_priority(td_abs_error, batch.valid, self.pri_eta) if self.agent.recurrent else td_abs_error
-        if self.prioritized_replay:
+        if self.replay.index.takes_priorities:
             self.replay.update_batch_priorities(priority.cpu())
         return priority
 
@@ -318,9 +335,9 @@ class OffPolicyAlgo(RlAlgorithm):
         return {**super().state_dict(), "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        super().load_state_dict(state_dict)
+        """Take over what `state_dict` returned; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
+        super().load_state_dict(state_dict)
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

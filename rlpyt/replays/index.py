@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,15 +31,22 @@ class Drawn(NamedTuple):
 
 
 class Index(ABC):
-    """Draws places of a ring.
+    """Base of what draws places of a ring; an index of one's own defines `draw_places`.
 
     Args:
         rng: the stream to draw from, the replay's own.
     """
 
+    takes_priorities: ClassVar[bool] = False
+    """Whether `update_priorities` and the priorities given to `move` change what is drawn."""
+    beta: float = 0.0
+    """Exponent of the importance weights; set before every batch where priorities are taken."""
+
     def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self.first = self.end = 0  # in reach, counted from the first place ever written
+        self.rng = rng
+        """The stream to draw from, part of `state_dict`."""
+        self.first = self.end = 0
+        """In reach are the places from `first` to before `end`, counted from the first one ever written."""
 
     def initialize(self, S: int, B: int, may_begin: np.ndarray | None) -> None:
         """Take charge of a ring.
@@ -61,28 +68,102 @@ class Index(ABC):
         """
         self.first, self.end = first, max(first, end)
 
+    def may_begin(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        """Return which places in reach may be drawn: none that holds the final observation of an episode.
+
+        Args:
+            places: integers, counted from the first place ever written.
+            B_idxs: likewise environments; the two are broadcast against each other.
+
+        Returns:
+            bool.
+        """
+        if self._may_begin is None:
+            return np.ones(np.broadcast(places, B_idxs).shape, bool)
+        return self._may_begin[places % self.S, B_idxs]
+
     def draw(self, batch_size: int) -> Drawn:
-        """Draw places in reach.
+        """Draw places in reach; those where nothing may begin are drawn again.
+
+        Where `draw_places` gives no others in 16 rounds, it is drawn evenly among all that may be drawn.
 
         Raises:
-            ValueError: if batch_size is below 1.
+            ValueError: if batch_size is below 1, or `draw_places` gives places out of reach.
             RuntimeError: if none of them may be drawn.
         """
         if batch_size < 1:
             raise ValueError(f"Drawing from a replay: got batch_size={batch_size}; expected at least 1. Raise it.")
-        return self._draw(batch_size)
+        places, B_idxs = self._draw_in_reach(batch_size)
+        if self._may_begin is not None:
+            places, B_idxs = self._redrawn(places, B_idxs)
+        return Drawn(places % self.S, B_idxs, self.weigh(places, B_idxs))
 
     @abstractmethod
-    def _draw(self, batch_size: int) -> Drawn:
-        """Draw places in reach."""
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw places in reach, any of them; see `draw`.
 
-    @abstractmethod
+        Returns:
+            places: [size] int64 from `first` to before `end`, counted from the first place ever written.
+            B_idxs: [size] int64 from 0 to before B.
+        """
+
+    def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray | None:
+        """Return the importance weights [M] float32 of what was drawn, or None; called once for every `draw`."""
+        return None
+
+    def update_priorities(self, priorities: np.ndarray) -> None:
+        """Set the priorities [M] of the places that were drawn last."""
+        raise TypeError(
+            f"Updating priorities: the replay draws with a {type(self).__name__}; expected a PrioritizedIndex, or "
+            "another that takes priorities. Set prioritized_replay=True."
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a state must agree with to be loaded, as plain numbers and strings."""
+        return {"index": type(self).__name__}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the random stream, and what else decides what is drawn."""
+        """Return the state of the random stream; a subclass adds what else decides what is drawn.
 
-    @abstractmethod
+        What is in reach follows from the rows held.
+        """
+        return {"rng": self.rng.bit_generator.state}
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over what `state_dict` returned; `first` and `end` are set before."""
+        self.rng.bit_generator.state = state_dict["rng"]
+
+    def _draw_in_reach(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        places, B_idxs = self.draw_places(size)
+        if len(places) != size or places.min() < self.first or places.max() >= self.end:
+            raise ValueError(
+                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {len(places)} places from "
+                f"{places.min(initial=self.end)} to {places.max(initial=self.first)}; expected {size} of those from "
+                f"{self.first} to {self.end - 1}. They are counted from the first one ever written."
+            )
+        return places, B_idxs
+
+    def _redrawn(self, places: np.ndarray, B_idxs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return places with others in place of those that may not be drawn."""
+        wrong = np.flatnonzero(~self.may_begin(places, B_idxs))
+        if not len(wrong):
+            return places, B_idxs
+        places, B_idxs = places.copy(), B_idxs.copy()
+        for _ in range(_MAX_ROUNDS):
+            places[wrong], B_idxs[wrong] = self._draw_in_reach(len(wrong))
+            wrong = wrong[~self.may_begin(places[wrong], B_idxs[wrong])]
+            if not len(wrong):
+                return places, B_idxs
+        places[wrong], B_idxs[wrong] = self._draw_listed(len(wrong))
+        return places, B_idxs
+
+    def _draw_listed(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw evenly among a list of all places that may be drawn."""
+        ages, B_idxs = np.nonzero(self.may_begin(np.arange(self.first, self.end)[:, None], np.arange(self.B)))
+        if not len(ages):
+            raise self._none("none of them valid; expected at least one")
+        choices = self.rng.integers(len(ages), size=size)
+        return self.first + ages[choices], B_idxs[choices]
 
     def _none(self, what: str) -> RuntimeError:
         return RuntimeError(
@@ -94,41 +175,9 @@ class Index(ABC):
 class UniformIndex(Index):
     """Draws with equal probability, with replacement."""
 
-    def _draw(self, batch_size: int) -> Drawn:
-        S_idxs, B_idxs = self._draw_any(batch_size)
-        if self._may_begin is None:
-            return Drawn(S_idxs, B_idxs)
-        for _ in range(_MAX_ROUNDS):
-            wrong = np.flatnonzero(~self._may_begin[S_idxs, B_idxs])
-            if not len(wrong):
-                return Drawn(S_idxs, B_idxs)
-            S_idxs[wrong], B_idxs[wrong] = self._draw_any(len(wrong))
-        S_idxs[wrong], B_idxs[wrong] = self._draw_listed(len(wrong))
-        return Drawn(S_idxs, B_idxs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the random stream."""
-        return {"rng": self._rng.bit_generator.state, "reach": (self.first, self.end)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self._rng.bit_generator.state = state_dict["rng"]
-        self.first, self.end = state_dict["reach"]
-
-    def _draw_any(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw among all places in reach."""
-        places, B_idxs = np.divmod(self._rng.integers(self.first * self.B, self.end * self.B, size=size), self.B)
-        return places % self.S, B_idxs
-
-    def _draw_listed(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw among a list of all places that may be drawn."""
-        assert self._may_begin is not None
-        ring = np.arange(self.first, self.end) % self.S
-        ages, B_idxs = np.nonzero(self._may_begin[ring])
-        if not len(ages):
-            raise self._none("none of them valid; expected at least one")
-        choices = self._rng.integers(len(ages), size=size)
-        return ring[ages[choices]], B_idxs[choices]
+        return np.divmod(self.rng.integers(self.first * self.B, self.end * self.B, size=size), self.B)
 
 
 class PrioritizedIndex(Index):
@@ -148,6 +197,8 @@ class PrioritizedIndex(Index):
     Raises:
         ValueError: if alpha, beta or default_priority is out of range.
     """
+
+    takes_priorities = True
 
     def __init__(
         self,
@@ -194,17 +245,22 @@ class PrioritizedIndex(Index):
             leaves = ((places % self.S)[:, None] * self.B + np.arange(self.B)).ravel()
             self._tree.set(leaves, np.ravel(values) if np.ndim(values) else values)
 
-    def _draw(self, batch_size: int) -> Drawn:
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw in proportion to priority ** alpha, which is 0 where nothing may begin."""
         if not self._tree.total > 0:
             raise self._none("none of them valid; expected at least one")
-        leaves = self._draw_unique(batch_size) if self.unique else self._draw_leaves(batch_size)
-        S_idxs, B_idxs = np.divmod(leaves, self.B)
-        self._drawn = self.first + (S_idxs - self.first) % self.S, leaves
+        S_idxs, B_idxs = np.divmod(self._draw_unique(size) if self.unique else self._draw_leaves(size), self.B)
+        return self.first + (S_idxs - self.first) % self.S, B_idxs
+
+    def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        """Return the weights, and keep in mind whose priorities `update_priorities` will set."""
+        leaves = places % self.S * self.B + B_idxs
+        self._drawn = places, leaves
         p = self._tree.values[leaves]
-        return Drawn(S_idxs, B_idxs, ((p.min() / p) ** self.beta).astype(np.float32))
+        return ((p.min() / p) ** self.beta).astype(np.float32)
 
     def _draw_leaves(self, size: int) -> np.ndarray:
-        return self._tree.find(self._rng.random(size) * self._tree.total)
+        return self._tree.find(self.rng.random(size) * self._tree.total)
 
     def _draw_unique(self, size: int) -> np.ndarray:
         """Draw one after the other from those left.
@@ -259,16 +315,18 @@ class PrioritizedIndex(Index):
             )
         return priorities
 
+    def settings(self) -> dict[str, Any]:
+        """Return the kind of index, and the exponent that the saved priorities were raised to."""
+        return {**super().settings(), "pri_alpha": self.alpha}
+
     def state_dict(self) -> dict[str, Any]:
         """Return priorities and the state of the random stream."""
-        reach = (self.first, self.end)
         values = torch.from_numpy(self._tree.values.copy())
-        return {"rng": self._rng.bit_generator.state, "reach": reach, "values": values, "largest": self._largest}
+        return {**super().state_dict(), "values": values, "largest": self._largest}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self._rng.bit_generator.state = state_dict["rng"]
-        self.first, self.end = state_dict["reach"]
+        super().load_state_dict(state_dict)
         self._tree.set(np.arange(self._tree.size), np.asarray(state_dict["values"]))
         self._largest, self._drawn = state_dict["largest"], None
 

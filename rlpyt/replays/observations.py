@@ -32,6 +32,10 @@ class ObservationArray(ABC):
         """
         return None
 
+    def follows(self, row: np.ndarray) -> np.ndarray:
+        """Return where a row [B, ...] may be the one that follows what was written last, [B] bool; refuses nothing."""
+        return np.ones(len(row), bool)
+
     @abstractmethod
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
         """Write rows [t, B, ...], t at most T, at ring places [t], with what `check` returned for them."""
@@ -144,6 +148,10 @@ class FrameArray(ObservationArray):
         inside = np.take_along_axis(repeats, np.maximum(breaks, 0), axis=0)
         flag = np.where(breaks < 0, from_first, inside) * np.uint8(_FROM_FIRST)
         return np.minimum(steps - breaks, most).astype(np.uint8) | flag.astype(np.uint8)
+
+    def follows(self, row: np.ndarray) -> np.ndarray:
+        """Return where the older frames of a row are the newer ones of the row before."""
+        return super().follows(row) if self._last is None else _follows(self._split(row)[None], self._last[None])[0]
 
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
         """Write the newest frame of every row."""

@@ -84,6 +84,17 @@ class Reading(ABC):
     def rows_after(self) -> int:
         """Rows that must be held after the first one."""
 
+    def settings(self) -> dict[str, Any]:
+        """Return what a state must agree with to be loaded, as plain numbers and strings."""
+        return {
+            "reading": type(self).__name__,
+            "n_step_return": self.n_step_return,
+            "interval": self.interval,
+            "warmup_T": self.trained.start,
+            "batch_T": len(self.trained),
+            "rows_after": self.rows_after,
+        }
+
     @abstractmethod
     def may_begin(self, storage: RowStorage) -> np.ndarray | None:
         """Return where it may begin, [places, B] bool, a view; None is everywhere."""

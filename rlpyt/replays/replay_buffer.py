@@ -10,7 +10,7 @@ import torch
 
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
-from rlpyt.replays.index import Index, PrioritizedIndex
+from rlpyt.replays.index import Index
 from rlpyt.replays.reading import Reading, SamplesFromReplay, SequencesFromReplay
 from rlpyt.replays.storage import RowStorage, SamplesToBuffer
 from rlpyt.utils.arrays import numpify_buffer, torchify_buffer
@@ -67,7 +67,7 @@ class ReplayBuffer(Replay):
                 f"least {room}, as {storage.rows_before} + 1 + {reading.rows_after} of them are read at once and every "
                 f"{reading.interval}. row is a place to begin. Raise replay_size to {room * storage.B} or more."
             )
-        if input_priorities and not isinstance(index, PrioritizedIndex):
+        if input_priorities and not index.takes_priorities:
             raise ValueError("Building a replay: got input_priorities without a prioritised index; expected both.")
         self.storage, self.index, self.reading, self.discount, self.eta = storage, index, reading, discount, eta
         index.initialize(storage.T // reading.interval, storage.B, reading.may_begin(storage))
@@ -105,18 +105,21 @@ class ReplayBuffer(Replay):
             ValueError: if the samples are unlike the example, or td_abs_error is missing, has another shape, or is
                 negative or not finite in a valid row.
         """
-        storage, interval = self.storage, self.reading.interval
         if self._td_abs_error is None:
-            storage.write(samples)
+            self.storage.write(samples)
         else:
             errors = self._checked_errors(td_abs_error, np.shape(samples.reward))
-            storage.write(samples)
+            self.storage.write(samples)
             self._write_errors(errors)
-        written, old_end = storage.written, self.index.end
-        first = -(-(written - storage.held + storage.rows_before) // interval)
-        end = max(old_end, -(-(written - self.reading.rows_after) // interval))
-        priorities = None if self._td_abs_error is None else self._input_priorities(max(first, old_end), end)
+        first, end = self._reach()
+        priorities = None if self._td_abs_error is None else self._input_priorities(max(first, self.index.end), end)
         self.index.move(first, end, priorities)
+
+    def _reach(self) -> tuple[int, int]:
+        """Return the first place that can be drawn now, and the one after the last."""
+        storage, interval = self.storage, self.reading.interval
+        first = -(-(storage.written - storage.held + storage.rows_before) // interval)
+        return first, max(first, -(-(storage.written - self.reading.rows_after) // interval))
 
     def _checked_errors(self, td_abs_error: Any, shape: tuple[int, ...]) -> np.ndarray:
         errors = None if td_abs_error is None else np.asarray(numpify_buffer(td_abs_error), np.float32)
@@ -176,30 +179,47 @@ class ReplayBuffer(Replay):
         return torchify_buffer(self.reading.read(self.storage, T_idxs, B_idxs, self.discount))
 
     def update_batch_priorities(self, priorities: Any) -> None:
-        """Set the priorities [M] of what `sample_batch` returned last; see `PrioritizedIndex.update_priorities`."""
-        if not isinstance(self.index, PrioritizedIndex):
-            raise TypeError(
-                f"Updating priorities: the replay draws with a {type(self.index).__name__}; expected a "
-                "PrioritizedIndex. Set prioritized_replay=True."
-            )
+        """Set the priorities [M] of what `sample_batch` returned last; see `PrioritizedIndex.update_priorities`.
+
+        Raises:
+            TypeError: if the index takes none.
+        """
         self.index.update_priorities(numpify_buffer(priorities))
 
     def check_valid(self) -> tuple[bool, str]:
         """Return whether the rows held are as the row convention says, and where they are not."""
         return self.storage.check_valid()
 
+    def settings(self) -> dict[str, Any]:
+        """Return what a state must agree with to be loaded, beside the size: how rows are read and drawn."""
+        own = {"input_priorities": self._td_abs_error is not None}
+        return {**self.reading.settings(), **self.index.settings(), **own}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return rows held (tensors that share the replay's memory), cursor, random stream, and priorities."""
-        state = {"storage": self.storage.state_dict(), "index": self.index.state_dict()}
+        """Return rows held (tensors that share the replay's memory), cursor, random stream, priorities and settings."""
+        state = {
+            "settings": self.settings(),
+            "storage": self.storage.state_dict(),
+            "index": self.index.state_dict(),
+        }
         return state if self._td_abs_error is None else {**state, "td_abs_error": torch.from_numpy(self._td_abs_error)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned.
+        """Take over what `state_dict` returned; where that is refused, nothing was changed.
 
         Raises:
-            ValueError: if it comes from a replay of another size or with other fields.
+            ValueError: if it comes from a replay of another size, with other fields, or read or drawn in another way.
         """
+        came, own = state_dict["settings"], self.settings()
+        unlike = {name: (came.get(name), own.get(name)) for name in {**own, **came} if came.get(name) != own.get(name)}
+        if unlike:
+            each = "; ".join(f"{name} {saved!r}, expected {here!r}" for name, (saved, here) in unlike.items())
+            raise ValueError(
+                f"Loading a replay: the state has {each}. Build the algorithm with the n_step_return, lengths of "
+                "sequences and priorities of the run that saved it."
+            )
         self.storage.load_state_dict(state_dict["storage"])
+        self.index.first, self.index.end = self._reach()
         self.index.load_state_dict(state_dict["index"])
         if self._td_abs_error is not None:
             self._td_abs_error[:] = np.asarray(state_dict["td_abs_error"])

@@ -31,6 +31,14 @@ class SamplesToBuffer(NamedArrayTuple):
     valid: Any
     prev_rnn_state: Any = None
     """Of a recurrent agent, before the row, [T, B, N, H] leaves."""
+    prev_action: Any = None
+    """Of the row before, null at an episode's start; not kept, but looked at after a state was loaded."""
+    prev_reward: Any = None
+    """Likewise, float32."""
+
+
+_PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
+_KEPT_ELSEWHERE: dict[str, None] = {"observation": None, "prev_rnn_state": None, **_PREVIOUS}
 
 
 class RowStorage:
@@ -71,7 +79,7 @@ class RowStorage:
                 f"expected a multiple of it, such as {-(-T // rnn_state_interval) * rnn_state_interval}. Correct T."
             )
         self.T, self.B, self.rnn_state_interval = T, B, rnn_state_interval
-        self.rows: SamplesToBuffer = allocate(example._replace(observation=None, prev_rnn_state=None), (T, B))
+        self.rows: SamplesToBuffer = allocate(example._replace(**_KEPT_ELSEWHERE), (T, B))
         """The arrays, [T, B], in ring order; observations and recurrent states are read by methods."""
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
@@ -80,9 +88,10 @@ class RowStorage:
         """Rows that must be held before one for its agent inputs to be read."""
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
-        self._example = named_leaves(numpify_buffer(example._replace(**self._left_out(example))))
+        self._example = named_leaves(numpify_buffer(example._replace(**self._left_out())))
         self.written = 0
         """Time steps ever written, which gives the cursor and whether the ring is full."""
+        self._was_loaded = False  # and nothing was written since
 
     @property
     def cursor(self) -> int:
@@ -112,6 +121,10 @@ class RowStorage:
         Where the first of them is not valid and the row before it goes on, an environment was lost between them (its
         worker died, or it could not be put back when a run was resumed): the row before is marked as truncated.
 
+        After a state was loaded, the first of them may come from environments that were started anew. That shows where
+        `prev_action`, `prev_reward` or the older frames of a stack are not those of the newest row held. Then the
+        newest row becomes a final one, as what its action led to was never seen. Without these fields rows go on.
+
         Args:
             rows: [t, B] arrays or CPU tensors, any t.
 
@@ -119,7 +132,8 @@ class RowStorage:
             ValueError: if the fields, B or a shape differ from the example's, or a frame stack is none.
             TypeError: if a dtype cannot be stored as the example's.
         """
-        rows = numpify_buffer(rows._replace(**self._left_out(rows)))
+        first = numpify_buffer(rows[:1]) if self._was_loaded else None
+        rows = numpify_buffer(rows._replace(**self._left_out()))
         t = self._check(rows)
         if not t:
             return
@@ -128,21 +142,46 @@ class RowStorage:
         keepers = buffer_leaves(self._observations)
         leaves = [leaf[skipped:] for leaf in buffer_leaves(rows.observation)]
         checked = [keeper.check(leaf, not skipped) for keeper, leaf in zip(keepers, leaves, strict=True)]
+        if first is not None:
+            self._end_unless_followed(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
             keeper.write(T_idxs, *observations)
         if self.held:
             last = (self.written - 1) % self.T
             self.rows.truncated[last] |= self.rows.valid[last] & ~self.rows.terminated[last] & ~rows.valid[0]
-        self.rows[T_idxs] = rows._replace(observation=None, prev_rnn_state=None)[skipped:]
+        self.rows[T_idxs] = rows._replace(**_KEPT_ELSEWHERE)[skipped:]
         if self._rnn_states is not None:
             kept = np.flatnonzero(T_idxs % self.rnn_state_interval == 0)
             for dest, leaf in zip(buffer_leaves(self._rnn_states), buffer_leaves(rows.prev_rnn_state), strict=True):
                 dest[T_idxs[kept] // self.rnn_state_interval] = leaf[skipped + kept]
         self.written += t
 
-    def _left_out(self, rows: SamplesToBuffer) -> dict[str, None]:
+    def _left_out(self) -> dict[str, None]:
         """Return the fields of rows that are not kept here."""
-        return {} if self.rnn_state_interval else {"prev_rnn_state": None}
+        return _PREVIOUS if self.rnn_state_interval else {**_PREVIOUS, "prev_rnn_state": None}
+
+    def _end_unless_followed(self, first: SamplesToBuffer) -> None:
+        """End the episodes of the rows held where the first new row, [1, B], is not the one after the newest."""
+        self._was_loaded = False
+        if not self.held or first.prev_action is None or first.prev_reward is None:
+            return
+        rows, last = self.rows, (self.written - 1) % self.T
+        goes_on = ~(rows.terminated[last] | rows.truncated[last])
+        for keeper, leaf in zip(buffer_leaves(self._observations), buffer_leaves(first.observation), strict=True):
+            goes_on &= keeper.follows(leaf[0])
+        pairs = ((rows.action, first.prev_action), (rows.reward, first.prev_reward))
+        for held, came in zip(*(buffer_leaves(side) for side in zip(*pairs, strict=True)), strict=True):
+            same = held[last] == came[0].astype(held.dtype)
+            goes_on &= same.reshape(self.B, -1).all(axis=1)
+        # Whether environments were put back is the same for all; an action that is null and unrewarded may hide it.
+        valid = rows.valid[last].copy()
+        if goes_on[valid & first.valid[0]].all():
+            return
+        if self.held > 1:
+            rows.truncated[last - 1] |= valid & rows.valid[last - 1] & ~rows.terminated[last - 1]
+        for flag in (rows.terminated, rows.truncated, rows.valid):
+            flag[last, valid] = False
+        rows.action[last, valid], rows.reward[last, valid] = first.prev_action[0, valid], 0.0
 
     # ---- reading ----
 
@@ -202,7 +241,7 @@ class RowStorage:
             )
         for name, array in own.items():
             array[:] = arrays[name]
-        self.written = state_dict["written"]
+        self.written, self._was_loaded = state_dict["written"], True
         newest = numpify_buffer(tuple(state_dict["newest"]))
         for keeper, row in zip(buffer_leaves(self._observations), newest, strict=True):
             keeper.go_on((self.written - 1) % self.T, row)

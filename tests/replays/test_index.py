@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.replays import PrioritizedIndex, SumTree, UniformIndex
+from rlpyt.replays import Index, PrioritizedIndex, SumTree, UniformIndex
 from tests.replays.replay_kit import assert_frequencies
 
 
@@ -72,9 +72,47 @@ def test_state_continues_the_stream(IndexCls):
     valid = np.random.default_rng(0).random((20, 2)) < 0.5
     first, second = over(IndexCls, valid, 3, 12), over(IndexCls, valid, 1, 2, seed=2)
     first.draw(7)
+    second.first, second.end = first.first, first.end  # a replay sets them from the rows that it holds
     second.load_state_dict(first.state_dict())
     for a, b in zip(first.draw(64), second.draw(64), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# ---- of one's own ----
+
+
+class OwnIndex(Index):
+    """Draws whatever it is told to."""
+
+    places: Any = ()
+
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.rng.choice(self.places, size), self.rng.integers(self.B, size=size)
+
+
+@pytest.mark.parametrize("places", [range(40, 70), [41, 42]])
+def test_an_own_index_never_gives_a_place_where_nothing_may_begin(places):
+    """Though it does not look: they are drawn again, and where it gives no others evenly among all."""
+    valid = np.random.default_rng(0).random((50, 2)) < 0.2
+    valid[[41, 42]] = False
+    index = over(OwnIndex, valid, 40, 70)
+    index.places = places
+    drawn = index.draw(2000)
+    assert {*zip(drawn.S_idxs, drawn.B_idxs, strict=True)} == set(reach(valid, 40, 70))
+    assert drawn.is_weights is None
+
+
+@pytest.mark.parametrize("places", [[39, 50], [50, 70], [1.5e9]])
+def test_an_own_index_that_draws_out_of_reach_is_told(places):
+    index = over(OwnIndex, np.ones((50, 2), bool), 40, 70)
+    index.places = places
+    with pytest.raises(ValueError, match=r"OwnIndex.draw_places\(64\) gave 64 places .*expected 64 .* from 40 to 69"):
+        index.draw(64)
+
+
+def test_an_index_without_priorities_says_so():
+    with pytest.raises(TypeError, match="draws with a OwnIndex; expected a PrioritizedIndex, or another that takes"):
+        over(OwnIndex, None, 0, 3).update_priorities(np.ones(2))
 
 
 # ---- prioritised ----
@@ -210,6 +248,16 @@ def test_priorities_that_are_none_are_refused_and_nothing_changes(priorities, me
         index.update_priorities(np.array(priorities))
     assert (index.state_dict()["values"] == before).all()
     index.update_priorities(np.ones(3))
+
+
+@pytest.mark.parametrize("priorities", [[0.0, 0.0], [0.0, 1e-5]])
+def test_a_place_whose_error_is_exactly_zero_is_drawn_again(priorities):
+    index = with_priorities([1.0, 1.0])
+    while set(index.draw(2).S_idxs) != {0, 1}:
+        pass
+    assert index._drawn is not None
+    index.update_priorities(np.array(priorities)[index._drawn[1]])
+    assert set(index.draw(200).S_idxs) == {0, 1}
 
 
 @pytest.mark.parametrize("kwargs", [{"alpha": -0.1}, {"beta": 1.5}, {"beta": float("nan")}, {"default_priority": 0.0}])
