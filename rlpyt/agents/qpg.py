@@ -220,19 +220,19 @@ class QpgAgent(OffPolicyAgent):
     def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [n_q, ...] of actions [..., A], in units of the bounds, at rows of features."""
         with self.autocast():
-            return self.q_model(*rows, action)
+            return self.q_model(*rows, self.distribution.rest_fixed(action))
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [...] that the first network gives; of the default networks no other is computed."""
         alone = {"n_models": 1} if self.QModelCls is QofMuMlpModel else {}
         with self.autocast():
-            return self.q_model(*rows, action, **alone)[0]
+            return self.q_model(*rows, self.distribution.rest_fixed(action), **alone)[0]
 
     @torch.no_grad()
     def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the same by the target networks, at rows of the target's features."""
         with self.autocast():
-            return self.target_q_model(*rows, action)
+            return self.target_q_model(*rows, self.distribution.rest_fixed(action))
 
     @torch.no_grad()
     def update_target(self, tau: float = 1.0) -> None:

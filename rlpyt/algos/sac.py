@@ -59,7 +59,8 @@ class SAC(QpgAlgo):
     fixed_alpha: ScheduleLike | None = None
     """Weight of the entropy, from 0; None learns it."""
     target_entropy: str | float = "auto"
-    """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions."""
+    """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions whose
+    bounds differ."""
     alpha_init: float = 1.0
     """Where alpha starts from, above 0, where it is learned."""
     action_prior: str = "uniform"
@@ -104,7 +105,7 @@ class SAC(QpgAlgo):
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one more for log alpha if it is learned."""
         super().optim_initialize(rank)
-        dim = self.agent.distribution.dim
+        dim = self.agent.distribution.n_free
         self._target_entropy = -float(dim) if self.target_entropy == "auto" else float(self.target_entropy)
         log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
         self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)

@@ -18,14 +18,18 @@ class ActionUnits:
 
         action = center + scale * x
 
+    A dimension of scale 0 is a fixed one, in which the action is the center whatever x is. It does not count in
+    densities, and is 0 in what `encode` returns. Nothing is rounded here: where a space holds integers, the environment
+    is given the nearest one (`rlpyt.spaces.to_env`).
+
     Args:
         dim: A.
         center: A numbers, the action that x = 0 stands for; None is 0.
-        scale: A positive numbers, what one unit is in the environment; None is 1.
+        scale: A numbers from 0, what one unit is in the environment; None is 1.
         shape: of an action, if it is not (A,).
 
     Raises:
-        ValueError: if their lengths are not A, or a scale is not positive.
+        ValueError: if their lengths are not A, or a scale is negative.
     """
 
     def __init__(
@@ -39,18 +43,21 @@ class ActionUnits:
         self.shape = (dim,) if shape is None else shape
         center = [0.0] * dim if center is None else list(center)
         scale = [1.0] * dim if scale is None else list(scale)
-        if len(center) != dim or len(scale) != dim or not all(s > 0 for s in scale):
+        if len(center) != dim or len(scale) != dim or not all(s >= 0 for s in scale):
             raise ValueError(
                 f"Units of {dim} action dimensions: got center {center} and scale {scale}; expected {dim} numbers "
-                "each, the scales positive. `from_space` takes them from the bounds of a Box."
+                "each, the scales from 0. `from_space` takes them from the bounds of a Box."
             )
-        self.log_scale = sum(math.log(s) for s in scale)
-        """Sum over the dimensions: a density in the environment's units is that in x divided by its exponential."""
-        self._units = {torch.device("cpu"): (torch.tensor(center), torch.tensor(scale))}
+        free = [i for i, s in enumerate(scale) if s > 0]
+        self.n_free = len(free)
+        """Dimensions that are not fixed."""
+        self.log_scale = sum(math.log(scale[i]) for i in free)
+        """Sum over the free dimensions: a density in the environment's units is that in x over its exponential."""
+        self._units = {torch.device("cpu"): (torch.tensor(center), torch.tensor(scale), torch.tensor(free))}
 
     @classmethod
     def from_space(cls, space: spaces.Space) -> Self:
-        """Return the units in which -1 and 1 are the bounds of a Box; a dimension with equal ones has scale 1.
+        """Return the units in which -1 and 1 are the bounds of a Box; a dimension with equal ones is fixed.
 
         Raises:
             TypeError: if the space is no Box.
@@ -70,27 +77,35 @@ class ActionUnits:
                 "low <= high, in every dimension, as the bounds say how far to explore. Give the environment a Box "
                 "with the bounds that are meant (gymnasium.wrappers.RescaleAction, or its own action_space)."
             )
-        scale = np.where(high > low, (high - low) / 2, 1)
-        return cls(len(scale), ((low + high) / 2).tolist(), scale.tolist(), space.shape)
+        return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
 
-    def _center_scale(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return center and scale on a device, copied there once."""
+    def _units_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return center, scale and the numbers of the free dimensions on a device, copied there once."""
         if device not in self._units:
-            center, scale = self._units[torch.device("cpu")]
+            center, scale, free = self._units[torch.device("cpu")]
             # A copy made for sampling must be fit for a later gradient.
             with torch.inference_mode(False):
-                self._units[device] = center.to(device), scale.to(device)
+                self._units[device] = center.to(device), scale.to(device), free.to(device)
         return self._units[device]
 
     def encode(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., *shape] as float32 x [..., A]."""
-        center, scale = self._center_scale(action.device)
-        return (flatten_action(action, self.shape) - center) / scale
+        center, scale, _ = self._units_on(action.device)
+        x = flatten_action(action, self.shape) - center
+        return x / scale if self.n_free == self.dim else self.rest_fixed(x) / torch.where(scale > 0, scale, 1.0)
 
     def decode(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] as actions [..., *shape] of the environment."""
-        center, scale = self._center_scale(x.device)
+        center, scale, _ = self._units_on(x.device)
         return shape_action(torch.addcmul(center, x, scale), self.shape)
+
+    def rest_fixed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns the actions that were taken."""
+        return x if self.n_free == self.dim else torch.where(self._units_on(x.device)[1] > 0, x, 0.0)
+
+    def of_free(self, x: torch.Tensor) -> torch.Tensor:
+        """Return of x [..., A] the free dimensions, [..., n_free], in which densities are."""
+        return x if self.n_free == self.dim else x[..., self._units_on(x.device)[2]]
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
         """Return standard normal noise [batch_size, A]."""

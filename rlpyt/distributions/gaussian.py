@@ -26,7 +26,8 @@ class Gaussian(ActionUnits, Distribution[DistInfoStd]):
         a = center + scale * (mean + std * noise),    noise ~ N(0, I)
 
     Densities, and so log-probabilities and entropies, are those of a. Actions are not clipped to the bounds: that is
-    left to the environment's side, after the log-probability was recorded. For the arguments see `ActionUnits`.
+    left to the environment's side, after the log-probability was recorded. For the arguments and fixed dimensions see
+    `ActionUnits`.
     """
 
     DistInfo = DistInfoStd
@@ -42,15 +43,19 @@ class Gaussian(ActionUnits, Distribution[DistInfoStd]):
 
     def log_prob(self, action: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the log-density of the actions, [...], in the environment's units."""
-        return gaussian_log_prob(self.encode(action), *dist_info) - self.log_scale
+        return gaussian_log_prob(self.of_free(self.encode(action)), *self._free(dist_info)) - self.log_scale
 
     def entropy(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the differential entropy, sum_i (log std_i + log scale_i) + A/2 log(2 pi e), [...] in nats."""
-        return dist_info.log_std.sum(-1) + (self.log_scale + 0.5 * self.dim * math.log(2 * math.pi * math.e))
+        log_std = self.of_free(dist_info.log_std)
+        return log_std.sum(-1) + (self.log_scale + 0.5 * self.n_free * math.log(2 * math.pi * math.e))
 
     def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
         """Return KL(old || new), [...]; the units cancel."""
-        return gaussian_kl(old, new)
+        return gaussian_kl(self._free(old), self._free(new))
+
+    def _free(self, dist_info: DistInfoStd) -> DistInfoStd:
+        return DistInfoStd(self.of_free(dist_info.mean), self.of_free(dist_info.log_std))
 
 
 def gaussian_log_prob(x: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ class SquashedGaussian(ActionUnits):
         u = mean + std * noise,    noise ~ N(0, I),    x = tanh(u),    action = center + scale * x
         log p(x) = log N(u; mean, std) - sum_i log(1 - tanh(u_i)^2)
 
-    There is no closed form of the entropy.
+    There is no closed form of the entropy. Densities are those of the free dimensions (see `ActionUnits`).
 
     Args:
         dim: A.
@@ -65,22 +65,23 @@ class SquashedGaussian(ActionUnits):
         mean, log_std = self._gaussian(dist_info)
         u = torch.addcmul(mean, log_std.exp(), noise)
         # (u - mean) / std is the noise, whatever the parameters: no gradient through it.
-        log_normal = -(0.5 * noise.square() + log_std).sum(-1) - 0.5 * self.dim * math.log(2 * math.pi)
-        return u.tanh(), log_normal - log_det_tanh(u)
+        log_normal = -self.of_free(0.5 * noise.square() + log_std).sum(-1) - 0.5 * self.n_free * math.log(2 * math.pi)
+        return self.rest_fixed(u.tanh()), log_normal - log_det_tanh(self.of_free(u))
 
     def log_prob(self, action: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the log-density of actions [..., *shape] in the environment's units, [...].
 
         An action at a bound, where float32 cannot tell how far u was, is taken as the nearest one within.
         """
-        mean, log_std = self._gaussian(dist_info)
+        mean, log_std = (self.of_free(x) for x in self._gaussian(dist_info))
         limit = 1 - torch.finfo(mean.dtype).eps
-        u = self.encode(action).clamp(-limit, limit).atanh()
+        u = self.of_free(self.encode(action)).clamp(-limit, limit).atanh()
         return gaussian_log_prob(u, mean, log_std) - log_det_tanh(u) - self.log_scale
 
     def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
         """Return KL(old || new), [...]: that of the Gaussians, as tanh and units cancel."""
-        return gaussian_kl(self._gaussian(old), self._gaussian(new))
+        old, new = (DistInfoStd(*map(self.of_free, self._gaussian(info))) for info in (old, new))
+        return gaussian_kl(old, new)
 
 
 def log_det_tanh(u: torch.Tensor) -> torch.Tensor:
