@@ -94,9 +94,11 @@ class Index(ABC):
         if batch_size < 1:
             raise ValueError(f"Drawing from a replay: got batch_size={batch_size}; expected at least 1. Raise it.")
         places, B_idxs = self._draw_in_reach(batch_size)
-        if self._may_begin is not None:
+        S_idxs = places % self.S
+        if self._may_begin is not None and not self._may_begin[S_idxs, B_idxs].all():
             places, B_idxs = self._redrawn(places, B_idxs)
-        return Drawn(places % self.S, B_idxs, self.weigh(places, B_idxs))
+            S_idxs = places % self.S
+        return Drawn(S_idxs, B_idxs, self.weigh(places, B_idxs))
 
     @abstractmethod
     def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -145,10 +147,8 @@ class Index(ABC):
 
     def _redrawn(self, places: np.ndarray, B_idxs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return places with others in place of those that may not be drawn."""
-        wrong = np.flatnonzero(~self.may_begin(places, B_idxs))
-        if not len(wrong):
-            return places, B_idxs
         places, B_idxs = places.copy(), B_idxs.copy()
+        wrong = np.flatnonzero(~self.may_begin(places, B_idxs))
         for _ in range(_MAX_ROUNDS):
             places[wrong], B_idxs[wrong] = self._draw_in_reach(len(wrong))
             wrong = wrong[~self.may_begin(places[wrong], B_idxs[wrong])]
