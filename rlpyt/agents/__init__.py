@@ -11,10 +11,22 @@ from rlpyt.agents.distributional import (
     RecurrentIqnAgent,
     RecurrentQrDqnAgent,
 )
-from rlpyt.agents.dqn import AtariDqnAgent, AtariR2d1Agent, DqnAgent, R2d1Agent
+from rlpyt.agents.dqn import (
+    AtariDqnAgent,
+    AtariR2d1Agent,
+    AtariR2d1AlternatingAgent,
+    DqnAgent,
+    R2d1Agent,
+    R2d1AlternatingAgent,
+)
 from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
 from rlpyt.agents.off_policy import OffPolicyAgent
 from rlpyt.agents.policy_gradient import (
+    AlternatingAtariLstmAgent,
+    AlternatingMujocoLstmAgent,
+    AlternatingRecurrentCategoricalPgAgent,
+    AlternatingRecurrentGaussianPgAgent,
     AtariFfAgent,
     AtariLstmAgent,
     CategoricalPgAgent,
@@ -32,11 +44,17 @@ from rlpyt.types import AgentInputs, AgentStep
 __all__ = [
     "AgentInputs",
     "AgentStep",
+    "AlternatingAtariLstmAgent",
+    "AlternatingMujocoLstmAgent",
+    "AlternatingRecurrentCategoricalPgAgent",
+    "AlternatingRecurrentGaussianPgAgent",
     "AtariCatDqnAgent",
     "AtariDqnAgent",
     "AtariFfAgent",
     "AtariLstmAgent",
+    "AtariMixin",
     "AtariR2d1Agent",
+    "AtariR2d1AlternatingAgent",
     "BaseAgent",
     "CatDqnAgent",
     "CategoricalPgAgent",
@@ -47,11 +65,13 @@ __all__ = [
     "IqnAgent",
     "MujocoFfAgent",
     "MujocoLstmAgent",
+    "MujocoMixin",
     "OffPolicyAgent",
     "PgAgent",
     "QpgAgent",
     "QrDqnAgent",
     "R2d1Agent",
+    "R2d1AlternatingAgent",
     "RecurrentCatDqnAgent",
     "RecurrentCategoricalPgAgent",
     "RecurrentDdpgAgent",

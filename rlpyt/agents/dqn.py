@@ -239,3 +239,8 @@ class AtariR2d1Agent(R2d1Agent):
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the image's shape and the number of actions."""
         return image_model_kwargs(env_spaces)
+
+
+R2d1AlternatingAgent = R2d1Agent
+AtariR2d1AlternatingAgent = AtariR2d1Agent
+"""Their names in rlpyt 0.1 under an `AlternatingSampler`, which any agent serves now."""

@@ -33,3 +33,19 @@ def vector_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
             "the action's with one dimension. Use GaussianPgAgent, whose models fit any spaces."
         )
     return {"observation_shape": observation.shape, "action_size": action.shape[0]}
+
+
+class AtariMixin:
+    """Mixin of rlpyt 0.1: tells an agent's ModelCls `image_shape` and `output_size`, and nothing else."""
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the image's shape and the number of actions."""
+        return image_model_kwargs(env_spaces)
+
+
+class MujocoMixin:
+    """Mixin of rlpyt 0.1: tells an agent's ModelCls `observation_shape` and `action_size`, and nothing else."""
+
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+        """Return the observation's shape and the number of action dimensions."""
+        return vector_model_kwargs(env_spaces)

@@ -253,3 +253,10 @@ class MujocoLstmAgent(RecurrentGaussianPgAgent):
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the observation's shape and the number of action dimensions."""
         return vector_model_kwargs(env_spaces)
+
+
+AlternatingRecurrentCategoricalPgAgent = RecurrentCategoricalPgAgent
+AlternatingRecurrentGaussianPgAgent = RecurrentGaussianPgAgent
+AlternatingAtariLstmAgent = AtariLstmAgent
+AlternatingMujocoLstmAgent = MujocoLstmAgent
+"""Their names in rlpyt 0.1 under an `AlternatingSampler`, which any agent serves now."""

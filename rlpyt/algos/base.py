@@ -15,6 +15,8 @@ import torch
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import Algorithm
 from rlpyt.functional import Schedule, ScheduleLike, as_schedule
+from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.seeds import Role, torch_generator
 
@@ -34,7 +36,7 @@ ELSEWHERE = {
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(Algorithm):
+class RlAlgorithm(CheckedSubclasses, Algorithm):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
@@ -63,9 +65,16 @@ class RlAlgorithm(Algorithm):
                 "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
             )
         parameters = inspect.signature(cls.__init__).parameters
+        if args and all(p.kind is p.KEYWORD_ONLY for name, p in parameters.items() if name != "self"):
+            raise TypeError(
+                f"{cls.__name__}: got {len(args)} hyper-parameters without a name, {args[0]!r} first; expected each by "
+                f"its name, such as {cls.__name__}(discount=0.99)."
+            )
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             names = [name for name in parameters if name != "self"]
             for key in kwargs.keys() - set(names):
+                if key in SETTINGS:
+                    raise TypeError(f"{cls.__name__} has no {key!r}, as rlpyt 0.1 had. {SETTINGS[key]} See {PAGE}.")
                 meant = ELSEWHERE.get(key, key)
                 close = [meant] if meant in names else difflib.get_close_matches(key, names, n=3, cutoff=0.5)
                 hint = f"Did you mean {' or '.join(close)}? " if close else ""

@@ -222,6 +222,15 @@ class OffPolicyAlgo(RlAlgorithm):
             eta=self.pri_eta,
         )
 
+    @property
+    def replay_buffer(self) -> ReplayBuffer:
+        """The replay, by its name in rlpyt 0.1."""
+        return self.replay
+
+    @replay_buffer.setter
+    def replay_buffer(self, replay: ReplayBuffer) -> None:
+        self.replay = replay
+
     def reading(self) -> Reading:
         """Return what is read of the replay: transitions, or sequences for a recurrent agent."""
         if not self.agent.recurrent:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 
 from rlpyt.functional import to_onehot
+from rlpyt.old_names import serve_old_names
+
+serve_old_names(__name__)
 
 
 class EpsilonGreedy:

@@ -11,10 +11,11 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import FrameStack
 
 
-class AtariEnv(gymnasium.Env[np.ndarray, Any]):
+class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
     """One Atari game: grayscale, frames skipped and stacked.
 
     A step repeats the action for `frame_skip` raw frames; of the last two the maximum is taken (sprites

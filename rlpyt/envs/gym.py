@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from rlpyt.old_names import serve_old_names
+
+serve_old_names(__name__)
+
 
 def gym_make(id: str, **env_kwargs: Any) -> Any:
     """Return `gym.make(id, **env_kwargs)` of old gym, with its passive checker off where it has one.

@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlpyt.old_names import serve_old_names
+
+serve_old_names(__name__)
+
 
 def as_sizes(sizes: int | Sequence[int] | None) -> list[int]:
     """Return layer sizes as a list; one number is one layer, None is no layer."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from rlpyt.old_names import serve_old_names
+
+serve_old_names(__name__)
+
 _MANY = 2000  # indexes from which a sort that finds those in one block costs less than summing a block again
 
 

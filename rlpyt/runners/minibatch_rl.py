@@ -18,6 +18,7 @@ import torch
 from rlpyt.core import Agent, Algorithm, EvalResult, Metrics, Sampler
 from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.affinity import check_affinity
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.types import TrajInfo
@@ -30,7 +31,7 @@ class TrainingDiverged(RuntimeError):
     """A metric of the updates is not finite: the run was stopped before its snapshot was overwritten."""
 
 
-class MinibatchRlBase:
+class MinibatchRlBase(CheckedSubclasses):
     """Wires a sampler, an agent and an algorithm, and runs them.
 
     Args:

@@ -1,10 +1,17 @@
 """Samplers: where environments are stepped and actions chosen, by naming a class."""
 
 from rlpyt.samplers.base import BaseSampler
-from rlpyt.samplers.collector import Collector, WaitResetCollector
+from rlpyt.samplers.collector import (
+    Collector,
+    CpuResetCollector,
+    CpuWaitResetCollector,
+    GpuResetCollector,
+    GpuWaitResetCollector,
+    WaitResetCollector,
+)
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.evaluate import evaluate
-from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.samplers.evaluator import CpuEvalCollector, Evaluator, GpuEvalCollector, SerialEvalCollector
 from rlpyt.samplers.gpu import AlternatingSampler, GpuSampler, NoOverlapAlternatingSampler
 from rlpyt.samplers.serial import SerialSampler
 from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
@@ -15,12 +22,19 @@ __all__ = [
     "BaseSampler",
     "BatchSpec",
     "Collector",
+    "CpuEvalCollector",
+    "CpuResetCollector",
     "CpuSampler",
+    "CpuWaitResetCollector",
     "EnvSamples",
     "Evaluator",
+    "GpuEvalCollector",
+    "GpuResetCollector",
     "GpuSampler",
+    "GpuWaitResetCollector",
     "NoOverlapAlternatingSampler",
     "Samples",
+    "SerialEvalCollector",
     "SerialSampler",
     "TrajInfo",
     "WaitResetCollector",

@@ -12,6 +12,7 @@ import torch
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.envs import EnvExamples, info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import Plan
@@ -20,7 +21,7 @@ from rlpyt.samplers.stopwatch import PARTS
 from rlpyt.types import BatchSpec, Samples, TrajInfo
 
 
-class BaseSampler(Sampler):
+class BaseSampler(CheckedSubclasses, Sampler):
     """Arguments of all samplers.
 
     Args:
@@ -121,6 +122,11 @@ class BaseSampler(Sampler):
                 "expected at least one step for each, and better enough for whole episodes. Raise it, or lower "
                 "eval_n_envs."
             )
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+        return self.batch_spec.size
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""

@@ -9,8 +9,11 @@ import torch
 
 from rlpyt.envs import EnvExamples
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.old_names import serve_old_names
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
+
+serve_old_names(__name__)
 
 
 class Rows(NamedArrayTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import agent_inputs_of
 from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch
 from rlpyt.samplers.stopwatch import Stopwatch
@@ -90,7 +91,7 @@ class Part:
         self.agent.load_group_state_dict(state_dict["agent"])
 
 
-class Collector:
+class Collector(CheckedSubclasses):
     """Steps environments with an agent, batch after batch.
 
     With two parts, one steps while the other gets actions. `overlap` False sends a part's actions only when the other
@@ -170,6 +171,11 @@ class WaitResetCollector(Collector):
     """`Collector` that lets an environment rest from the end of an episode to the end of the batch."""
 
     mid_batch_reset = False
+
+
+CpuResetCollector = GpuResetCollector = Collector
+CpuWaitResetCollector = GpuWaitResetCollector = WaitResetCollector
+"""Their names in rlpyt 0.1, which had one loop for every sampler."""
 
 
 def _copy_leaves(out: list[torch.Tensor], buffer: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.core import EvalResult
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.collector import Part
 from rlpyt.samplers.env_batch import EnvBatch
 from rlpyt.samplers.stopwatch import Stopwatch
@@ -26,7 +27,7 @@ def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
     return [share + (i < rest) for i in range(n_envs)]
 
 
-class Evaluator:
+class Evaluator(CheckedSubclasses):
     """Runs an agent in evaluation environments of its own; one that has run its quota rests.
 
     Args:
@@ -87,3 +88,7 @@ class Evaluator:
                 resting[:] = (left == 0) | (steps >= self._max_T)
                 on_progress(len(completed) if self._limited.all() else int(steps.sum()))
         return EvalResult(completed, int(steps.sum()), int(left[self._limited].sum() + (~self._limited).sum()))
+
+
+SerialEvalCollector = CpuEvalCollector = GpuEvalCollector = Evaluator
+"""Its names in rlpyt 0.1."""

@@ -1,0 +1,394 @@
+"""The names of rlpyt 0.1 and where each of them is now: old import lines work, and say the new one.
+
+`install` runs when `rlpyt` is imported. It puts a light module object into `sys.modules` for every old path that has no
+module here; Python looks there before it asks the parent package. Nothing is imported until a name is asked for. A
+module whose path is an old one too, but which lacks some old names, calls `serve_old_names(__name__)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+PAGE = "docs/from_rlpyt_0_1.md"
+"""Where users of rlpyt 0.1 find what has changed."""
+
+_REPLAY = (
+    "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
+    "n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, replay_folder. To change what it "
+    "is made of override initialize_replay_buffer, or reading, of the algorithm (docs/replay.md)"
+)
+_SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/replay.md)"
+_N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
+_TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
+_ASYNC = "asynchronous sampling is not there yet. Use MinibatchRl with CpuSampler or GpuSampler"
+_SYNC = "runs on several GPUs are not there yet. Use MinibatchRl, one run on each GPU"
+_LAUNCHING = "launching and encoded affinities are not there yet. Give the runner an affinity as a dictionary"
+_COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
+_SAMPLER_PARTS = (
+    "samplers are put together differently. An own batch of environments is an own vector environment "
+    "(docs/own_environment.md), an own loop a subclass of rlpyt.samplers.Collector"
+)
+_ALTERNATING = "any recurrent agent alternates: the sampler selects the environments whose state is meant"
+_RECURRENT = (
+    "an agent is recurrent by `recurrent = True` in its class; rlpyt.agents.BaseAgent keeps the state of its "
+    "environments in groups (docs/own_model.md)"
+)
+_EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
+_SCHEMA = "types made by rlpyt.namedarraytuple pickle under every start method, and no schema is needed"
+_LOGITS = "models return logits instead of probabilities: use rlpyt.distributions.DistInfoLogits"
+_OPT_INFO = "optimize_agent returns a dictionary of tensors, named as in opt_info_fields (docs/own_algorithm.md)"
+_SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/own_environment.md)"
+_ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
+_ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
+_N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
+_CONFIGS = "configurations are arguments of the scripts in examples/. Write the dictionary into your script"
+_SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
+_RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
+_NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
+_NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debug.log; for the rest write your own"
+
+# (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
+_TABLE = (
+    # ---- agents ----
+    ("agents.base", "rlpyt.agents", "AgentInputs AgentStep"),
+    ("agents.base", "rlpyt.types", "AgentInputsRnn"),
+    ("agents.base", _RECURRENT, "RecurrentAgentMixin"),
+    ("agents.base", _ALTERNATING, "AlternatingRecurrentAgentMixin"),
+    ("agents.pg.base", "rlpyt.agents.policy_gradient", "AgentInfo AgentInfoRnn=AgentInfo"),
+    ("agents.pg.categorical", "rlpyt.agents", "CategoricalPgAgent RecurrentCategoricalPgAgent"),
+    ("agents.pg.categorical", "rlpyt.agents", "AlternatingRecurrentCategoricalPgAgent=RecurrentCategoricalPgAgent"),
+    ("agents.pg.categorical", "rlpyt.agents", "RecurrentCategoricalPgAgentBase=RecurrentCategoricalPgAgent"),
+    ("agents.pg.gaussian", "rlpyt.agents", "GaussianPgAgent RecurrentGaussianPgAgent"),
+    ("agents.pg.gaussian", "rlpyt.agents", "AlternatingRecurrentGaussianPgAgent=RecurrentGaussianPgAgent"),
+    ("agents.pg.gaussian", "rlpyt.agents", "RecurrentGaussianPgAgentBase=RecurrentGaussianPgAgent"),
+    (
+        "agents.pg.atari",
+        "rlpyt.agents",
+        "AtariFfAgent AtariLstmAgent AtariMixin AlternatingAtariLstmAgent=AtariLstmAgent",
+    ),
+    ("agents.pg.mujoco", "rlpyt.agents", "MujocoFfAgent MujocoLstmAgent MujocoMixin"),
+    ("agents.pg.mujoco", "rlpyt.agents", "AlternatingMujocoLstmAgent=MujocoLstmAgent"),
+    ("agents.dqn.dqn_agent", "rlpyt.agents", "DqnAgent"),
+    ("agents.dqn.dqn_agent", "rlpyt.agents.dqn", "AgentInfo=DqnAgentInfo"),
+    ("agents.dqn.catdqn_agent", "rlpyt.agents", "CatDqnAgent"),
+    ("agents.dqn.r2d1_agent", "rlpyt.agents", "R2d1Agent R2d1AgentBase=R2d1Agent R2d1AlternatingAgent=R2d1Agent"),
+    ("agents.dqn.r2d1_agent", "rlpyt.agents.dqn", "AgentInfo=DqnAgentInfo"),
+    ("agents.dqn.epsilon_greedy", _EPSILON, "EpsilonGreedyAgentMixin"),
+    ("agents.dqn.atari.mixin", "rlpyt.agents", "AtariMixin"),
+    ("agents.dqn.atari.atari_dqn_agent", "rlpyt.agents", "AtariDqnAgent"),
+    ("agents.dqn.atari.atari_catdqn_agent", "rlpyt.agents", "AtariCatDqnAgent"),
+    ("agents.dqn.atari.atari_r2d1_agent", "rlpyt.agents", "AtariR2d1Agent AtariR2d1AlternatingAgent=AtariR2d1Agent"),
+    ("agents.qpg.ddpg_agent", "rlpyt.agents", "DdpgAgent"),
+    ("agents.qpg.ddpg_agent", "rlpyt.agents.ddpg", "AgentInfo=MuAgentInfo"),
+    ("agents.qpg.td3_agent", "rlpyt.agents", "Td3Agent"),
+    ("agents.qpg.sac_agent", "rlpyt.agents", "SacAgent"),
+    ("agents.qpg.sac_agent", "rlpyt.agents.sac", "AgentInfo=SacAgentInfo"),
+    ("agents.qpg.sac_v_agent", _ONLY_SAC, "SacAgent"),
+    # ---- algos ----
+    ("algos.pg.base", "rlpyt.algos", "PolicyGradientAlgo"),
+    ("algos.pg.base", _OPT_INFO, "OptInfo"),
+    ("algos.pg.a2c", "rlpyt.algos", "A2C"),
+    ("algos.pg.ppo", "rlpyt.algos", "PPO LossInputs"),
+    ("algos.dqn.dqn", "rlpyt.algos", "DQN"),
+    ("algos.dqn.dqn", "rlpyt.replays", "SamplesToBuffer"),
+    ("algos.dqn.dqn", _OPT_INFO, "OptInfo"),
+    ("algos.dqn.cat_dqn", "rlpyt.algos", "CategoricalDQN"),
+    ("algos.dqn.r2d1", "rlpyt.algos", "R2D1"),
+    ("algos.dqn.r2d1", "rlpyt.replays", "SamplesToBufferRnn=SamplesToBuffer"),
+    ("algos.dqn.r2d1", _OPT_INFO, "OptInfo"),
+    (
+        "algos.dqn.r2d1",
+        "input_errors of the algorithm returns them, and the replay keeps them",
+        "PrioritiesSamplesToBuffer",
+    ),
+    ("algos.qpg.ddpg", "rlpyt.algos", "DDPG"),
+    ("algos.qpg.ddpg", "rlpyt.replays", "SamplesToBuffer"),
+    ("algos.qpg.ddpg", _OPT_INFO, "OptInfo"),
+    ("algos.qpg.td3", "rlpyt.algos", "TD3"),
+    ("algos.qpg.sac", "rlpyt.algos", "SAC"),
+    ("algos.qpg.sac", "rlpyt.replays", "SamplesToBuffer"),
+    ("algos.qpg.sac", _OPT_INFO, "OptInfo"),
+    ("algos.qpg.sac_v", _ONLY_SAC, "SAC_V OptInfo"),
+    ("algos.utils", _RETURNS.format("discounted_return"), "discount_return discount_return_tl"),
+    ("algos.utils", _RETURNS.format("n_step_return"), "discount_return_n_step"),
+    ("algos.utils", _RETURNS.format("generalized_advantage_estimation"), "generalized_advantage_estimation"),
+    ("algos.utils", _TIME_LIMIT, "generalized_advantage_estimation_tl"),
+    ("algos.utils", "samples.env.valid and batch.valid say which rows to train on", "valid_from_done"),
+    # ---- distributions ----
+    ("distributions.categorical", _LOGITS, "DistInfo"),
+    ("distributions.gaussian", "use rlpyt.distributions.DistInfoStd(mean, log_std)", "DistInfo"),
+    (
+        "distributions.discrete",
+        "rlpyt.functional has to_onehot and from_onehot, a distribution has encode",
+        "DiscreteMixin",
+    ),
+    ("distributions.epsilon_greedy", _EPSILON, "CategoricalEpsilonGreedy"),
+    # ---- envs and spaces ----
+    ("envs.gym", _ENV_INFO, "EnvInfoWrapper infill_info build_info_tuples info_to_nt"),
+    ("envs.gym_schema", "rlpyt.envs", "GymEnvWrapper"),
+    ("envs.gym_schema", "rlpyt.envs.gym", "make"),
+    ("envs.gym_schema", _ENV_INFO, "EnvInfoWrapper infill_info build_info_schemas info_to_nt"),
+    ("envs.atari.atari_env", "rlpyt.envs", "AtariEnv AtariTrajInfo EnvInfo"),
+    ("envs.atari.atari_env", "the images are 84 x 84 unless image_size of AtariEnv says otherwise", "W H"),
+    ("spaces.int_box", "rlpyt.spaces", "IntBox"),
+    ("spaces.float_box", "rlpyt.spaces", "FloatBox"),
+    ("spaces.composite", _SPACE, "Composite"),
+    ("spaces.gym_wrapper", _SPACE, "GymSpaceWrapper"),
+    ("spaces.gym_wrapper_schema", _SPACE, "GymSpaceWrapper"),
+    ("spaces.base", _SPACE, "Space"),
+    # ---- models ----
+    ("models.conv2d", "rlpyt.models", "Conv2dModel Conv2dHeadModel"),
+    ("models.dueling", _N_ATOMS, "DistributionalDuelingHeadModel"),
+    ("models.utils", "rlpyt.utils.rlpyt_0_1", "update_state_dict"),
+    ("models.utils", "rlpyt.models.scale_grad(x, scale) does it", "ScaleGrad"),
+    ("models.utils", "no network is wrapped in DistributedDataParallel", "strip_ddp_state_dict"),
+    ("models.dqn.atari_dqn_model", "rlpyt.models", "AtariDqnModel"),
+    ("models.dqn.atari_catdqn_model", "rlpyt.models", "AtariCatDqnModel"),
+    ("models.dqn.atari_catdqn_model", _N_ATOMS, "DistributionalHeadModel"),
+    ("models.dqn.atari_r2d1_model", "rlpyt.models", "AtariR2d1Model RnnState"),
+    ("models.dqn.dueling", "rlpyt.models", "DuelingHeadModel"),
+    ("models.dqn.dueling", _N_ATOMS, "DistributionalDuelingHeadModel"),
+    ("models.pg.atari_ff_model", "rlpyt.models", "AtariFfModel"),
+    ("models.pg.atari_lstm_model", "rlpyt.models", "AtariLstmModel RnnState"),
+    ("models.pg.mujoco_ff_model", "rlpyt.models", "MujocoFfModel"),
+    ("models.pg.mujoco_lstm_model", "rlpyt.models", "MujocoLstmModel RnnState"),
+    ("models.qpg.mlp", "rlpyt.models", "MuMlpModel PiMlpModel QofMuMlpModel"),
+    ("models.qpg.mlp", _ONLY_SAC, "VMlpModel"),
+    # ---- replays ----
+    ("replays.base", _REPLAY, "BaseReplayBuffer"),
+    ("replays.n_step", _REPLAY, "BaseNStepReturnBuffer"),
+    ("replays.frame", _REPLAY, "FrameBufferMixin"),
+    ("replays.async_", _ASYNC, "AsyncReplayBufferMixin"),
+    ("replays.sum_tree", _ASYNC, "AsyncSumTree"),
+    ("replays.non_sequence.n_step", _REPLAY, "NStepReturnBuffer"),
+    ("replays.non_sequence.n_step", _N_STEP_LATER, "SamplesFromReplay"),
+    ("replays.non_sequence.frame", _REPLAY, "NStepFrameBuffer UniformReplayFrameBuffer PrioritizedReplayFrameBuffer"),
+    ("replays.non_sequence.frame", _ASYNC, "AsyncUniformReplayFrameBuffer AsyncPrioritizedReplayFrameBuffer"),
+    ("replays.non_sequence.time_limit", _TIME_LIMIT, "NStepTimeLimitBuffer SamplesFromReplayTL"),
+    ("replays.non_sequence.time_limit", _TIME_LIMIT, "TlUniformReplayBuffer TlPrioritizedReplayBuffer"),
+    ("replays.non_sequence.time_limit", _ASYNC, "AsyncTlUniformReplayBuffer AsyncTlPrioritizedReplayBuffer"),
+    ("replays.non_sequence.uniform", _REPLAY, "UniformReplay UniformReplayBuffer"),
+    ("replays.non_sequence.uniform", _ASYNC, "AsyncUniformReplayBuffer"),
+    ("replays.non_sequence.prioritized", _REPLAY, "PrioritizedReplay PrioritizedReplayBuffer"),
+    ("replays.non_sequence.prioritized", _N_STEP_LATER, "SamplesFromReplayPri"),
+    ("replays.non_sequence.prioritized", _ASYNC, "AsyncPrioritizedReplayBuffer"),
+    ("replays.sequence.n_step", _SEQUENCES, "SequenceNStepReturnBuffer SamplesFromReplay"),
+    ("replays.sequence.frame", _SEQUENCES, "SequenceNStepFrameBuffer"),
+    ("replays.sequence.frame", _REPLAY, "UniformSequenceReplayFrameBuffer PrioritizedSequenceReplayFrameBuffer"),
+    (
+        "replays.sequence.frame",
+        _ASYNC,
+        "AsyncUniformSequenceReplayFrameBuffer AsyncPrioritizedSequenceReplayFrameBuffer",
+    ),
+    ("replays.sequence.uniform", _REPLAY, "UniformSequenceReplay UniformSequenceReplayBuffer"),
+    ("replays.sequence.uniform", _ASYNC, "AsyncUniformSequenceReplayBuffer"),
+    ("replays.sequence.prioritized", _REPLAY, "PrioritizedSequenceReplay PrioritizedSequenceReplayBuffer"),
+    ("replays.sequence.prioritized", _SEQUENCES, "SamplesFromReplayPri"),
+    ("replays.sequence.prioritized", _ASYNC, "AsyncPrioritizedSequenceReplayBuffer"),
+    # ---- runners ----
+    ("runners.base", "rlpyt.runners", "BaseRunner=MinibatchRlBase"),
+    ("runners.sync_rl", _SYNC, "SyncRl SyncRlEval SyncRlMixin SyncWorkerBase SyncWorker SyncWorkerEval"),
+    ("runners.async_rl", _ASYNC, "AsyncRl AsyncRlEval AsyncRlBase AsyncOptWorker"),
+    # ---- samplers ----
+    ("samplers.collections", "rlpyt.samplers", "BatchSpec Samples AgentSamples EnvSamples TrajInfo"),
+    ("samplers.collections", "rlpyt.samplers", "AgentSamplesBsv=AgentSamples"),
+    ("samplers.collectors", "rlpyt.samplers", "BaseCollector=Collector DecorrelatingStartCollector=Collector"),
+    ("samplers.collectors", "rlpyt.samplers", "BaseEvalCollector=Evaluator"),
+    ("samplers.buffer", _SAMPLER_PARTS, "build_samples_buffer get_example_outputs"),
+    ("samplers.serial.sampler", "rlpyt.samplers", "SerialSampler"),
+    ("samplers.serial.collectors", "rlpyt.samplers", "SerialEvalCollector=Evaluator"),
+    ("samplers.parallel.base", _SAMPLER_PARTS, "ParallelSamplerBase"),
+    ("samplers.parallel.worker", _SAMPLER_PARTS, "initialize_worker sampling_process"),
+    ("samplers.parallel.cpu.sampler", "rlpyt.samplers", "CpuSampler"),
+    ("samplers.parallel.cpu.collectors", "rlpyt.samplers", "CpuResetCollector=Collector CpuEvalCollector=Evaluator"),
+    ("samplers.parallel.cpu.collectors", "rlpyt.samplers", "CpuWaitResetCollector=WaitResetCollector"),
+    ("samplers.parallel.gpu.sampler", "rlpyt.samplers", "GpuSampler"),
+    ("samplers.parallel.gpu.sampler", _SAMPLER_PARTS, "GpuSamplerBase build_step_buffer"),
+    ("samplers.parallel.gpu.action_server", _COLLECTOR, "ActionServer"),
+    ("samplers.parallel.gpu.collectors", "rlpyt.samplers", "GpuResetCollector=Collector GpuEvalCollector=Evaluator"),
+    ("samplers.parallel.gpu.collectors", "rlpyt.samplers", "GpuWaitResetCollector=WaitResetCollector"),
+    ("samplers.parallel.gpu.alternating_sampler", "rlpyt.samplers", "AlternatingSampler NoOverlapAlternatingSampler"),
+    ("samplers.parallel.gpu.alternating_sampler", _SAMPLER_PARTS, "AlternatingSamplerBase AlternatingActionServer"),
+    ("samplers.async_.base", _ASYNC, "AsyncParallelSamplerMixin AsyncSamplerMixin"),
+    ("samplers.async_.serial_sampler", _ASYNC, "AsyncSerialSampler"),
+    ("samplers.async_.cpu_sampler", _ASYNC, "AsyncCpuSampler"),
+    ("samplers.async_.gpu_sampler", _ASYNC, "AsyncGpuSampler AsyncGpuSamplerBase"),
+    ("samplers.async_.alternating_sampler", _ASYNC, "AsyncAlternatingSampler AsyncNoOverlapAlternatingSampler"),
+    ("samplers.async_.action_server", _ASYNC, "AsyncActionServer AsyncAlternatingActionServer"),
+    ("samplers.async_.collectors", _ASYNC, "DbCpuResetCollector DbCpuWaitResetCollector"),
+    ("samplers.async_.collectors", _ASYNC, "DbGpuResetCollector DbGpuWaitResetCollector"),
+    # ---- utils ----
+    ("utils.array", _NUMPY, "select_at_indexes to_onehot from_onehot valid_mean"),
+    ("utils.array", _NUMPY, "infer_leading_dims restore_leading_dims"),
+    ("utils.tensor", "rlpyt.functional", "select_at_indexes to_onehot from_onehot valid_mean"),
+    ("utils.tensor", "rlpyt.utils.tensors", "infer_leading_dims restore_leading_dims"),
+    ("utils.buffer", "rlpyt.utils.arrays", "buffer_from_example build_array torchify_buffer numpify_buffer buffer_to"),
+    ("utils.buffer", "rlpyt.utils.arrays", "buffer_method buffer_func get_leading_dims"),
+    ("utils.buffer", "rlpyt.utils.shared_memory", "np_mp_array=shared_array"),
+    ("utils.collections", "rlpyt", "namedarraytuple"),
+    ("utils.collections", "rlpyt.utils.rlpyt_0_1", "AttrDict"),
+    ("utils.collections", _SCHEMA, "NamedTupleSchema NamedTuple NamedArrayTupleSchema NamedArrayTuple"),
+    ("utils.collections", _SCHEMA, "NamedArrayTupleSchema_like namedarraytuple_like"),
+    ("utils.collections", "ask isinstance(x, rlpyt.NamedArrayTuple)", "is_namedarraytuple is_namedarraytuple_class"),
+    ("utils.collections", "ask whether type(x) has _fields", "is_namedtuple is_namedtuple_class"),
+    ("utils.misc", "rlpyt.utils.rlpyt_0_1", "iterate_mb_idxs"),
+    ("utils.misc", _SEQUENCES, "extract_sequences"),
+    ("utils.misc", "call numpy's or torch's", "zeros empty"),
+    ("utils.prog_bar", "rlpyt.logging", "ProgBarCounter"),
+    ("utils.quick_args", "rlpyt.utils.rlpyt_0_1", "save__init__args"),
+    ("utils.seed", "rlpyt.utils.seeds", "set_seed make_seed"),
+    ("utils.seed", _SEEDS, "get_seed set_envs_seeds"),
+    ("utils.shmemarray", "rlpyt.utils.shared_memory.shared_array(shape, dtype) makes one", "NpShmemArray"),
+    ("utils.synchronize", _ASYNC, "RWLock drain_queue"),
+    ("utils.synchronize", _SYNC, "find_port"),
+    ("utils.logging", "rlpyt.logging", "logger"),
+    ("utils.logging.logger", "rlpyt.logging.logger", "*"),
+    ("utils.logging.context", "rlpyt.logging", "logger_context"),
+    ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
+    ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),
+    ("utils.logging.context", "logger_context takes log_dir as it is given", "get_log_dir LOG_DIR"),
+    ("utils.logging.console", _NOT_MADE, "colorize mkdir_p log tee_log collect_args type_hint tweak query_yes_no"),
+    ("utils.logging.autoargs", _NOT_MADE, "arg prefix get_args add_args new_from_args inherit"),
+    ("utils.logging.tabulate", _NOT_MADE, "tabulate simple_separated_format"),
+    ("utils.launching.affinity", _LAUNCHING, "encode_affinity make_affinity affinity_from_code quick_affinity_code"),
+    ("utils.launching.affinity", _LAUNCHING, "prepend_run_slot remove_run_slot get_n_run_slots build_cpu_affinity"),
+    ("utils.launching.affinity", _LAUNCHING, "build_gpu_affinity build_multigpu_affinity build_async_affinity"),
+    ("utils.launching.variant", _LAUNCHING, "VariantLevel make_variants load_variant save_variant update_config"),
+    ("utils.launching.exp_launcher", _LAUNCHING, "run_experiments launch_experiment get_log_dir log_exps_tree"),
+    ("utils.launching.exp_launcher", _LAUNCHING, "log_num_launched"),
+    # ---- experiments ----
+    ("experiments.configs.atari.dqn.atari_dqn", _CONFIGS, "configs"),
+    ("experiments.configs.atari.dqn.atari_r2d1", _CONFIGS, "configs"),
+    ("experiments.configs.atari.pg.atari_ff_a2c", _CONFIGS, "configs"),
+    ("experiments.configs.atari.pg.atari_ff_ppo", _CONFIGS, "configs"),
+    ("experiments.configs.atari.pg.atari_lstm_a2c", _CONFIGS, "configs"),
+    ("experiments.configs.atari.pg.atari_lstm_ppo", _CONFIGS, "configs"),
+    ("experiments.configs.mujoco.pg.mujoco_a2c", _CONFIGS, "configs"),
+    ("experiments.configs.mujoco.pg.mujoco_ppo", _CONFIGS, "configs"),
+    ("experiments.configs.mujoco.qpg.mujoco_ddpg", _CONFIGS, "configs"),
+    ("experiments.configs.mujoco.qpg.mujoco_td3", _CONFIGS, "configs"),
+    ("experiments.configs.mujoco.qpg.mujoco_sac", _CONFIGS, "configs"),
+)
+
+SETTINGS = {
+    # algorithms
+    "bootstrap_timelimit": "Every algorithm bootstraps where a time limit cut the episode. Delete it.",
+    "reparameterize": "SAC always draws actions with a gradient. Delete it.",
+    "input_priority_shift": "The replay knows which row a priority belongs to. Delete it.",
+    "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and initialize_replay_buffer or "
+    "reading can be overridden (docs/replay.md). Delete it.",
+    "updates_per_sync": "Asynchronous runs are not there yet. Delete it.",
+    "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
+    "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",
+    # agents
+    "v_model_kwargs": "There is no network of state values. Delete it.",
+    "VModelCls": "There is no network of state values. Delete it.",
+    "initial_q2_model_state_dict": "All action values are one network, for initial_q_model_state_dict. Delete it.",
+    "action_squash": "Actions are scaled to the bounds of their space. Delete it.",
+    "eps_itr_min": "Epsilon falls from the first step on. Delete it, or give eps_schedule to the algorithm.",
+    "eps_itr_max": "Epsilon falls over eps_steps of the algorithm. Delete it, and give eps_steps there.",
+    # spaces and environments
+    "null_value": "The null value is zero, and of bounded continuous actions the centre. Delete it.",
+    "act_null_value": "The null action is zero, and of bounded continuous actions the centre. Delete it.",
+    "obs_null_value": "There is no observation before the first. Delete it.",
+    "force_float32": "Observations of float64 become float32. Delete it.",
+}
+"""Settings of rlpyt 0.1 that nothing here has, and sentences on each: for messages about unknown arguments."""
+
+
+class Where(NamedTuple):
+    """Place of an old name today; one of the two is empty."""
+
+    new: str
+    """Dotted name."""
+    instead: str
+    """What to do where there is no such thing any more."""
+
+
+def _entries() -> Iterator[tuple[str, str, Where]]:
+    """Yield old module, old name and where it is; the name "*" stands for all that the new module has."""
+    for module, place, names in _TABLE:
+        for text in names.split():
+            old, _, new = text.partition("=")
+            where = Where("", place) if " " in place else Where(place if old == "*" else f"{place}.{new or old}", "")
+            yield f"rlpyt.{module}", old, where
+
+
+NAMES: dict[str, dict[str, Where]] = {}
+"""Old module -> old name -> where it is."""
+for _module, _name, _where in _entries():
+    NAMES.setdefault(_module, {})[_name] = _where
+
+
+class OldModule(ModuleType):
+    """Module of rlpyt 0.1 that finds its names in the new ones, when they are asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _find(self.__name__, name)
+
+
+def install() -> None:
+    """Make the old paths importable that have no module here."""
+    for path in _with_parents(NAMES):
+        if path not in sys.modules and not _is_here(path):
+            module = OldModule(path, f"Names of rlpyt 0.1; see {PAGE}.")
+            names = NAMES.get(path, {})
+            vars(module)["__all__"] = [name for name in names if names[name].new and name != "*"]
+            sys.modules[path] = module
+    # `import rlpyt.algos.dqn.dqn as dqn` asks each part of the path for the next, and imports none on the way.
+    vars(sys.modules["rlpyt"])["__getattr__"] = _room
+
+
+def _room(name: str) -> ModuleType:
+    if any(path.startswith(f"rlpyt.{name}.") for path in NAMES):
+        return importlib.import_module(f"rlpyt.{name}")
+    raise AttributeError(f"module 'rlpyt' has no attribute {name!r}")
+
+
+def _with_parents(paths: Iterable[str]) -> set[str]:
+    """Return dotted paths with all that lie on the way to them, `rlpyt` left out."""
+    parts = [path.split(".") for path in paths]
+    return {".".join(words[:n]) for words in parts for n in range(2, len(words) + 1)}
+
+
+def _is_here(path: str) -> bool:
+    # A package here is one folder deep: what lies deeper needs no look at the disk.
+    place = os.path.join(os.path.dirname(__file__), *path.split(".")[1:])
+    return path.count(".") < 3 and (os.path.isdir(place) or os.path.exists(f"{place}.py"))
+
+
+def serve_old_names(module: str) -> None:
+    """Let a module of today answer for the names that it had in rlpyt 0.1."""
+    vars(sys.modules[module])["__getattr__"] = lambda name: _find(module, name)
+
+
+def _find(module: str, name: str) -> Any:
+    """Return what an old name stands for, with a warning that tells the new one.
+
+    Raises:
+        ImportError: if there is no such thing any more; the text says what to do.
+        AttributeError: if rlpyt 0.1 had no such name either.
+    """
+    names = NAMES.get(module, {})
+    where = names.get(name)
+    if where is None and "*" in names and not name.startswith("__"):
+        where = Where(f"{names['*'].new}.{name}", "")
+    if where is None:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}.")
+    if not where.new:
+        _refuse(module, name, where.instead)
+    new_module, _, new_name = where.new.rpartition(".")
+    found = getattr(importlib.import_module(new_module), new_name)
+    text = f"{module}.{name} of rlpyt 0.1 is {where.new} now. Write: from {new_module} import {new_name}"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return found
+
+
+def _refuse(module: str, name: str, instead: str) -> NoReturn:
+    raise ImportError(f"{module}.{name} of rlpyt 0.1 has no counterpart: {instead}. See {PAGE}.", name=module)

@@ -1,0 +1,580 @@
+"""What a user of rlpyt 0.1 meets: the old names, the old methods and settings, and scripts as its examples were."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import nn
+
+import rlpyt
+from rlpyt import agents, algos, envs, runners, samplers
+from rlpyt.envs import EnvSpaces
+from rlpyt.logging import read_progress
+from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
+from rlpyt.old_names import NAMES, PAGE, SETTINGS, OldModule
+from rlpyt.utils.rlpyt_0_1 import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
+from tests.toy_envs import CountingEnv
+
+ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items() if name != "*"]
+# Of the work that is merged beside this one.
+PENDING = [f"rlpyt.envs.{name}" for name in ("AtariTrajInfo", "EnvInfo", "GymEnvWrapper")] + ["rlpyt.envs.gym.make"]
+MERGED = "AtariTrajInfo" in vars(envs)
+MOVED = [
+    (module, name, where.new) for module, name, where in ENTRIES if where.new and (MERGED or where.new not in PENDING)
+]
+GONE = [(module, name) for module, name, where in ENTRIES if where.instead]
+
+
+def library_class(name: str) -> type:
+    [found] = {vars(room)[name] for room in (agents, algos, envs, runners, samplers) if name in vars(room)}
+    return found
+
+
+# ---- names ----
+
+
+def test_an_old_name_is_the_new_thing_and_the_warning_tells_which():
+    for module, name, new in MOVED:
+        new_module, _, new_name = new.rpartition(".")
+        with pytest.warns(DeprecationWarning, match=rf"Write: from {new_module} import {new_name}$") as caught:
+            found = getattr(importlib.import_module(module), name)
+        assert found is getattr(importlib.import_module(new_module), new_name)
+        assert {warning.filename for warning in caught} == {__file__}, "the warning points at the user's line"
+
+
+def test_a_name_without_a_counterpart_says_what_to_do():
+    for module, name in GONE:
+        with pytest.raises(ImportError, match=f"^{module}.{name} of rlpyt 0.1 has no counterpart: .*{PAGE}"):
+            getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("from rlpyt.runners.sync_rl import SyncRl", "not there yet"),
+        ("from rlpyt.runners.async_rl import AsyncRlEval", "not there yet"),
+        ("from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler", "not there yet"),
+        ("from rlpyt.utils.launching.affinity import make_affinity", "not there yet"),
+        ("from rlpyt.utils.launching.exp_launcher import run_experiments", "not there yet"),
+        ("from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer", "prioritized_replay"),
+        ("from rlpyt.utils.collections import NamedTupleSchema", "pickle"),
+        ("from rlpyt.utils.misc import extract_sequences", "Sequences"),
+        ("from rlpyt.samplers.buffer import build_samples_buffer", "vector environment"),
+        ("from rlpyt.distributions.categorical import DistInfo", "logits"),
+        ("from rlpyt.algos.utils import generalized_advantage_estimation", "terminated and truncated"),
+        ("from rlpyt.algos.dqn.dqn import Nonsense", "cannot import name 'Nonsense'"),
+    ],
+)
+def test_the_import_line_itself_is_refused_with_the_reason(line, told):
+    with pytest.raises(ImportError, match=told):
+        exec(line, {})
+
+
+def test_old_modules_hide_nothing_of_today():
+    root = Path(rlpyt.__file__).parents[1]
+    for name in [name for name, module in sys.modules.items() if isinstance(module, OldModule)]:
+        path = root.joinpath(*name.split("."))
+        assert not path.exists()
+        assert not path.with_suffix(".py").exists()
+
+
+def test_an_old_import_line_is_the_first_line_of_a_script():
+    # The parents of an old path are found although some are modules here, and no packages; nothing heavy comes early.
+    script = textwrap.dedent(
+        """
+        import sys, warnings
+        warnings.simplefilter("ignore")
+        from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
+        from rlpyt.samplers.collections import *
+        import rlpyt.algos.dqn.dqn as dqn
+        from rlpyt.utils.logging import logger
+        from rlpyt.agents.dqn.atari import atari_dqn_agent
+        print(AlternatingSampler.__module__, TrajInfo.__module__, dqn.DQN.__name__, logger.__name__)
+        print(atari_dqn_agent.AtariDqnAgent.__name__)
+        """
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [
+        *("rlpyt.samplers.gpu", "rlpyt.types", "DQN", "rlpyt.logging.logger"),
+        "AtariDqnAgent",
+    ]
+
+
+def test_a_pickle_made_with_the_old_path_loads():
+    old = b"crlpyt.samplers.collections\nBatchSpec\n(I3\nI4\ntR."
+    with pytest.warns(DeprecationWarning, match="from rlpyt.samplers import BatchSpec"):
+        spec = pickle.loads(old)
+    assert spec == samplers.BatchSpec(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a new one names the new path
+        assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+# ---- aliases and small functions ----
+
+
+def test_collectors_and_agents_go_by_their_old_names_too():
+    for name in ("CpuResetCollector", "GpuResetCollector"):
+        assert vars(samplers)[name] is samplers.Collector
+    for name in ("CpuWaitResetCollector", "GpuWaitResetCollector"):
+        assert vars(samplers)[name] is samplers.WaitResetCollector
+    for name in ("SerialEvalCollector", "CpuEvalCollector", "GpuEvalCollector"):
+        assert vars(samplers)[name] is samplers.Evaluator
+    for name in [name for name in agents.__all__ if "Alternating" in name]:
+        assert vars(agents)[name] is vars(agents)[name.replace("Alternating", "")]
+
+
+def test_a_sampler_takes_the_classes_of_rlpyt_0_1():
+    sampler = samplers.SerialSampler(
+        CountingEnv,
+        {},
+        batch_T=3,
+        batch_B=2,
+        CollectorCls=samplers.CpuWaitResetCollector,
+        eval_CollectorCls=samplers.SerialEvalCollector,
+        eval_n_envs=1,
+        eval_max_steps=20,
+    )
+    assert sampler.batch_size == 6
+    assert not sampler.mid_batch_reset
+
+
+def test_the_mixins_tell_a_model_what_they_told_it():
+    image = EnvSpaces(Box(0, 255, (4, 8, 9), np.uint8), Discrete(5))
+    assert agents.AtariMixin().make_env_to_model_kwargs(image) == {"image_shape": (4, 8, 9), "output_size": 5}
+    vector = EnvSpaces(Box(-1, 1, (3,)), Box(-1, 1, (2,)))
+    assert agents.MujocoMixin().make_env_to_model_kwargs(vector) == {"observation_shape": (3,), "action_size": 2}
+
+
+def test_the_replay_has_its_old_name_too():
+    algo = algos.DQN()
+    algo.replay_buffer = replay = object()  # as an initialize_replay_buffer of rlpyt 0.1 sets it
+    assert algo.replay is replay
+    assert algo.replay_buffer is replay
+
+
+def test_save__init__args_sets_what_a_subclass_and_its_base_were_given():
+    class Base:
+        def __init__(self, a: int, b: int = 2) -> None:
+            save__init__args(locals())
+
+    class Derived(Base):
+        a = 0  # the default of a class is no attribute of the object
+
+        def __init__(self, a: int, c: int, b: int = 3) -> None:
+            save__init__args(locals())
+            super().__init__(7)
+
+    assert vars(Derived(1, 5)) == {"a": 1, "b": 3, "c": 5}
+    private = SimpleNamespace(a=1)
+    save__init__args({"self": private, "a": 2})
+    assert vars(private) == {"a": 1}
+
+
+def test_an_algorithm_may_save_its_arguments_as_in_rlpyt_0_1():
+    class Mine(algos.PPO):
+        def __init__(self, discount: float = 0.9, optim_kwargs: Any = None, kl_coeff: float = 0.5) -> None:
+            save__init__args(locals())
+
+    mine = Mine(discount=0.8, kl_coeff=2.0)
+    assert (mine.discount, mine.kl_coeff, mine.learning_rate) == (0.8, 2.0, 1e-3)
+
+
+def test_attr_dict_copies_what_is_an_attr_dict_within():
+    settings = AttrDict(a=1, inner=AttrDict(b=2))
+    copy = settings.copy()
+    copy.inner.b = copy.c = 3
+    assert (settings["inner"]["b"], "c" in settings, copy["c"]) == (2, False, 3)
+    with pytest.raises(AttributeError, match="no entry 'd'; it has 'a', 'inner'"):
+        settings.d  # noqa: B018
+
+
+def test_minibatches_are_whole_and_disjoint():
+    assert [list(range(10))[rows] for rows in iterate_mb_idxs(10, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    shuffled = np.concatenate(list(iterate_mb_idxs(10, 5, shuffle=True)))
+    assert sorted(shuffled) == list(range(10))
+
+
+def test_update_state_dict_mixes_floats_and_copies_the_rest():
+    model, other = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    nn.init.constant_(other.weight, 3.0)
+    other.num_batches_tracked += 5
+    update_state_dict(model, other.state_dict(), tau=0.25)
+    assert (model.weight.item(), model.num_batches_tracked.item()) == (1.5, 5)
+    update_state_dict(model, other.state_dict())
+    assert torch.equal(model.weight, other.weight)
+
+
+# ---- methods ----
+
+
+@pytest.mark.parametrize(("base", "name"), [(base, name) for base, names in OLD_METHODS.items() for name in names])
+def test_a_method_that_nothing_calls_is_refused_when_the_class_is_made(base, name):
+    with pytest.raises(TypeError, match=rf"^Mine.{name}: rlpyt 0.1 .* nothing calls it now. .* rename it. See {PAGE}"):
+        type("Mine", (library_class(base),), {name: lambda self: None})
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "argument"),
+    [(base, name, a) for base, names in OLD_ARGUMENTS.items() for name, old in names.items() for a in old],
+)
+def test_an_argument_that_only_rlpyt_0_1_gave_is_refused(base, name, argument):
+    namespace: dict[str, Any] = {}
+    exec(f"def {name}(self, *args, {argument}=None): pass", namespace)
+    with pytest.raises(TypeError, match=rf"^Mine.{name}\(.*{argument}, which rlpyt 0.1 gave.* Expected def {name}\("):
+        type("Mine", (library_class(base),), {name: namespace[name]})
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("DQN", "loss(self, samples)"),
+        ("A2C", "loss(self, samples)"),
+        ("PPO", "loss(self, agent_inputs, action, return_, advantage, valid, old_dist_info, init_rnn_state=None)"),
+        ("PPO", "initialize(self, agent, n_itr, batch_spec, mid_batch_reset, examples, world_size=1, rank=0)"),
+        ("DQN", "initialize_replay_buffer(self, examples, batch_spec, async_=False)"),
+        ("DqnAgent", "to_device(self, cuda_idx)"),
+        ("DqnAgent", "collector_initialize(self, global_B=1, env_ranks=None)"),
+        ("SacAgent", "pi(self, observation, prev_action, prev_reward)"),
+        ("SacAgent", "q(self, observation, prev_action, prev_reward, action)"),
+        ("MinibatchRlEval", "log_diagnostics(self, itr, eval_traj_infos, eval_time)"),
+        ("MinibatchRl", "log_diagnostics(self, itr, traj_infos=None, eval_time=0)"),
+        ("Collector", "collect_batch(self, agent_inputs, traj_infos, itr)"),
+        ("Collector", "__init__(self, rank, envs, samples_np, batch_T, TrajInfoCls, agent=None)"),
+        ("Evaluator", "__init__(self, rank, envs, TrajInfoCls, traj_infos_queue, max_T)"),
+        ("CpuSampler", "initialize(self, agent, affinity=None, seed=None, bootstrap_value=False)"),
+    ],
+)
+def test_an_override_with_the_arguments_of_rlpyt_0_1_is_refused_with_the_form_of_today(base, method):
+    name = method.split("(")[0]
+    namespace: dict[str, Any] = {}
+    exec(f"def {method}: pass", namespace)
+    with pytest.raises(TypeError, match=rf"^Mine.{name}\(self.*does not fit .* Expected def {name}\(self, "):
+        type("Mine", (library_class(base),), {name: namespace[name]})
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("PPO", "initialize(self, *args, **kwargs)"),
+        ("PPO", "loss(self, rows, state, values)"),
+        ("DQN", "samples_to_buffer(self, samples)"),
+        ("DQN", "optim_initialize(self, rank=0)"),
+        ("DQN", "optimize_agent(self, itr, samples=None, sampler_itr=None)"),
+        ("DqnAgent", "initialize(self, env_spaces, share_memory=False, global_B=1, env_ranks=None)"),
+        ("DqnAgent", "step(self, observation, prev_action, prev_reward)"),
+        ("DqnAgent", "mode_of_my_own(self, a, b, c)"),
+        ("MinibatchRl", "_log_infos(self, traj_infos=None)"),
+        ("MinibatchRl", "_my_own(self)"),
+        ("AtariEnv", "reset(self)"),
+    ],
+)
+def test_an_override_that_can_be_called_is_taken(base, method):
+    name = method.split("(")[0]
+    namespace: dict[str, Any] = {}
+    exec(f"def {method}: pass", namespace)
+    type("Mine", (library_class(base),), {name: namespace[name]})
+
+
+def test_a_method_in_a_mixin_counts_if_it_overrides_and_only_then():
+    class Mixin:
+        def process_returns(self, samples: Any) -> None:
+            pass
+
+        def loss(self, samples: Any) -> None:
+            pass
+
+    with pytest.raises(TypeError, match=r"Mine.process_returns: rlpyt 0.1 computed returns"):
+        type("Mine", (Mixin, algos.A2C), {})
+    # torch's parameters(recurse) and its kind come after the agent's: nothing is overridden.
+    type("Mine", (agents.DqnAgent, nn.Module), {})
+
+
+def test_the_library_s_own_classes_fit_their_tables():
+    for table in (OLD_METHODS, OLD_ARGUMENTS, CALLED_WITH):
+        for base, names in table.items():  # type: ignore[attr-defined]
+            has = {name: any(name in vars(c) for c in library_class(base).__mro__[:-1]) for name in names}
+            assert has == dict.fromkeys(names, table is not OLD_METHODS)
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("AlgoCls", "name"),
+    [
+        *((algos.DDPG, "bootstrap_timelimit"), (algos.TD3, "mu_learning_rate"), (algos.SAC, "reparameterize")),
+        *((algos.R2D1, "input_priority_shift"), (algos.DQN, "ReplayBufferCls")),
+    ],
+)
+def test_a_setting_without_a_choice_is_refused_with_what_to_do(AlgoCls, name):
+    with pytest.raises(TypeError, match=name) as error:
+        AlgoCls(**{name: 1})
+    assert SETTINGS[name] in str(error.value)
+    assert "Did you mean" not in str(error.value)
+
+
+def test_old_settings_are_sentences_and_no_class_of_today_has_them():
+    known = {p for name in algos.__all__ if name != "LossInputs" for p in vars(algos)[name].__init__.__annotations__}
+    assert not known & set(SETTINGS)
+    assert all(text[0].isupper() and text.endswith((" it.", " there.", "the algorithm.")) for text in SETTINGS.values())
+
+
+def test_hyper_parameters_by_position_are_refused():
+    with pytest.raises(TypeError, match=r"A2C: got 2 hyper-parameters without a name, 0.99 first; expected each by"):
+        algos.A2C(0.99, 1e-3)  # type: ignore[misc]
+
+
+# ---- scripts as the examples of rlpyt 0.1 were ----
+
+CPUS = sorted(os.sched_getaffinity(0))[:1]
+SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
+SMALL_REPLAY = dict(min_steps_learn=16, batch_size=4, replay_size=64, replay_ratio=4)
+
+OLD_LINES = {
+    "dqn": """
+        from rlpyt.samplers.serial.sampler import SerialSampler
+        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+        from rlpyt.algos.dqn.dqn import DQN
+        from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+        from rlpyt.runners.minibatch_rl import MinibatchRlEval
+        from rlpyt.utils.logging.context import logger_context
+        """,
+    "sac": """
+        from rlpyt.samplers.serial.sampler import SerialSampler
+        from rlpyt.envs.gym import make as gym_make
+        from rlpyt.algos.qpg.sac import SAC
+        from rlpyt.agents.qpg.sac_agent import SacAgent
+        from rlpyt.runners.minibatch_rl import MinibatchRlEval
+        from rlpyt.utils.logging.context import logger_context
+        """,
+    "a2c": """
+        from rlpyt.samplers.serial.sampler import SerialSampler
+        from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+        from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
+        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+        from rlpyt.algos.pg.a2c import A2C
+        from rlpyt.agents.pg.atari import AtariFfAgent
+        from rlpyt.runners.minibatch_rl import MinibatchRl
+        from rlpyt.utils.logging.context import logger_context
+        """,
+    "lstm": """
+        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+        from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
+        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+        from rlpyt.algos.pg.a2c import A2C
+        from rlpyt.agents.pg.atari import AtariLstmAgent
+        from rlpyt.runners.minibatch_rl import MinibatchRl
+        from rlpyt.utils.logging.context import logger_context
+        """,
+    "dqn_gpu": """
+        from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+        from rlpyt.samplers.parallel.gpu.collectors import GpuWaitResetCollector
+        from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+        from rlpyt.algos.dqn.dqn import DQN
+        from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+        from rlpyt.runners.minibatch_rl import MinibatchRlEval
+        from rlpyt.utils.logging.context import logger_context
+        """,
+}
+NEW_LINES = """
+    from rlpyt.agents import AtariDqnAgent, AtariFfAgent, AtariLstmAgent, SacAgent
+    from rlpyt.algos import A2C, DQN, SAC
+    from rlpyt.envs import AtariEnv, AtariTrajInfo
+    from rlpyt.envs.gym import make as gym_make
+    from rlpyt.logging import logger_context
+    from rlpyt.runners import MinibatchRl, MinibatchRlEval
+    from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuResetCollector, GpuSampler, GpuWaitResetCollector
+    from rlpyt.samplers import SerialSampler
+    """
+
+
+def imported(lines: str) -> SimpleNamespace:
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(lines), names)
+    return SimpleNamespace(**{name: thing for name, thing in names.items() if not name.startswith("__")})
+
+
+def old(script: str) -> SimpleNamespace:
+    with pytest.warns(DeprecationWarning, match="of rlpyt 0.1 is"):
+        return imported(OLD_LINES[script])
+
+
+def dqn(of: SimpleNamespace, game: str = "pong", run_ID: int = 0, cuda_idx: int | None = None) -> None:
+    sampler = of.SerialSampler(
+        EnvCls=of.AtariEnv,
+        TrajInfoCls=of.AtariTrajInfo,
+        env_kwargs=dict(game=game),
+        eval_env_kwargs=dict(game=game),
+        batch_T=4,
+        batch_B=1,
+        max_decorrelation_steps=0,
+        eval_n_envs=2,
+        eval_max_steps=8,
+        eval_max_trajectories=5,
+    )
+    runner = of.MinibatchRlEval(
+        algo=of.DQN(**SMALL_REPLAY),
+        agent=of.AtariDqnAgent(model_kwargs=SMALL_NET),
+        sampler=sampler,
+        n_steps=24,
+        log_interval_steps=1e3,
+        affinity=dict(cuda_idx=cuda_idx),
+    )
+    with of.logger_context("dqn_script", run_ID, "dqn_" + game, dict(game=game), snapshot_mode="last"):
+        runner.train()
+
+
+def sac(of: SimpleNamespace, env_id: str = "Pendulum-v1", run_ID: int = 0, cuda_idx: int | None = None) -> None:
+    sampler = of.SerialSampler(
+        EnvCls=of.gym_make,
+        env_kwargs=dict(id=env_id),
+        eval_env_kwargs=dict(id=env_id),
+        batch_T=1,
+        batch_B=1,
+        max_decorrelation_steps=0,
+        eval_n_envs=2,
+        eval_max_steps=20,
+        eval_max_trajectories=5,
+    )
+    runner = of.MinibatchRlEval(
+        algo=of.SAC(**SMALL_REPLAY),
+        agent=of.SacAgent(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8])),
+        sampler=sampler,
+        n_steps=20,
+        log_interval_steps=1e4,
+        affinity=dict(cuda_idx=cuda_idx),
+    )
+    with of.logger_context("sac_script", run_ID, "sac_" + env_id, dict(env_id=env_id)):
+        runner.train()
+
+
+def a2c(of: SimpleNamespace, sample_mode: str, game: str = "pong", run_ID: int = 0) -> None:
+    affinity: dict[str, Any] = dict(cuda_idx=None, workers_cpus=list(CPUS))
+    if sample_mode == "alternating":
+        affinity["workers_cpus"] += affinity["workers_cpus"]
+        affinity["alternating"] = True
+    kinds = dict(serial=of.SerialSampler, cpu=of.CpuSampler, gpu=of.GpuSampler, alternating=of.AlternatingSampler)
+    sampler = kinds[sample_mode](
+        EnvCls=of.AtariEnv,
+        TrajInfoCls=of.AtariTrajInfo,
+        env_kwargs=dict(game=game),
+        batch_T=5,
+        batch_B=2,
+        max_decorrelation_steps=4,
+    )
+    runner = of.MinibatchRl(
+        algo=of.A2C(),
+        agent=of.AtariFfAgent(model_kwargs=SMALL_NET),
+        sampler=sampler,
+        n_steps=20,
+        log_interval_steps=1e5,
+        affinity=affinity,
+    )
+    config = dict(game=game, sample_mode=sample_mode)
+    with of.logger_context("a2c_script", run_ID, f"a2c_{game}", config, snapshot_mode="last"):
+        runner.train()
+
+
+def lstm(of: SimpleNamespace, mid_batch_reset: bool, game: str = "pong", run_ID: int = 0) -> None:
+    sampler = of.GpuSampler(
+        EnvCls=of.AtariEnv,
+        TrajInfoCls=of.AtariTrajInfo,
+        env_kwargs=dict(game=game, num_img_obs=1),
+        CollectorCls=of.GpuResetCollector if mid_batch_reset else of.GpuWaitResetCollector,
+        batch_T=4,
+        batch_B=2,
+        max_decorrelation_steps=4,
+    )
+    assert sampler.mid_batch_reset == mid_batch_reset
+    runner = of.MinibatchRl(
+        algo=of.A2C(),
+        agent=of.AtariLstmAgent(model_kwargs=dict(SMALL_NET, lstm_size=8)),
+        sampler=sampler,
+        n_steps=16,
+        log_interval_steps=1e5,
+        affinity=dict(cuda_idx=None, workers_cpus=list(CPUS)),
+    )
+    with of.logger_context("lstm_script", run_ID, "a2c_lstm", dict(game=game), snapshot_mode="last"):
+        runner.train()
+
+
+def dqn_gpu(of: SimpleNamespace, game: str = "pong", run_ID: int = 0) -> None:
+    config: dict[str, Any] = dict(
+        env=dict(game=game),
+        algo=SMALL_REPLAY,
+        sampler=dict(
+            batch_T=4, batch_B=2, max_decorrelation_steps=4, eval_n_envs=2, eval_max_steps=8, eval_max_trajectories=5
+        ),
+    )
+    sampler = of.GpuSampler(
+        EnvCls=of.AtariEnv,
+        TrajInfoCls=of.AtariTrajInfo,
+        env_kwargs=config["env"],
+        eval_env_kwargs=config["env"],
+        **config["sampler"],
+    )
+    algo = of.DQN(optim_kwargs=dict(), **config["algo"])
+    agent = of.AtariDqnAgent(model_kwargs=SMALL_NET)
+    affinity = dict(cuda_idx=None, workers_cpus=list(CPUS))
+    runner = of.MinibatchRlEval(
+        algo=algo, agent=agent, sampler=sampler, n_steps=24, log_interval_steps=1e3, affinity=affinity
+    )
+    with of.logger_context("dqn_gpu_script", run_ID, "dqn_" + game, config):
+        runner.train()
+
+
+needs_all = pytest.mark.skipif(not MERGED, reason="AtariTrajInfo and gym's make are merged beside this")
+
+
+@needs_all
+@pytest.mark.parametrize("script", OLD_LINES)
+def test_old_and_new_import_lines_give_the_same(script):
+    names, new = vars(old(script)), vars(imported(NEW_LINES))
+    assert all(new[name] is thing for name, thing in names.items())
+
+
+@needs_all
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        (dqn, {}),
+        (sac, {}),
+        *[(a2c, dict(sample_mode=mode)) for mode in ("serial", "cpu", "gpu", "alternating")],
+        *[(lstm, dict(mid_batch_reset=reset)) for reset in (True, False)],
+        (dqn_gpu, {}),
+    ],
+)
+def test_a_script_of_rlpyt_0_1_trains_with_its_old_import_lines(script, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script(old(script.__name__), **options)
+    [progress] = tmp_path.rglob("progress.csv")
+    columns = read_progress(str(progress.parent))
+    assert columns["Diagnostics/CumSteps"][-1] >= 10
+    assert "ReturnAverage" in columns
+    assert ("GameScoreAverage" in columns) == (script is not sac)
+
+
+@needs_all
+def test_a_script_of_rlpyt_0_1_runs_again_with_the_same_run_ID(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    of = imported(NEW_LINES)
+    sac(of)
+    sac(of)
+    first, second = (read_progress(str(path.parent)) for path in sorted(tmp_path.rglob("progress.csv")))
+    assert first["Diagnostics/CumSteps"] == second["Diagnostics/CumSteps"]
