@@ -16,7 +16,7 @@ from rlpyt.old_names import PAGE
 _NOT_YET = "Asynchronous runs and runs on several GPUs are not there yet, so leave it out."
 _Q_LOSS = "Override update_q(self, batch, rows, now), or q_target(self, batch, rows, now) for another target."
 _PI_LOSS = "Override update_policy(self, batch, rows, now)."
-_SCHEDULE = "Give the hyper-parameter a schedule, or override optimize_agent; now.<name> has the value at a step."
+_SCHEDULE = "Give the hyper-parameter a schedule, or override optimize_agent, whose now has the values at a step."
 _EPSILON = "Override anneal_exploration(self, progress) of the agent; the algorithm's eps_steps or eps_schedule set it."
 _STATE = "An agent with `recurrent = True` gets its state from step; override step to change it."
 _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."

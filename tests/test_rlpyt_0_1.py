@@ -26,6 +26,7 @@ from rlpyt.logging import read_progress
 from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
 from rlpyt.old_names import NAMES, PAGE, SETTINGS, OldModule
 from rlpyt.utils.rlpyt_0_1 import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
+from tests.test_docs import ROOT, tables
 from tests.toy_envs import CountingEnv
 
 ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items() if name != "*"]
@@ -337,6 +338,68 @@ def test_old_settings_are_sentences_and_no_class_of_today_has_them():
 def test_hyper_parameters_by_position_are_refused():
     with pytest.raises(TypeError, match=r"A2C: got 2 hyper-parameters without a name, 0.99 first; expected each by"):
         algos.A2C(0.99, 1e-3)  # type: ignore[misc]
+
+
+# ---- the page ----
+
+
+def same_names() -> list[list[str]]:
+    """Return where names are that are called as before."""
+    rooms: dict[str, dict[str, None]] = {}
+    for _, name, where in ENTRIES:
+        room, _, new = where.new.rpartition(".")
+        if new == name:
+            rooms.setdefault(room, {})[f"`{name}`"] = None
+    return [
+        ["line", "names"],
+        *([f"`from {room} import`", ", ".join(sorted(names))] for room, names in sorted(rooms.items())),
+    ]
+
+
+def other_names() -> list[list[str]]:
+    """Return the names that are others now."""
+    found = {f"{old} in `{module}`" if old == "`AgentInfo`" else old: f"`{new}`" for module, old, new in renamed()}
+    return [["rlpyt 0.1", "now"], *([old, new] for old, new in found.items())]
+
+
+def renamed() -> list[tuple[str, str, str]]:
+    return [(m, f"`{name}`", w.new) for m, name, w in ENTRIES if w.new and w.new.rpartition(".")[2] != name]
+
+
+def gone_names() -> list[list[str]]:
+    """Return the names without a counterpart, by what to do instead."""
+    reasons: dict[str, dict[str, None]] = {}
+    for _, name, where in ENTRIES:
+        if where.instead:
+            reasons.setdefault(where.instead, {})[f"`{name}`"] = None
+    rows = ([", ".join(names), f"{text}."] for text, names in reasons.items())
+    return [["rlpyt 0.1", "instead"], *rows]
+
+
+def old_methods() -> list[list[str]]:
+    rows = [
+        [f"`{base}`", f"`{name}`", f"rlpyt 0.1 {did}. {now}"]
+        for base, names in OLD_METHODS.items()
+        for name, (did, now) in names.items()
+    ]
+    return [["class", "method", "before, and now"], *rows]
+
+
+def old_settings() -> list[list[str]]:
+    return [["setting", "what to do"], *([f"`{name}`", text] for name, text in SETTINGS.items())]
+
+
+@pytest.mark.parametrize("table", [same_names, other_names, gone_names, old_methods, old_settings])
+def test_the_tables_of_the_page_are_those_of_the_module(table):
+    expected = table()
+    [found] = [t for t in tables(ROOT / PAGE) if t[0] == expected[0] and t[-1] == expected[-1]]
+    assert found == expected
+
+
+def test_the_page_has_the_arguments_of_overrides_that_have_changed():
+    text = (ROOT / PAGE).read_text()
+    for names in (*OLD_ARGUMENTS.values(), *CALLED_WITH.values()):
+        assert all(f"`{name}(" in text for name in names)
 
 
 # ---- scripts as the examples of rlpyt 0.1 were ----
