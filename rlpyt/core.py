@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -27,7 +28,7 @@ Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
 
 
-class Agent(ABC):
+class Agent(CheckedSubclasses, ABC):
     """A model, a distribution over actions, and what it needs to act in many environments at once."""
 
     recurrent: bool
@@ -121,7 +122,7 @@ class Agent(ABC):
         """Take over what `state_dict` returned."""
 
 
-class Algorithm(ABC):
+class Algorithm(CheckedSubclasses, ABC):
     """Loss, gradient, target updates, replay."""
 
     bootstrap_value: ClassVar[bool] = False
@@ -202,7 +203,7 @@ class EvalResult(NamedTuple):
     """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
 
 
-class Sampler(ABC):
+class Sampler(CheckedSubclasses, ABC):
     """Collects batches of rows with an agent in environments."""
 
     batch_spec: BatchSpec

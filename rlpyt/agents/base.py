@@ -15,7 +15,6 @@ from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.shared_weights import SharedWeights
 from rlpyt.core import Agent
 from rlpyt.models import Model
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
@@ -25,7 +24,7 @@ from rlpyt.utils.seeds import Role, torch_generator
 serve_old_names(__name__)
 
 
-class BaseAgent(CheckedSubclasses, Agent):
+class BaseAgent(Agent):
     """A model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and how it acts.
 
     A subclass says which distribution goes with an action space and what `step` records. The previous action reaches

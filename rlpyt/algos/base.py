@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from inspect import signature
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Self
@@ -15,7 +16,6 @@ import torch
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import Algorithm
 from rlpyt.functional import Schedule, ScheduleLike, as_schedule
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.seeds import Role, torch_generator
@@ -36,7 +36,7 @@ ELSEWHERE = {
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(CheckedSubclasses, Algorithm):
+class RlAlgorithm(Algorithm):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
@@ -58,6 +58,11 @@ class RlAlgorithm(CheckedSubclasses, Algorithm):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Say which hyper-parameter was meant where a name is not known, or why one would not be heard."""
+        if args and all(p.kind is p.KEYWORD_ONLY for p in [*signature(cls.__init__).parameters.values()][1:]):
+            raise TypeError(
+                f"{cls.__name__}: got {len(args)} hyper-parameters without a name, {args[0]!r} first; expected each by "
+                f"its name, such as {cls.__name__}(discount=0.99)."
+            )
         unheard = [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name)]
         if unheard:
             raise TypeError(
@@ -65,11 +70,6 @@ class RlAlgorithm(CheckedSubclasses, Algorithm):
                 "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
             )
         parameters = inspect.signature(cls.__init__).parameters
-        if args and all(p.kind is p.KEYWORD_ONLY for name, p in parameters.items() if name != "self"):
-            raise TypeError(
-                f"{cls.__name__}: got {len(args)} hyper-parameters without a name, {args[0]!r} first; expected each by "
-                f"its name, such as {cls.__name__}(discount=0.99)."
-            )
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             names = [name for name in parameters if name != "self"]
             for key in kwargs.keys() - set(names):

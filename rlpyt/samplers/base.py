@@ -12,7 +12,6 @@ import torch
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.envs import EnvExamples, info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import Plan
@@ -21,7 +20,7 @@ from rlpyt.samplers.stopwatch import PARTS
 from rlpyt.types import BatchSpec, Samples, TrajInfo
 
 
-class BaseSampler(CheckedSubclasses, Sampler):
+class BaseSampler(Sampler):
     """Arguments of all samplers.
 
     Args:
