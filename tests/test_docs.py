@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def parameters(thing: Any) -> list[str]:
 @every_page
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
     metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
-    before = [*NAMES.values(), *OLD_METHODS.values(), SETTINGS]
+    before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), SETTINGS]
     known = public_names.union(*columns.values(), *metrics, AFFINITY_KEYS, *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
