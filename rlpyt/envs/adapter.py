@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Tuple
 
-from rlpyt.envs.base import EnvError
+from rlpyt.envs.base import EnvError, env_name
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Wrappers of gymnasium.make and gym.make that only check.
-_WITHOUT_STATE = ("OrderEnforcing", "PassiveEnvChecker")
+# Wrappers of gymnasium.make and gym.make that only check, and the one that only changes the interface.
+_WITHOUT_STATE = ("OrderEnforcing", "PassiveEnvChecker", "GymEnvWrapper")
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -55,7 +55,7 @@ class EnvAdapter:
             )
         self.env = env
         self.rank = rank
-        self.name = _name(env)
+        self.name = env_name(env)
         self.observation_space: Space = as_gymnasium(env.observation_space)
         self.action_space: Space = as_gymnasium(env.action_space)
         check_action_space(self.action_space, f"{self.name}: action_space")
@@ -65,7 +65,7 @@ class EnvAdapter:
         self._first_seed = seed
         self._to_rows = to_rows(self.observation_space)
         self._to_env = to_env(self.action_space)
-        self._takes_seed = _takes_seed(env)
+        self._seeded_reset = seeded_reset(env)
         self._continues_from: Any = None
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
@@ -105,7 +105,8 @@ class EnvAdapter:
                 result = self._read_old(result)
             observation, reward, terminated, truncated, info = result
             observation = self._to_rows(observation)
-            reward = float(reward)
+            if type(reward) is not float:
+                reward = _number(reward)
             if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # so is NaN
                 raise ValueError(f"reward: expected a finite number, got {reward}.")
             if type(info) is not dict:
@@ -156,19 +157,13 @@ class EnvAdapter:
             close()
 
     def _reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        if seed is None and self._continues_from is not None:
-            observation, self._continues_from = self._continues_from, None
-            return observation, {}
-        self._continues_from = None
-        if seed is None:
-            return _read_reset(self.env.reset(), self.observation_space)
-        self.seed = seed
-        if self._takes_seed:
-            return _read_reset(self.env.reset(seed=seed), self.observation_space)
-        seed_env = getattr(self.env, "seed", None)
-        if callable(seed_env):
-            seed_env(seed)
-        return _read_reset(self.env.reset(), self.observation_space)
+        continues_from, self._continues_from = self._continues_from, None
+        if seed is not None:
+            self.seed = seed
+            return read_reset(self._seeded_reset(seed), self.observation_space)
+        if continues_from is not None:
+            return continues_from, {}
+        return read_reset(self.env.reset(), self.observation_space)
 
     def _read_old(self, result: Any) -> Step:
         """Turn a 4-tuple into gymnasium's five; a done by a time limit is `truncated`."""
@@ -219,23 +214,53 @@ def make_env(
         ) from error
 
 
-def _name(env: Any) -> str:
-    """Return the class and, where the environment was made by id, the id."""
-    spec = getattr(env, "spec", None)
-    return type(env).__name__ if spec is None else f"{type(env.unwrapped).__name__} {spec.id}"
+def seeded_reset(env: Any) -> Callable[[int], Any]:
+    """Return the function that resets an environment with a seed, in the way that its `reset` can be given one."""
+
+    def seed_apart(seed: int) -> Any:
+        seed_env = getattr(env, "seed", None)
+        if callable(seed_env):
+            seed_env(seed)
+        return env.reset()
+
+    def try_keyword(seed: int) -> Any:
+        try:
+            return env.reset(seed=seed)
+        except TypeError:
+            return seed_apart(seed)
+
+    try:
+        way = _way_of_seed(env)
+    except (TypeError, ValueError):  # a compiled function may not tell its arguments
+        return try_keyword
+    if way == "apart":
+        return seed_apart
+    return env.reset if way == "position" else lambda seed: env.reset(seed=seed)
 
 
-def _takes_seed(env: Any) -> bool:
-    """Return whether `reset` takes a seed; a wrapper that passes its arguments on is looked through."""
+def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
+    """Return how `reset` takes a seed; a wrapper that passes its arguments on is looked through."""
     parameters = inspect.signature(env.reset).parameters
     if "seed" in parameters:
-        return True
-    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        by_position = parameters["seed"].kind is inspect.Parameter.POSITIONAL_ONLY and next(iter(parameters)) == "seed"
+        return "position" if by_position else "keyword"
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return "apart"
     inner = getattr(env, "env", None)
-    return passes_on and (inner is None or _takes_seed(inner))
+    return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
 
 
-def _read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
+def _number(reward: Any) -> float:
+    """Return a reward as a Python float; environments of old gym may give it as an array of one element."""
+    try:
+        return float(reward.item() if isinstance(reward, np.ndarray) else reward)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"reward: expected one number, got {type(reward).__name__} {reward!r:.100}. Return a float."
+        ) from None
+
+
+def read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
     """Tell (observation, info) from an observation alone, which may be a tuple itself."""
     is_pair = type(result) is tuple and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping))
     if is_pair and not (isinstance(space, Tuple) and space.contains(result)):

@@ -26,6 +26,10 @@ class EnvStep(NamedTuple):
     env_info: Any
 
 
+class EnvInfo(NamedTuple):
+    """The empty env_info of the predecessor, for steps that have nothing to say."""
+
+
 class Env(ABC):
     """An environment of the old interface: `reset` gives an observation, `step` an `EnvStep`.
 
@@ -62,3 +66,11 @@ class Env(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of windows, files and processes."""
+
+
+def env_name(env: Any) -> str:
+    """Return the class of an environment and, where it was made by an id of gymnasium or gym, the id."""
+    spec_id = getattr(getattr(env, "spec", None), "id", None)
+    if not isinstance(spec_id, str):
+        return type(env).__name__
+    return f"{type(getattr(env, 'unwrapped', env)).__name__} {spec_id}"

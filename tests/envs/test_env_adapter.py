@@ -71,6 +71,41 @@ def test_a_wrapper_that_passes_on_a_seed_is_given_one():
     assert first[0] == first[1]
 
 
+class Compiled:
+    """A function of which nothing is known, as compiled code may have them."""
+
+    __signature__ = "none"
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "way", [lambda reset: lambda seed=None, /: reset(seed), lambda reset: Compiled(lambda seed=None: reset(seed))]
+)
+def test_a_reset_may_take_its_seed_by_position_or_be_compiled(way):
+    class Env(Sampled):
+        def __init__(self):
+            super().__init__()
+            inner, self.seeds = super().reset, []
+            self.reset = way(lambda seed: (self.seeds.append(seed), inner(seed=seed))[1])
+
+    env = EnvAdapter(Env(), seed=7)
+    env.reset()
+    env.reset()
+    assert env.env.seeds == [7, None]
+
+
+def test_a_compiled_reset_without_a_seed_is_called_without_one():
+    env = OldGym()
+    env.reset = Compiled(env.reset)  # type: ignore[method-assign]
+    EnvAdapter(env, seed=7).reset()
+    assert env.seeds == [7]
+
+
 def test_an_observation_that_is_a_pair_is_no_observation_and_info():
     pair = spaces.Tuple([spaces.Discrete(3), spaces.Dict({"x": spaces.Discrete(4)})])
     for EnvCls in (OldGym, Sampled):
@@ -128,6 +163,13 @@ def test_a_game_of_the_predecessor_goes_on_after_a_lost_life():
         env.step(0)
     assert env.reset(seed=1)[0] == 0
     assert env.env.n_resets == 3
+    # A game goes on once, and not after a seeded reset.
+    assert env.reset()[0] == 0
+    assert env.env.n_resets == 4
+    for _ in range(3):
+        env.step(0)
+    assert [int(env.reset()[0][0]) for _ in range(2)] == [3, 0]
+    assert env.env.n_resets == 5
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in dot")
@@ -142,8 +184,9 @@ def test_a_game_of_the_predecessor_goes_on_after_a_lost_life():
         ("reward", np.nan, "reward: expected a finite number, got nan"),
         ("reward", 1e300, "reward: expected a finite number, got 1e\\+300"),  # infinite in float32 rows
         ("reward", -np.inf, "reward: expected a finite number, got -inf"),
-        ("reward", None, "TypeError: .*NoneType"),
-        ("reward", np.zeros(2), "TypeError: "),
+        ("reward", None, "TypeError: reward: expected one number, got NoneType"),
+        ("reward", np.zeros(2), "TypeError: reward: expected one number, got ndarray"),
+        ("reward", "a lot", "TypeError: reward: expected one number, got str 'a lot'"),
         ("info", 3, "TypeError: info: expected a dictionary, a named tuple or None, got int"),
         ("step", (1, 2, 3), r"expected \(observation, reward, terminated, truncated, info\), or the older"),
         ("step", None, r"expected \(observation, .* got NoneType"),
@@ -189,6 +232,27 @@ def test_an_action_out_of_range_never_reaches_the_environment():
 def test_environments_made_by_id_are_named_by_it():
     env = make_env(gymnasium.make, {"id": "CartPole-v1"})
     assert env.name == "CartPoleEnv CartPole-v1"
+
+
+@pytest.mark.parametrize("spec", ["v1", object(), {"id": 3}])
+def test_a_spec_of_the_environments_own_is_not_taken_for_an_id(spec):
+    class Own:
+        observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+        reset = step = print
+
+        def __init__(self):
+            self.spec = spec
+
+    assert make_env(Own, {}).name == "Own"
+
+
+@pytest.mark.parametrize("reward", [np.array([1.5]), np.array([[1.5]], "f4"), np.array(1.5), np.float32(1.5)])
+def test_a_reward_may_be_an_array_of_one_element(reward):
+    env = make_env(Broken, {"what": "reward", "value": reward})
+    env.reset()
+    rewards = [env.step(np.zeros(2, "f4"))[1] for _ in range(3)]
+    assert rewards[2] == 1.5
+    assert type(rewards[2]) is float
 
 
 def test_the_checker_of_old_gym_is_recognised():
