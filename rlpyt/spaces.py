@@ -232,10 +232,14 @@ def as_gymnasium(space: Any) -> Space:
 
 
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
-    """Return the integers of range(low, high), of images range(0, 256): Discrete without a shape, else Box."""
+    """Return the integers of range(low, high): Discrete without a shape, else Box.
+
+    Of the dtype uint8, `high` 255 includes 255: image environments of rlpyt 0.1 wrote their space so.
+    """
     if shape is None:
         return Discrete(high - low, start=low)
-    return Box(low, high - 1, shape, np.dtype(dtype).type)
+    is_image = np.dtype(dtype) == np.uint8 and high == 255
+    return Box(low, high if is_image else high - 1, shape, np.dtype(dtype).type)
 
 
 def FloatBox(

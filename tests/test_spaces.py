@@ -255,6 +255,8 @@ def test_check_action_space():
 def test_boxes_of_the_predecessor():
     assert IntBox(3, 7) == spaces.Discrete(4, start=3)
     assert IntBox(0, 256, (2, 3), "uint8") == spaces.Box(0, 255, (2, 3), np.uint8)
+    assert IntBox(0, 255, (2, 3), "uint8") == spaces.Box(0, 255, (2, 3), np.uint8)  # white is a colour of images
+    assert IntBox(0, 255, (2, 3)) == spaces.Box(0, 254, (2, 3), np.int32)
     assert FloatBox(-1, 1, (2,)) == spaces.Box(-1, 1, (2,), np.float32)
     assert FloatBox([-1, -2], 3) == spaces.Box(np.array([-1, -2], "f4"), np.array([3, 3], "f4"))
     assert FloatBox(0, [1, 2], dtype="float64").dtype == np.float64
