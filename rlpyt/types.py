@@ -8,7 +8,8 @@ So the state that the action of row t led to is always in row t + 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from rlpyt.namedarraytuple import NamedArrayTuple
@@ -96,13 +97,30 @@ class Samples(NamedArrayTuple):
     env: EnvSamples
 
 
-class TrajInfo:
+class InfoDict(dict[str, Any]):
+    """Dictionary whose keys can be read as attributes, too: `info["x"]` and `info.x` are the same."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"The environment's info has no {name!r} in this step; it has {list(self)}. Use "
+                f"env_info.get({name!r}, 0) for a field that is not always there."
+            ) from None
+
+
+class TrajInfo(MutableMapping[str, Any]):
     """Statistics of one trajectory, from a reset of the environment to the end of the game.
 
     Subclass it to log more: every public attribute becomes columns `<Name>Average`, `Std`, `Median`, `Min`, `Max`.
+    Attributes are keys as well: `info["Return"]` is `info.Return`, and iterating gives all names.
     An environment that clips its reward or ends an episode at the loss of a life says so in two reserved fields of its
-    info: `game_score`, the raw reward, is summed up in `GameScore`; `traj_done` false keeps the trajectory going.
+    info: `game_score`, the raw reward, is summed up in `GameScore` (unless a subclass sets `GameScore` in `__init__`
+    and adds to it); `traj_done` false keeps the trajectory going.
     """
+
+    _sums_score: bool | None = None  # whether GameScore is summed up here; known at the first score
 
     def __init__(self, discount: float = 1.0) -> None:
         self.Length = 0
@@ -117,13 +135,16 @@ class TrajInfo:
     ) -> None:
         """Take in one step of one environment.
 
+        Arrays are valid during the call: copy what you keep. `TrajInfo` itself reads neither observation, action nor
+        agent_info, and is given None for them.
+
         Args:
-            observation: the observation after the step.
+            observation: the observation before the step, on which the action was chosen, in row form.
             action: the action, in the space's row form.
             reward: as the agent sees it.
             done: whether the step ended the episode.
             agent_info: what the agent recorded with the action.
-            env_info: the environment's info, whole.
+            env_info: the environment's info, whole; an `InfoDict` for a subclass.
         """
         self.Length += 1
         self.Return += reward
@@ -131,7 +152,14 @@ class TrajInfo:
         self.DiscountedReturn += self._cumulative_discount * reward
         self._cumulative_discount *= self._discount
         if "game_score" in env_info:
-            self.GameScore: float = self.__dict__.get("GameScore", 0.0) + env_info["game_score"]
+            self._add_score(env_info["game_score"])
+
+    def _add_score(self, score: float) -> None:
+        if self._sums_score is None:
+            # Subclasses written for rlpyt 0.1 have a GameScore of their own, and add to it in `step`.
+            self._sums_score = "GameScore" not in self.__dict__
+        if self._sums_score:
+            self.GameScore: float = self.__dict__.get("GameScore", 0.0) + score
 
     def terminate(self, observation: Any) -> TrajInfo:
         """Return the finished statistics; `observation` is the final one."""
@@ -140,3 +168,50 @@ class TrajInfo:
     def statistics(self) -> dict[str, Any]:
         """Return the public attributes, which are logged."""
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.__dict__[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__)
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+    # Two trajectories with the same numbers are two.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+AtariTrajInfo = TrajInfo
+"""The predecessor's name for statistics with `GameScore`, which `TrajInfo` sums up wherever info has `game_score`."""
+
+
+def traj_info_maker(
+    TrajInfoCls: Callable[..., TrajInfo], kwargs: Mapping[str, Any] | None = None
+) -> Callable[[], TrajInfo]:
+    """Return the function that makes the statistics of a new trajectory.
+
+    Args:
+        TrajInfoCls: what makes one.
+        kwargs: its arguments, such as the discount. An argument that it does not take is set as an attribute with an
+            underscore: a subclass may have an `__init__` without `discount`.
+    """
+    kwargs = dict(kwargs or {})
+    parameters = inspect.signature(TrajInfoCls).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    taken = {key: value for key, value in kwargs.items() if takes_all or key in parameters}
+    apart = {f"_{key}": value for key, value in kwargs.items() if key not in taken}
+
+    def make() -> TrajInfo:
+        traj_info = TrajInfoCls(**taken)
+        vars(traj_info).update(apart)
+        return traj_info
+
+    return make

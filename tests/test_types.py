@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.types import AgentSamples, AgentStep, BatchSpec, EnvSamples, Samples, TrajInfo
+from rlpyt.types import AgentSamples, AgentStep, BatchSpec, EnvSamples, InfoDict, Samples, TrajInfo, traj_info_maker
 
 
 def test_batch_spec():
@@ -110,3 +110,55 @@ def test_instances_share_nothing():
     run(a, [1.0, 1.0])
     assert b.statistics()["Length"] == 0
     assert run(b, [1.0, 1.0]).statistics()["DiscountedReturn"] == 2
+
+
+def test_attributes_of_a_traj_info_are_keys():
+    info = run(TrajInfo(0.5), [1.0, 2.0])
+    assert info["Return"] == info.Return == 3.0
+    info["Best"] = 2.0
+    assert info.Best == 2.0
+    assert info.statistics()["Best"] == 2.0
+    assert "Best" in info
+    assert info.get("Worst", 7) == 7
+    public = ["Length", "Return", "NonzeroRewards", "DiscountedReturn", "Best"]
+    assert [k for k in info if not k.startswith("_")] == public
+    assert [k for k, _ in info.items() if not k.startswith("_")] == public
+    assert len(info) == len(list(info.keys())) == len(vars(info))
+    with pytest.raises(KeyError, match="Worst"):
+        info["Worst"]
+    assert len({info, run(TrajInfo(0.5), [1.0, 2.0])}) == 2
+
+
+def test_info_answers_by_key_and_by_attribute():
+    info = pickle.loads(pickle.dumps(InfoDict({"x": 1, "ale.lives": 3})))
+    assert info.x == info["x"] == getattr(info, "x", 0) == 1
+    assert getattr(info, "y", 0) == info.get("y", 0) == 0
+    assert not hasattr(info, "y")
+    with pytest.raises(AttributeError, match=r"no 'y' in this step; it has \['x', 'ale.lives'\]"):
+        _ = info.y
+
+
+class OldScore(TrajInfo):
+    """Counts the score as the predecessor's statistics of Atari did, without an argument `discount`."""
+
+    def __init__(self):
+        super().__init__()
+        self.GameScore = 0
+
+    def step(self, observation, action, reward, done, agent_info, env_info):
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self.GameScore += getattr(env_info, "game_score", 0)
+
+
+def test_a_subclass_may_count_the_score_itself_and_take_no_discount():
+    info = traj_info_maker(OldScore, {"discount": 0.5})()
+    for reward in (1.0, 1.0, 2.0):
+        info.step(None, None, reward, False, None, InfoDict(game_score=10.0))
+    assert info.statistics() == {
+        "Length": 3,
+        "Return": 4.0,
+        "NonzeroRewards": 3,
+        "DiscountedReturn": 2.0,
+        "GameScore": 30,
+    }
+    assert vars(traj_info_maker(lambda **kwargs: TrajInfo(**kwargs), {"discount": 0.5})())["_discount"] == 0.5

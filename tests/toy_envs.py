@@ -259,6 +259,7 @@ class RecordingTrajInfo(TrajInfo):
     def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
         super().step(observation, action, reward, done, agent_info, env_info)
         value = float(agent_info.value)
+        assert env_info.get("t") == getattr(env_info, "t", None)
         self._seen.append((np.array(observation), int(action), reward, done, env_info.get("t"), value))
         self.LastValue = value
 

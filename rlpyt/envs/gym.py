@@ -1,13 +1,83 @@
-"""Environments of gym, the predecessor of gymnasium, with the one flag that they need."""
+"""Environments of gym, the predecessor of gymnasium, and the predecessor's face of such environments."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
+
+from rlpyt.envs.adapter import read_reset, seeded_reset
+from rlpyt.envs.base import Env, EnvStep
 from rlpyt.old_names import serve_old_names
+from rlpyt.spaces import as_gymnasium
+from rlpyt.types import InfoDict
 
 serve_old_names(__name__)
+
+
+class GymEnvWrapper(Env):
+    """Environment of gymnasium or old gym in the interface of rlpyt 0.1.
+
+    `reset` returns the observation alone, `step` an `EnvStep`, whose env_info has `timeout` and answers by key and
+    by attribute. Samplers take such an environment without the wrapper, too. Observations and actions are unchanged.
+
+    Args:
+        env: the environment.
+        info_example: fields that env_info has at every step, with the values where the environment gives none.
+
+    Raises:
+        TypeError: if a space is of an unsupported kind.
+    """
+
+    def __init__(self, env: Any, info_example: Mapping[str, Any] | None = None) -> None:
+        self.env = env
+        self.spec = getattr(env, "spec", None)
+        self._info_example = dict(info_example or {})
+        self._observation_space = as_gymnasium(env.observation_space)
+        self._action_space = as_gymnasium(env.action_space)
+        self._seeded_reset = seeded_reset(env)
+
+    @property
+    def unwrapped(self) -> Any:
+        """Return the environment within all wrappers."""
+        return getattr(self.env, "unwrapped", self.env)
+
+    def reset(self, seed: int | None = None) -> Any:
+        """Start an episode and return its first observation.
+
+        Args:
+            seed: seeds the environment; None lets its random numbers go on.
+        """
+        result = self.env.reset() if seed is None else self._seeded_reset(seed)
+        return read_reset(result, self.observation_space)[0]
+
+    def step(self, action: Any) -> EnvStep:
+        """Take one step; `timeout` of env_info is True where only a time limit ended the episode."""
+        observation, reward, *ends, info = self.env.step(action)
+        done = any(ends)
+        timeout = done and (not ends[0] if len(ends) == 2 else info.get("TimeLimit.truncated", False))
+        return EnvStep(observation, reward, done, InfoDict({**self._info_example, **info, "timeout": bool(timeout)}))
+
+    def render(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the environment's `render` returns."""
+        return self.env.render(*args, **kwargs)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def make(id: str, info_example: Mapping[str, Any] | None = None, **env_kwargs: Any) -> GymEnvWrapper:
+    """Return `gymnasium.make(id, **env_kwargs)` in the interface of rlpyt 0.1.
+
+    Args:
+        id: name of the environment in gymnasium's registry.
+        info_example: see `GymEnvWrapper`.
+        **env_kwargs: arguments of the environment.
+    """
+    return GymEnvWrapper(gymnasium.make(id, **env_kwargs), info_example)
 
 
 def gym_make(id: str, **env_kwargs: Any) -> Any:

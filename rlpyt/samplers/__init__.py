@@ -14,11 +14,12 @@ from rlpyt.samplers.evaluate import evaluate
 from rlpyt.samplers.evaluator import CpuEvalCollector, Evaluator, GpuEvalCollector, SerialEvalCollector
 from rlpyt.samplers.gpu import AlternatingSampler, GpuSampler, NoOverlapAlternatingSampler
 from rlpyt.samplers.serial import SerialSampler
-from rlpyt.types import AgentSamples, BatchSpec, EnvSamples, Samples, TrajInfo
+from rlpyt.types import AgentSamples, AtariTrajInfo, BatchSpec, EnvSamples, Samples, TrajInfo
 
 __all__ = [
     "AgentSamples",
     "AlternatingSampler",
+    "AtariTrajInfo",
     "BaseSampler",
     "BatchSpec",
     "Collector",

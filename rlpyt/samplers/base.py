@@ -17,7 +17,7 @@ from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import Plan
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.samplers.stopwatch import PARTS
-from rlpyt.types import BatchSpec, Samples, TrajInfo
+from rlpyt.types import BatchSpec, Samples, TrajInfo, traj_info_maker
 
 
 class BaseSampler(Sampler):
@@ -129,7 +129,7 @@ class BaseSampler(Sampler):
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
-        traj_info = self.TrajInfoCls()
+        traj_info = traj_info_maker(self.TrajInfoCls)()
         if self._gives_score:
             traj_info.GameScore = 0.0
         return traj_info

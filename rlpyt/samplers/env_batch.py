@@ -13,7 +13,7 @@ import torch
 from rlpyt.envs import EnvAdapter
 from rlpyt.samplers.buffer import Rows
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
-from rlpyt.types import TrajInfo
+from rlpyt.types import InfoDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import buffer_leaves
 
 
@@ -95,10 +95,9 @@ class LocalEnvs(EnvBatch):
         self.rows = rows
         self.ranks = list(ranks)
         self.T = len(rows.terminated)
-        self._new_traj_info = lambda: TrajInfoCls(**(traj_info_kwargs or {}))
-        # Only a TrajInfo of the user's own may want all infos, and slicing them costs as much as a cheap step.
+        self._new_traj_info = traj_info_maker(TrajInfoCls, traj_info_kwargs)
+        # Only a TrajInfo of the user's own reads all of a step, and slicing it costs as much as a cheap step.
         self._own_traj_info = type(self._new_traj_info()).step is not TrajInfo.step
-        self._slice_agent_info = self._own_traj_info and rows.agent_info is not None
         self._progress = np.zeros(3, np.int64) if progress is None else progress
         self._wait_reset = wait_reset
         self._resting = rows.resting[0]
@@ -155,6 +154,23 @@ class LocalEnvs(EnvBatch):
             completed.append(CompletedTraj(t, self.ranks[b], traj_info))
         self._unlogged[b] = False
         self._traj_infos[b] = self._new_traj_info()
+
+    def _shown(self, t: int) -> tuple[Any, Any, Any] | None:
+        """Return what statistics see of the agent at row t: the observation before the step, action and agent_info."""
+        rows = self.rows
+        if not self._own_traj_info:
+            return None
+        return rows.observation[t], rows.action[t + 1], None if rows.agent_info is None else rows.agent_info[t]
+
+    def _step_traj_info(
+        self, shown: tuple[Any, Any, Any] | None, b: int, reward: float, done: bool, info: Mapping[str, Any]
+    ) -> None:
+        if shown is None:
+            self._traj_infos[b].step(None, None, reward, done, None, info)
+            return
+        observation, action, agent_info = shown
+        agent_info = None if agent_info is None else agent_info[b]
+        self._traj_infos[b].step(observation[b], action[b], reward, done, agent_info, InfoDict(info))
 
     def _last_row(self) -> list[np.ndarray]:
         return [leaf[self.T] for leaf in buffer_leaves((self.rows.observation, self.rows.action, self.rows.reward))]
@@ -232,22 +248,19 @@ class EnvList(LocalEnvs):
         rows, ended, resting, progress = self.rows, self._ended, self._resting, self._progress
         observation_, action_, reward_ = rows.observation[t + 1], rows.action[t + 1], rows.reward[t + 1]
         terminated_, truncated_, valid_ = rows.terminated[t], rows.truncated[t], rows.valid[t]
-        agent_info_ = rows.agent_info[t] if self._slice_agent_info else None
         completed: list[CompletedTraj] = []
+        shown = self._shown(t)
         for b, env in enumerate(self.envs):
             progress[0] = env.rank
             if ended[b] or resting[b]:
                 self._null_row(t, b)
                 observation_[b], info = (self._null_observation, {}) if resting[b] else self._reset_env(b)
             else:
-                action = action_[b]
-                observation, reward, terminated, truncated, info = env.step(action)
+                observation, reward, terminated, truncated, info = env.step(action_[b])
                 observation_[b], reward_[b], valid_[b] = observation, reward, True
                 terminated_[b], truncated_[b] = terminated, truncated
                 done = terminated or truncated
-                self._traj_infos[b].step(
-                    observation, action, reward, done, None if agent_info_ is None else agent_info_[b], info
-                )
+                self._step_traj_info(shown, b, reward, done, info)
                 if done:
                     self._end_episode(t, b, observation, info.get("traj_done", True), completed)
             if self._record_info is not None:

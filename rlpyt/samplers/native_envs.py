@@ -114,17 +114,13 @@ class NativeEnvs(LocalEnvs):
         return completed
 
     def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Mapping[str, Any]) -> None:
-        rows = self.rows
-        observation, action, reward = rows.observation[t + 1], rows.action[t + 1], rows.reward[t + 1].tolist()
-        agent_info = rows.agent_info[t] if self._slice_agent_info else None
+        shown, reward = self._shown(t), self.rows.reward[t + 1].tolist()
         score = info["game_score"].tolist() if "game_score" in info else None
         for b in steps.tolist():
             one: dict[str, Any] = {} if score is None else {"game_score": score[b]}
             if self._own_traj_info:
                 one.update(info_at(info, b))
-            self._traj_infos[b].step(
-                observation[b], action[b], reward[b], bool(done[b]), None if agent_info is None else agent_info[b], one
-            )
+            self._step_traj_info(shown, b, reward[b], bool(done[b]), one)
 
     def _record_info(self, t: int, info: Mapping[str, Any]) -> None:
         for key, null in self._env_info_nulls.items():

@@ -36,7 +36,7 @@ def episodes_by_env(traj_infos: list[Any]) -> dict[int, list[int]]:
     for info in traj_infos:
         observations = [observation for observation, *_ in vars(info)["_seen"]]
         number, _, episode = (int(x) for x in observations[0])
-        assert [o[1] for o in observations] == list(range(1, info.Length + 1))
+        assert [o[1] for o in observations] == list(range(info.Length))
         assert info.Length == LENGTHS[(number + episode) % len(LENGTHS)]
         seen.setdefault(number, []).append(episode)
     return seen

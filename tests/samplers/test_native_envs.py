@@ -180,7 +180,7 @@ def test_what_is_logged_of_games_with_rests_is_whole_games(kind):
         assert info.Length == LifeEnv.HORIZON
         observations = [o.tolist() for o, *_ in vars(info)["_seen"]]
         assert len({(number, episode) for number, _, episode in observations}) == 1, "games run together"
-        assert [t for _, t, _ in observations] == list(range(1, info.Length + 1)), "steps are missing"
+        assert [t for _, t, _ in observations] == list(range(info.Length)), "steps are missing"
 
 
 # ---- random steps before the first batch ----

@@ -249,7 +249,7 @@ def test_traj_info_is_given_what_happened(kind):
         assert len(seen) == info.Length
         number, _, episode = seen[0][0]
         for i, (observation, action, reward, done, t, value) in enumerate(seen):
-            assert observation.tolist() == [number, i + 1, episode]
+            assert observation.tolist() == [number, i, episode]
             assert t == i + 1
             assert reward == CountingEnv.reward_at(i + 1, action)
             assert done == (i + 1 == len(seen))

@@ -621,7 +621,7 @@ def whole_episodes(result: Any) -> list[tuple[int, int]]:
         seen = vars(info)["_seen"]
         number, _, episode = (int(x) for x in seen[0][0])
         length = CountingEnv().lengths[(number + episode) % 4]
-        assert [step[0].tolist() for step in seen] == [[number, i + 1, episode] for i in range(length)]
+        assert [step[0].tolist() for step in seen] == [[number, i, episode] for i in range(length)]
         assert [step[3] for step in seen] == [False] * (length - 1) + [True]
         episodes.append((number, episode))
     return sorted(episodes)
