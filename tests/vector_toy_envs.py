@@ -17,17 +17,23 @@ from tests.toy_envs import LENGTHS, CountingEnv, DictCountingEnv, FaultyEnv, Lif
 
 
 class ToyVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps toy environments in turn; in the step after the end of an episode one is reset instead.
+    """Steps toy environments in turn; in the step after the end of an episode one is reset instead, or in another mode.
 
     Seeds are a list of Python ints, one for each environment, also with a `reset_mask`.
 
     Args:
         envs: the environments.
         info_example: zeros of what an environment gives in info, in rows in which it gives nothing.
+        mode: how it resets. The toys see to it that none is stepped after the end of an episode.
     """
 
-    def __init__(self, envs: Sequence[CountingEnv], info_example: dict[str, Any]) -> None:
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    def __init__(
+        self,
+        envs: Sequence[CountingEnv],
+        info_example: dict[str, Any],
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        self.metadata = {"autoreset_mode": mode}
         self.envs, self.num_envs = list(envs), len(envs)
         self.info_example = info_example
         self.single_observation_space, self.single_action_space = envs[0].observation_space, envs[0].action_space
@@ -51,16 +57,25 @@ class ToyVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         assert self.action_space.contains(actions), actions
+        mode = self.metadata["autoreset_mode"]
         rewards, infos = np.zeros(self.num_envs), []
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         for b, env in enumerate(self.envs):
-            if self._ended[b]:
+            if self._ended[b] and mode is AutoresetMode.NEXT_STEP:
                 self._observations[b], info = env.reset()
             else:
                 self._observations[b], rewards[b], terminated[b], truncated[b], info = env.step(int(actions[b]))
             infos.append(info)
         self._ended = terminated | truncated
-        return self._observe(), rewards, terminated, truncated, self._info(infos)
+        final = self._reset_ended(infos) if mode is AutoresetMode.SAME_STEP and self._ended.any() else {}
+        return self._observe(), rewards, terminated, truncated, {**self._info(infos), **final}
+
+    def _reset_ended(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        """Reset those whose episode ended, and return what they gave last."""
+        final = {"final_obs": self._observe(), "final_info": self._info(infos)}
+        for b in np.flatnonzero(self._ended):
+            self._observations[b], infos[b] = self.envs[b].reset()
+        return final
 
     def _observe(self) -> Any:
         space = self.single_observation_space
@@ -77,9 +92,11 @@ class ToyVectorEnv(VectorEnv[Any, Any, Any]):
 class CountingVectorEnv(ToyVectorEnv):
     """n of `CountingEnv`, with `send` and `recv`."""
 
-    def __init__(self, num_envs: int, lengths: Sequence[int] = LENGTHS) -> None:
+    def __init__(
+        self, num_envs: int, lengths: Sequence[int] = LENGTHS, EnvCls: Any = CountingEnv, **kwargs: Any
+    ) -> None:
         example = {"t": 0, "vector": np.zeros(2, int), "game_score": 0.0}
-        super().__init__([CountingEnv(lengths) for _ in range(num_envs)], example)
+        super().__init__([EnvCls(lengths) for _ in range(num_envs)], example, **kwargs)
         self._actions: Any = None
 
     def send(self, actions: Any) -> None:
@@ -94,8 +111,18 @@ class CountingVectorEnv(ToyVectorEnv):
 class DictCountingVectorEnv(ToyVectorEnv):
     """n of `DictCountingEnv`, without `send`; a key of info is there only where an environment gave it."""
 
-    def __init__(self, num_envs: int, lengths: Sequence[int] = LENGTHS) -> None:
-        super().__init__([DictCountingEnv(lengths) for _ in range(num_envs)], {})
+    def __init__(
+        self, num_envs: int, lengths: Sequence[int] = LENGTHS, EnvCls: Any = DictCountingEnv, **kwargs: Any
+    ) -> None:
+        super().__init__([EnvCls(lengths) for _ in range(num_envs)], {}, **kwargs)
+
+    def _reset_ended(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        """As gymnasium's: an array of objects, and masks."""
+        final: dict[str, Any] = {}
+        for b in np.flatnonzero(self._ended):
+            final = self._add_info(final, {"final_obs": self._observations[b], "final_info": infos[b]}, b)
+            self._observations[b], infos[b] = self.envs[b].reset()
+        return final
 
     def _info(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
         together: dict[str, Any] = {}
@@ -107,8 +134,8 @@ class DictCountingVectorEnv(ToyVectorEnv):
 class LifeVectorEnv(ToyVectorEnv):
     """n of `LifeEnv`: the reset in the row after a lost life goes on with the same game; one with a mask as well."""
 
-    def __init__(self, num_envs: int, lengths: Sequence[int] = (3, 2, 4)) -> None:
-        super().__init__([LifeEnv(lengths) for _ in range(num_envs)], {"game_score": 0.0, "traj_done": False})
+    def __init__(self, num_envs: int, lengths: Sequence[int] = (3, 2, 4), **kwargs: Any) -> None:
+        super().__init__([LifeEnv(lengths) for _ in range(num_envs)], {"game_score": 0.0, "traj_done": False}, **kwargs)
 
 
 class FaultyVectorEnv(ToyVectorEnv):

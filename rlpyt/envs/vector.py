@@ -2,12 +2,13 @@
 
 Samplers keep a row for the final observation of an episode; the step after it starts the next episode. That is
 gymnasium's AutoresetMode.NEXT_STEP to the letter, so what such an environment gives is a batch of rows as it stands.
+Environments in the other modes are brought to this one first, see `rlpyt.envs.autoreset`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -16,7 +17,8 @@ from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
-from rlpyt.envs.base import EnvError
+from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part
+from rlpyt.envs.base import EnvError, env_name
 from rlpyt.spaces import (
     EnvSpaces,
     Space,
@@ -42,12 +44,12 @@ class VectorEnvAdapter:
     have the meaning that they have for `EnvAdapter`.
 
     Args:
-        env: the vector environment, in AutoresetMode.NEXT_STEP.
+        env: the vector environment, in any mode of gymnasium.vector.AutoresetMode.
         ranks: numbers of its environments among all of the run, for messages.
 
     Raises:
         TypeError: if it lacks part of the interface, or a space is of an unsupported kind.
-        ValueError: if it resets in another way, has another number of environments, or the bounds of the action
+        ValueError: if it does not say how it resets, has another number of environments, or the bounds of the action
             space are no bounds.
     """
 
@@ -60,13 +62,13 @@ class VectorEnvAdapter:
                 "gymnasium.vector.VectorEnv. Does EnvCls return one?"
             )
         self.env = env
-        self.name = _name(env.unwrapped)
+        self.name = env_name(env.unwrapped)
         self.ranks = list(ranks)
         self.n = len(self.ranks)
         self.n_steps = 0
         if env.num_envs != self.n:
             raise ValueError(f"{self.name}: expected {self.n} environments (num_envs), got {env.num_envs}.")
-        _check_autoreset_mode(env, self.name)
+        mode = autoreset_mode(env, self.name)
         self.observation_space: Space = as_gymnasium(env.single_observation_space)
         self.action_space: Space = as_gymnasium(env.single_action_space)
         check_action_space(self.action_space, f"{self.name}: single_action_space")
@@ -74,7 +76,9 @@ class VectorEnvAdapter:
         self._to_rows = to_rows(batch_rows_space(self.observation_space, self.n))
         self._to_env = to_env(batch_rows_space(self.action_space, self.n))
         self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
-        self._env_send, self._env_recv = _halves_of_step(env)
+        # What is stepped and reset: it resets in the step after the end of an episode.
+        self._source: Any = env if mode is AutoresetMode.NEXT_STEP else NextStepEnv(env, mode, self.name)
+        self._env_send, self._env_recv = halves_of_step(self._source)
         self._seeds: list[int] | None = None
         self._sent = False
         self.can_reset_some = True
@@ -97,7 +101,9 @@ class VectorEnvAdapter:
             self._seeds = [int(seed) for seed in seeds]
         try:
             self._drop_sent()
-            observation, info = self.env.reset() if seeds is None else self._seeded_reset(cast(list[int], self._seeds))
+            observation, info = (
+                self._source.reset() if seeds is None else self._seeded_reset(cast(list[int], self._seeds))
+            )
         except Exception as error:
             raise self._error("reset", error) from error
         return self._rows(observation, "reset"), info
@@ -114,15 +120,9 @@ class VectorEnvAdapter:
         Raises:
             EnvError: as `reset`; also if the environment cannot reset a part of itself.
         """
-        options = _ResetOptions(reset_mask=np.array(mask, bool))
         try:
             self._drop_sent()
-            observation, info = self.env.reset(options=options)
-            if not options.was_read:
-                raise TypeError(
-                    "it takes no notice of options['reset_mask'], and so has reset all its environments. One that can "
-                    "only reset all at once needs a sampler with mid_batch_reset=True."
-                )
+            observation, info = reset_part(self._source, mask)
         except Exception as error:
             raise self._error("reset of a part (reset_mask)", error) from error
         return self._rows(observation, "reset of a part (reset_mask)"), info
@@ -133,7 +133,7 @@ class VectorEnvAdapter:
             self.reset_some(np.arange(self.n) == 0)
         except EnvError:
             self.can_reset_some = False
-            self.env.reset()  # whatever was left half done
+            self._source.reset()  # whatever was left half done
 
     def send(self, action: Any) -> None:
         """Hand over one action for each environment, without waiting where the environment can.
@@ -203,7 +203,7 @@ class VectorEnvAdapter:
         refused: Exception | None = None
         for form in self._seed_forms:
             try:
-                result = self.env.reset(seed=form(seeds))
+                result = self._source.reset(seed=form(seeds))
             except _NOT_THIS_FORM as error:
                 refused = refused or error
             else:
@@ -257,7 +257,7 @@ def make_vector_env(
 
     Args:
         EnvCls: any callable with a parameter `num_envs` that returns a vector environment.
-        env_kwargs: its other arguments.
+        env_kwargs: its other arguments; an `autoreset_mode` among them, or in `vector_kwargs`, becomes NEXT_STEP.
         ranks: numbers of the environments among all of the run; `num_envs` is how many they are.
 
     Raises:
@@ -269,7 +269,7 @@ def make_vector_env(
             f"env_kwargs has num_envs={env_kwargs['num_envs']!r}, but the sampler decides how many environments a "
             "process holds. Leave it out, and set batch_B and n_workers."
         )
-    kwargs = {**env_kwargs, "num_envs": len(ranks)}
+    kwargs = {**in_next_step(env_kwargs), "num_envs": len(ranks)}
     env = None
     try:
         env = EnvCls(**kwargs)
@@ -304,69 +304,6 @@ def batch_rows_space(space: Space, n: int) -> Space:
         case Tuple():
             return Tuple([batch_rows_space(part, n) for _, part in subspaces(space)])
     return batch_space(space, n)
-
-
-class _ResetOptions(dict[str, Any]):
-    """Notes whether anybody asked for the mask: an environment that does not know of it resets all, silently."""
-
-    was_read = False
-
-    def __getitem__(self, key: str) -> Any:
-        self.was_read |= key == "reset_mask"
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.was_read |= key == "reset_mask"
-        return super().get(key, default)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        self.was_read |= key == "reset_mask"
-        return super().pop(key, *default)
-
-    def __iter__(self) -> Iterator[str]:
-        # With an `__iter__` of its own a dictionary is copied by `__getitem__`, so that a copy counts as read.
-        return super().__iter__()
-
-
-def _name(env: Any) -> str:
-    """Return the class and, where the environment was made by id, the id; gymnasium's vector wrappers hide it."""
-    return f"{type(env).__name__} {getattr(env.spec, 'id', '')}".rstrip()
-
-
-def _check_autoreset_mode(env: Any, name: str) -> None:
-    inner = env.unwrapped
-    # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
-    metadata = {} if env.metadata is VectorEnv.metadata else env.metadata
-    mode = getattr(inner, "autoreset_mode", metadata.get("autoreset_mode"))
-    if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
-        raise ValueError(
-            f"{name}: its autoreset mode (metadata['autoreset_mode']) is {mode}; samplers need "
-            "gymnasium.vector.AutoresetMode.NEXT_STEP, in which the final observation of an episode has a step of its "
-            "own. gymnasium's and ale-py's environments reset so by default: leave autoreset_mode out of env_kwargs "
-            "and vector_kwargs. In an environment of your own, say so in its metadata."
-        )
-    if isinstance(inner, AsyncVectorEnv) and not inner.shared_memory:
-        raise ValueError(
-            f"{name}: with shared_memory=False gymnasium's processes do not notice a reset, and reset once more in the "
-            "next step (gymnasium 1.4). Leave shared_memory out of vector_kwargs."
-        )
-
-
-def _halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """Return what starts a step and what completes it.
-
-    A class that has these halves, and under it one that overrides `step` alone, is stepped: its `step` says more.
-    """
-    classes = type(env).__mro__
-
-    def depth(name: str) -> int:
-        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
-
-    for send, recv in (("send", "recv"), ("step_async", "step_wait")):
-        if max(depth(send), depth(recv)) < len(classes) and min(depth(send), depth(recv)) <= depth("step"):
-            return getattr(env, send), getattr(env, recv)
-    kept: list[Any] = []
-    return kept.append, lambda: env.step(kept.pop())
 
 
 def _find_at_fault(

@@ -510,14 +510,103 @@ def test_a_step_of_four_values_is_refused():
     assert "expected (observation, reward, terminated, truncated, info), got tuple" in error
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, "SameStep"])
-def test_other_modes_of_reset_are_refused(mode):
-    text = r"autoreset mode .*; samplers need .*NEXT_STEP.*leave autoreset_mode out"
-    with pytest.raises(ValueError, match=text):
-        VectorEnvAdapter(SyncVectorEnv([CountingEnv], autoreset_mode=mode), [0])
-    if mode != AutoresetMode.DISABLED:
-        with pytest.raises(ValueError, match=text):
-            VectorEnvAdapter(AtariVectorEnv("pong", 1, autoreset_mode=mode), [0])
+# ---- other modes of reset
+
+
+MODES = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+
+
+def ts_and_ends(env: VectorEnvAdapter, n: int) -> list[tuple[int, int, bool]]:
+    """Return t and episode of the first environment, and whether it ended, in the next rows."""
+    rows = []
+    for _ in range(n):
+        env.send(np.zeros(env.n, int))
+        observation, _, terminated, truncated, info = env.recv()
+        assert not {"final_obs", "final_info", "_final_obs", "_final_info"} & info.keys()
+        rows.append((int(observation[0, 1]), int(observation[0, 2]), bool(terminated[0] | truncated[0])))
+    return rows
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_of_one_step_have_two_rows_in_every_mode(mode):
+    env = VectorEnvAdapter(CountingVectorEnv(2, lengths=(1,), mode=mode), [0, 1])
+    env.reset([3, 4])
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 6)] == [(1, True), (0, False)] * 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_after_a_lost_life_the_game_goes_on_with_one_step_of_no_action(mode):
+    env = VectorEnvAdapter(LifeVectorEnv(1, lengths=(3,), mode=mode), [0])
+    env.reset([3])
+    # Lives of three steps, the second and third of them begun by a step that nobody sees; the horizon is 11.
+    expected = [(1, False), (2, False), (3, True), (4, False), (5, False), (6, True), (7, False), (8, False), (9, True)]
+    rows = ts_and_ends(env, 11)
+    assert [(t, ended) for t, _, ended in rows] == [*expected, (0, False), (1, False)]
+    assert len({episode for _, episode, _ in rows[:9]}) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_game_that_is_over_right_after_a_lost_life_has_a_final_row_of_its_own(mode):
+    env = VectorEnvAdapter(LifeVectorEnv(1, lengths=(1, 9), mode=mode), [0])
+    env.reset([3])
+    # The second life takes nine steps, the last one is lost in the step that nobody sees.
+    rows = [(1, True), *((t, False) for t in range(2, 10)), (10, True), (11, True), (0, False), (1, True)]
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 13)] == rows
+
+
+class Plainly(CountingEnv):
+    def step(self, action: Any) -> Any:
+        return super().step(int(action))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+def test_gymnasiums_vector_environments_show_final_and_first_observations_in_every_mode(mode, vector):
+    env = VectorEnvAdapter(vector([functools.partial(Plainly, (2,))] * 2, autoreset_mode=mode), [0, 1])
+    env.reset([3, 4])
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 6)] == [(1, False), (2, True), (0, False)] * 2
+    env.reset([5, 6])  # within an episode
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 2)] == [(1, False), (2, True)]
+    assert env.reset_some(np.array([True, False]))[0][0, 1] == 0
+    assert ts_and_ends(env, 1)[0][0] == 1, "it was reset twice"
+    env.close()
+
+
+def test_a_mode_that_was_asked_for_becomes_the_one_that_needs_no_further_resets():
+    class Asked(CountingVectorEnv):
+        def __init__(self, num_envs: int, autoreset_mode: Any) -> None:
+            super().__init__(num_envs)
+            self.asked = autoreset_mode
+
+    assert make_vector_env(Asked, {"autoreset_mode": "Disabled"}, [0]).env.asked == "NextStep"
+    for mode in (*MODES, "SameStep"):
+        kwargs = {"id": "CartPole-v1", "vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": mode}}
+        env = make_vector_env(gymnasium.make_vec, kwargs, [0])
+        assert env.env.unwrapped.autoreset_mode is AutoresetMode.NEXT_STEP
+        assert kwargs["vector_kwargs"] == {"autoreset_mode": mode}
+    assert make_vector_env(AtariVectorEnv, {"game": "pong", "autoreset_mode": "SameStep"}, [0]).n == 1
+
+
+def test_who_can_only_reset_all_at_once_loses_first_observations_and_says_so():
+    with pytest.warns(UserWarning, match="Ignores: its autoreset mode is SAME_STEP.*begins with one step of the null"):
+        env = VectorEnvAdapter(Ignores(2, lengths=(3,), mode=AutoresetMode.SAME_STEP), [0, 1])
+    env.reset([3, 3])
+    rows = [(1, False), (2, False), (3, True), (1, False), (2, False), (3, True), (1, False)]
+    assert [(t, ended) for t, _, ended in ts_and_ends(env, 7)] == rows
+    with pytest.raises(TypeError, match="Ignores: its autoreset mode is DISABLED, and it cannot reset a part"):
+        VectorEnvAdapter(Ignores(2, mode=AutoresetMode.DISABLED), [0, 1])
+
+
+def test_a_same_step_without_final_observations_is_refused():
+    class Lost(CountingVectorEnv):
+        def _reset_ended(self, infos: Any) -> dict[str, Any]:
+            super()._reset_ended(infos)
+            return {}
+
+    env = VectorEnvAdapter(Lost(1, lengths=(1,), mode=AutoresetMode.SAME_STEP), [0])
+    env.reset([3])
+    with pytest.raises(EnvError, match="its autoreset mode is SAME_STEP, and info has no 'final_obs'"):
+        step(env)
 
 
 def test_gymnasiums_processes_that_reset_twice_are_refused():
@@ -563,7 +652,7 @@ def test_the_mode_that_another_environment_left_in_the_base_class_does_not_count
     monkeypatch.setattr(VectorEnv, "metadata", {})
     AtariVectorEnv("pong", 1)
     assert NoMode(1).metadata == {"autoreset_mode": AutoresetMode.NEXT_STEP}  # the trap
-    with pytest.raises(ValueError, match="is None; samplers need"):
+    with pytest.raises(ValueError, match=r"is None; expected one of AutoresetMode.NEXT_STEP, .* of gymnasium.vector"):
         VectorEnvAdapter(NoMode(1), [0])
     AtariVectorEnv("pong", 1, autoreset_mode="SameStep")
     VectorEnvAdapter(AtariVectorEnv("pong", 1), [0])
@@ -615,10 +704,10 @@ def test_an_environment_that_is_refused_is_closed():
     made: list[AsyncVectorEnv] = []
 
     def make(num_envs: int) -> Any:
-        made.append(AsyncVectorEnv([CountingEnv] * num_envs, autoreset_mode="Disabled"))
+        made.append(AsyncVectorEnv([CountingEnv] * num_envs, shared_memory=False))
         return made[-1]
 
-    with pytest.raises(EnvError, match="NEXT_STEP"):
+    with pytest.raises(EnvError, match="Leave shared_memory out"):
         make_vector_env(make, {}, [0])
     assert made[0].closed
     assert not made[0].processes[0].is_alive()

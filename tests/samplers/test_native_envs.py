@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
@@ -84,6 +86,35 @@ def test_so_they_are_with_any_number_of_workers(kind):
         expected = collect(sampler, 5)
     with running(kind, random_agent(True), DictCountingVectorEnv, **options) as sampler:
         assert_equal_batches(collect(sampler, 5), expected, rtol=1e-4)
+
+
+class SteadyEnv(CountingEnv):
+    """Has the same episode again and again, so that one more or less of them is not seen."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode = 0
+        return self.observe(), {}
+
+
+class SteadyDictEnv(SteadyEnv, DictCountingEnv):
+    """The same in a nested observation."""
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize(
+    ("VectorCls", "EnvCls"), [(CountingVectorEnv, SteadyEnv), (DictCountingVectorEnv, SteadyDictEnv)]
+)
+def test_batches_are_the_same_in_every_mode_of_reset(VectorCls, EnvCls, mode):
+    in_mode = functools.partial(VectorCls, EnvCls=EnvCls, mode=mode)
+    for kind, mid_batch_reset in (("serial", True), ("serial", False), ("cpu2", True)):
+        options: dict[str, Any] = {**OPTIONS, "T": 7, "B": 8, "mid_batch_reset": mid_batch_reset}
+        options["env_info_keys"] = ["t", "vector"]
+        with running("serial", counting_agent(True), EnvCls, **options) as sampler:
+            expected = collect(sampler, 5)
+        assert len({info["Length"] for _, infos in expected for info in infos}) > 2
+        with running(kind, counting_agent(True), in_mode, **options) as sampler:
+            assert_equal_batches(collect(sampler, 5), expected)
 
 
 def seen(traj_infos: list[Any]) -> list[Any]:

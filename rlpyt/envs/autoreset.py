@@ -1,0 +1,291 @@
+"""Vector environments that reset in another way, given the one that samplers need: gymnasium's NEXT_STEP.
+
+In that mode the step after the end of an episode resets the environment, whatever its action. It shows the final
+observation in a row of its own, and the first one of the next episode in the row after it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+
+
+class NextStepEnv:
+    """Vector environment in SAME_STEP or DISABLED mode, made to reset in the step after the end of an episode.
+
+    Such an environment steps all its sub-environments or none, so that one cannot be held back while its final
+    observation is shown. It takes a step of the null action meanwhile, which nobody sees: afterwards it is reset
+    with `reset_mask`. So every episode costs one reset more than in NEXT_STEP.
+
+    - SAME_STEP: the final observation is that of `info["final_obs"]`, the info that of `info["final_info"]`.
+      An environment that takes no notice of `reset_mask` loses the first observation of every episode but the first:
+      its row is the one after a step of the null action, whose reward is dropped. A warning says so.
+    - DISABLED: an environment whose episode is over is also reset before that step, since none may be taken then.
+    - After an end with `traj_done` False (a lost life) the reset that goes on with the game is the only one, so that
+      one step of the null action is part of the game.
+
+    Args:
+        env: the vector environment.
+        mode: the mode that it is in.
+        name: of the environment, for messages.
+
+    Raises:
+        TypeError: if the mode is DISABLED, and the environment can only reset all of itself at once.
+
+    Warns:
+        UserWarning: if the mode is SAME_STEP, and the environment can only reset all of itself at once.
+    """
+
+    def __init__(self, env: Any, mode: AutoresetMode, name: str) -> None:
+        self.env = env
+        self.num_envs, self._name = int(env.num_envs), name
+        self._same_step = mode is AutoresetMode.SAME_STEP
+        self._env_send, self._env_recv = halves_of_step(env)
+        self._ended = np.zeros(self.num_envs, bool)  # the row at hand is a final one
+        self._begins = self._ended.copy()  # of these, those that begin a new game, not another life
+        self._takes_mask = self._find_out_about_masks()
+
+    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start episodes, in all environments or in those of `options["reset_mask"]`."""
+        # Read past the notes of `ResetOptions`: only the environment's own look at the mask counts.
+        mask = None if options is None else dict.get(options, "reset_mask")
+        self._ended[... if mask is None else mask] = False
+        kwargs = {"seed": seed, "options": options}
+        return self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
+
+    def send(self, actions: Any) -> None:
+        """Start a step; where an episode is over, the action should be the null action."""
+        if self._ended.any() and not self._same_step:
+            reset_part(self.env, self._ended)
+        self._env_send(actions)
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Complete the step, in NEXT_STEP's way."""
+        observation, reward, terminated, truncated, info = self._env_recv()
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        done, begins = terminated | truncated, self._ended & self._begins
+        if self._ended.any():
+            reward = np.where(self._ended, 0, reward)
+        if begins.any():
+            terminated[begins] = truncated[begins] = False
+            if self._takes_mask:
+                # A life lost in the step that nobody sees: one reset goes on with that game, another begins the next.
+                goes_on = begins & done & ~_traj_done(info, done)
+                if goes_on.any() and not self._same_step:
+                    reset_part(self.env, goes_on)
+                observation = _with_rows(observation, reset_part(self.env, begins)[0], begins)
+        self._ended = done & ~begins
+        if self._same_step:
+            observation, info = self._with_final(observation, info)
+        self._begins = _traj_done(info, done)
+        return observation, reward, terminated, truncated, info
+
+    def _with_final(self, observation: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return observation and info with those of the episodes that ended in their places."""
+        rest = {key: value for key, value in info.items() if key.lstrip("_") not in ("final_obs", "final_info")}
+        if not self._ended.any():
+            return observation, rest
+        if "final_obs" not in info:
+            raise ValueError(
+                "its autoreset mode is SAME_STEP, and info has no 'final_obs' where an episode ended. Give the final "
+                "observation there, as gymnasium does, or make the environment in AutoresetMode.NEXT_STEP."
+            )
+        observation = _with_rows(observation, info["final_obs"], self._ended)
+        return observation, _with_info(rest, info.get("final_info", {}), self._ended)
+
+    def _find_out_about_masks(self) -> bool:
+        """Return whether the first environment can be reset alone."""
+        self.env.reset()
+        try:
+            reset_part(self.env, np.arange(self.num_envs) == 0)
+        except Exception as error:
+            if not self._same_step:
+                raise TypeError(
+                    f"{self._name}: its autoreset mode is DISABLED, and it cannot reset a part of itself "
+                    "(options['reset_mask']). Make it in AutoresetMode.NEXT_STEP, or give it that option."
+                ) from error
+            warnings.warn(
+                f"{self._name}: its autoreset mode is SAME_STEP, and it cannot reset a part of itself "
+                "(options['reset_mask']). So every episode but the first begins with one step of the null action, "
+                "whose reward is not counted. In AutoresetMode.NEXT_STEP there is no such step.",
+                stacklevel=2,
+            )
+            return False
+        return True
+
+
+class ResetOptions(dict[str, Any]):
+    """Options of a reset that note whether anybody asked for the mask.
+
+    An environment that does not know of it resets all, silently.
+    """
+
+    was_read = False
+
+    def __getitem__(self, key: str) -> Any:
+        self.was_read |= key == "reset_mask"
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the option."""
+        self.was_read |= key == "reset_mask"
+        return super().get(key, default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Take the option out."""
+        self.was_read |= key == "reset_mask"
+        return super().pop(key, *default)
+
+    def __iter__(self) -> Iterator[str]:
+        # With an `__iter__` of its own a dictionary is copied by `__getitem__`, so that a copy counts as read.
+        return super().__iter__()
+
+
+def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    """Reset the environments of a mask.
+
+    Args:
+        env: the vector environment.
+        mask: bool [B], which ones; at least one.
+
+    Returns:
+        observation [B, ...], info; only the rows of the mask mean anything.
+
+    Raises:
+        TypeError: if the environment took no notice of the mask.
+    """
+    options = ResetOptions(reset_mask=np.array(mask, bool))
+    result = env.reset(options=options)
+    if not options.was_read:
+        raise TypeError(
+            "it takes no notice of options['reset_mask'], and so has reset all its environments. One that can "
+            "only reset all at once needs a sampler with mid_batch_reset=True."
+        )
+    return result
+
+
+def halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
+    """Return what starts a step and what completes it.
+
+    A class that has these halves, and under it one that overrides `step` alone, is stepped: its `step` says more.
+    """
+    classes = type(env).__mro__
+
+    def depth(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+
+    for send, recv in (("send", "recv"), ("step_async", "step_wait")):
+        if max(depth(send), depth(recv)) < len(classes) and min(depth(send), depth(recv)) <= depth("step"):
+            return getattr(env, send), getattr(env, recv)
+    kept: list[Any] = []
+    return kept.append, lambda: env.step(kept.pop())
+
+
+def autoreset_mode(env: Any, name: str) -> AutoresetMode:
+    """Return the mode that a vector environment says it is in.
+
+    Raises:
+        ValueError: if it says none, or one in which it does not keep to its word.
+    """
+    inner = env.unwrapped
+    # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
+    metadata = {} if env.metadata is VectorEnv.metadata else env.metadata
+    said = getattr(inner, "autoreset_mode", metadata.get("autoreset_mode"))
+    try:
+        mode = AutoresetMode(said)
+    except ValueError:
+        raise ValueError(
+            f"{name}: its autoreset mode (metadata['autoreset_mode']) is {said}; expected one of "
+            f"{', '.join(map(str, AutoresetMode))} of gymnasium.vector. In an environment of your own, say so in its "
+            "metadata."
+        ) from None
+    if mode is AutoresetMode.NEXT_STEP and isinstance(inner, AsyncVectorEnv) and not inner.shared_memory:
+        raise ValueError(
+            f"{name}: with shared_memory=False gymnasium's processes do not notice a reset, and reset once more in the "
+            "next step (gymnasium 1.4). Leave shared_memory out of vector_kwargs."
+        )
+    return mode
+
+
+def in_next_step(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of a vector environment in which an autoreset mode, where one is named, is NEXT_STEP.
+
+    The rows are the same in every mode, and this one needs no further resets.
+    """
+    kwargs = dict(env_kwargs)
+    if isinstance(kwargs.get("vector_kwargs"), Mapping):
+        kwargs["vector_kwargs"] = in_next_step(kwargs["vector_kwargs"])
+    if "autoreset_mode" in kwargs:
+        mode = AutoresetMode.NEXT_STEP
+        kwargs["autoreset_mode"] = mode.value if isinstance(kwargs["autoreset_mode"], str) else mode
+    return kwargs
+
+
+def _with_rows(batch: Any, rows: Any, mask: np.ndarray) -> Any:
+    """Return a copy of a batch of observations in which those of the mask are replaced.
+
+    Args:
+        batch: arrays [B, ...], or dictionaries or tuples of them.
+        rows: the same, or an array of objects [B], each an observation (None outside of the mask).
+        mask: bool [B].
+    """
+    batch = deepcopy(batch)
+    for b in np.flatnonzero(mask).tolist():
+        _put(batch, b, rows[b] if isinstance(rows, np.ndarray) else _row(rows, b))
+    return batch
+
+
+def _row(batch: Any, b: int) -> Any:
+    if isinstance(batch, Mapping):
+        return {key: _row(part, b) for key, part in batch.items()}
+    return tuple(_row(part, b) for part in batch) if isinstance(batch, tuple) else batch[b]
+
+
+def _put(batch: Any, b: int, row: Any) -> None:
+    if isinstance(batch, Mapping):
+        for key, part in batch.items():
+            _put(part, b, row[key])
+    elif isinstance(batch, tuple):
+        for part, value in zip(batch, row, strict=True):
+            _put(part, b, value)
+    else:
+        batch[b] = row
+
+
+def _with_info(info: Mapping[str, Any], final: Mapping[str, Any], mask: np.ndarray) -> dict[str, Any]:
+    """Return an info in which the environments of the mask have what `final` says of them, and nothing else.
+
+    Without a `final` nothing is known but the info of the step, and that is left.
+    """
+    if not final:
+        return dict(info)
+    merged: dict[str, Any] = {}
+    both = {**info, **final}
+    for key in (key for key in both if not (key.startswith("_") and key[1:] in both)):
+        value, other = info.get(key), final.get(key)
+        if isinstance(both[key], Mapping):
+            merged[key] = _with_info(value or {}, other or {}, mask)
+        elif np.shape(both[key])[:1] != mask.shape:
+            merged[key] = both[key]
+        else:
+            other = np.zeros_like(value) if other is None else np.asarray(other)
+            value = np.zeros_like(other) if value is None else np.asarray(value)
+            merged[key] = np.where(mask.reshape(-1, *[1] * (value.ndim - 1)), other, value)
+        if f"_{key}" in both:
+            merged[f"_{key}"] = np.where(mask, _given(final, key, mask), _given(info, key, mask))
+    return merged
+
+
+def _traj_done(info: Mapping[str, Any], like: np.ndarray) -> np.ndarray:
+    """Return where an end is that of a game: wherever info does not say that it is not."""
+    return np.where(_given(info, "traj_done", like), info.get("traj_done", True), True).astype(bool)
+
+
+def _given(info: Mapping[str, Any], key: str, like: np.ndarray) -> np.ndarray:
+    """Return which environments gave a key, by gymnasium's mask of it, where there is one."""
+    return info[f"_{key}"] if f"_{key}" in info else np.full_like(like, key in info)
