@@ -232,14 +232,11 @@ def as_gymnasium(space: Any) -> Space:
 
 
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
-    """Return the integers of range(low, high): Discrete without a shape, else Box.
-
-    Of the dtype uint8, `high` 255 includes 255: image environments of rlpyt 0.1 wrote their space so.
-    """
+    """Return the integers of range(low, high): Discrete without a shape, else Box; of uint8, high=255 includes 255."""
     if shape is None:
         return Discrete(high - low, start=low)
-    is_image = np.dtype(dtype) == np.uint8 and high == 255
-    return Box(low, high if is_image else high - 1, shape, np.dtype(dtype).type)
+    is_image = high == 255 and np.dtype(dtype) == np.uint8  # rlpyt 0.1 and its users wrote spaces of images so
+    return Box(low, high - (not is_image), shape, np.dtype(dtype).type)
 
 
 def FloatBox(
@@ -254,7 +251,7 @@ def FloatBox(
 def _refuse(space: Any, name: str) -> NoReturn:
     raise TypeError(
         f"{name}: the space {space!r} cannot be stored in rows; expected {_SUPPORTED}. "
-        "Wrap the environment to give one of these."
+        "Wrap the environment to give one of these; gymnasium.wrappers.FilterObservation leaves parts of a Dict out."
     )
 
 

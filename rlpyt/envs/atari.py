@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.spaces import FrameStack
+from rlpyt.spaces import EnvSpaces, FrameStack
 
 
 class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
@@ -86,7 +86,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._episodic_lives = episodic_lives
         self._max_start_noops = max_start_noops
         self._horizon = horizon
-        self.rom = find_rom(game)
+        self.game, self.rom = game, find_rom(game)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", repeat_action_probability)
@@ -106,6 +106,15 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._lost_life = False
         self.observation_space = FrameStack(0, 255, self._observation.shape, np.uint8, n_frames=num_img_obs)
         self.action_space = Discrete(len(self.actions))
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """Return both spaces, as `agent.initialize` takes them."""
+        return EnvSpaces(self.observation_space, self.action_space)
+
+    def get_action_meanings(self) -> list[str]:
+        """Return the names of the actions, such as "NOOP" and "UPFIRE", in the order of their indices."""
+        return [action.name for action in self.actions]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

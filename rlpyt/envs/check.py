@@ -49,7 +49,8 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
         EnvError: if the environment raises, or gives what its spaces do not allow.
 
     Warns:
-        UserWarning: if float observations leave their bounds, or the same seed gives another start.
+        UserWarning: if float observations leave their bounds, the same seed gives another start, or the last dimension
+            of an image looks like channels.
     """
     rng = np.random.default_rng(seed)
     first = copy_of(env.reset(seed)[0])
@@ -60,6 +61,7 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
             "will not repeat. Draw its random numbers from a generator seeded by reset(seed=...).",
             stacklevel=2,
         )
+    check_images(env.name, env.observation_space)
     warned: set[str] = set()
     check_bounds(env.where, env.observation_space, again, warned)
     infos: list[dict[str, Any]] = []
@@ -115,6 +117,18 @@ def check_bounds(where: str, space: Space, observation: Any, warned: set[str]) -
         if name not in warned:
             warned.add(name)
             warnings.warn(text, stacklevel=3)
+
+
+def check_images(name: str, space: Space) -> None:
+    """Warn of images whose last dimension looks like channels: small kernels would slide over them without a word."""
+    for part_name, part, value in _leaves(space, null_value(space), "observation"):
+        is_image = isinstance(part, Box) and value.dtype == np.uint8 and value.ndim == 3
+        if is_image and min(value.shape[:2]) > 4 and value.shape[2] in (1, 3, 4):
+            warnings.warn(
+                f"{name}: {part_name} has the shape {value.shape}, and images are [channels, height, width]. If the "
+                "channels are last, transpose it with gymnasium.wrappers.TransformObservation.",
+                stacklevel=3,
+            )
 
 
 def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, Any]]:

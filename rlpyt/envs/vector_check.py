@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlpyt.envs.check import EnvExamples, check_bounds, copy_of, equal, info_examples
+from rlpyt.envs.check import EnvExamples, check_bounds, check_images, copy_of, equal, info_examples
 from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
 from rlpyt.spaces import null_action, null_value, random_value
 
@@ -28,7 +28,8 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
         EnvError: if the environment raises, or gives what its spaces do not allow.
 
     Warns:
-        UserWarning: if float observations leave their bounds, or the same seeds give another start.
+        UserWarning: if float observations leave their bounds, the same seeds give another start, or the last dimension
+            of an image looks like channels.
     """
     rng = np.random.default_rng(seed)
     seeds = rng.integers(2**31, size=env.n).tolist()
@@ -40,6 +41,7 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
             "not repeat. Draw its random numbers from generators seeded by reset(seed=...).",
             stacklevel=2,
         )
+    check_images(env.name, env.observation_space)
     warned: set[str] = set()
     _check_all_bounds(env, again, warned)
     env.try_reset_some()

@@ -120,7 +120,8 @@ class Conv2dHeadModel(nn.Module):
             raise ValueError(
                 f"Convolutions over images {tuple(image_shape)} (channels, height, width) with kernel_sizes "
                 f"{kernel_sizes}, strides {strides} and paddings {paddings} leave nothing of the image. Give smaller "
-                "kernels or strides; if the channels are the last dimension, transpose the image in the environment."
+                "kernels or strides; if the channels are the last dimension, transpose the image in the environment "
+                "(gymnasium.wrappers.TransformObservation)."
             )
         self.head = MlpModel(size, hidden_sizes, output_size, nonlinearity)
         self.output_size = self.head.output_size

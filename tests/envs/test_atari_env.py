@@ -125,6 +125,13 @@ def test_forms():
     assert AtariEnv("pong").observation_space.shape == (4, 84, 84)
 
 
+def test_attributes_of_the_predecessor():
+    env = AtariEnv("ALE/Breakout-v5")
+    assert env.spaces == (env.observation_space, env.action_space)
+    assert env.game == "ALE/Breakout-v5"
+    assert env.get_action_meanings() == ["NOOP", "FIRE", "RIGHT", "LEFT"]
+
+
 def test_action_sets():
     assert AtariEnv("breakout").action_space.n == 4
     assert AtariEnv("breakout", full_action_space=True).action_space.n == 18

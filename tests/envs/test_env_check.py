@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
-from rlpyt.envs import EnvError, check_env, make_env
+from rlpyt.envs import EnvError, VectorEnvAdapter, check_env, check_vector_env, make_env
 from tests.envs.env_kinds import Sampled
 
 
@@ -72,6 +73,21 @@ def test_floats_out_of_bounds_are_warned_of_once():
     ) as caught:
         check_env(env, seed=0)
     assert len(caught) == 1
+
+
+def test_images_with_the_channels_last_are_warned_of():
+    def images(*shape: int) -> spaces.Dict:
+        return spaces.Dict(image=spaces.Box(0, 255, shape, np.uint8), direction=spaces.Discrete(4))
+
+    text = r"observation\['image'\] has the shape \(7, 7, 3\), and .*\[channels, height, width\].*TransformObservation"
+    with pytest.warns(UserWarning, match=text):
+        check_env(make_env(Sampled, {"observation_space": images(7, 7, 3)}), seed=0)
+    with pytest.warns(UserWarning, match=text):
+        check_vector_env(VectorEnvAdapter(SyncVectorEnv([lambda: Sampled(images(7, 7, 3))]), [0]), seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shape in ((3, 7, 7), (16, 4, 4), (1, 84, 84)):
+            check_env(make_env(Sampled, {"observation_space": images(*shape)}), seed=0)
 
 
 def test_bounds_of_float64_are_kept_in_float32():
