@@ -119,7 +119,7 @@ class DictCountingVectorEnv(ToyVectorEnv):
     def _reset_ended(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
         """As gymnasium's: an array of objects, and masks."""
         final: dict[str, Any] = {}
-        for b in np.flatnonzero(self._ended):
+        for b in np.flatnonzero(self._ended).tolist():
             final = self._add_info(final, {"final_obs": self._observations[b], "final_info": infos[b]}, b)
             self._observations[b], infos[b] = self.envs[b].reset()
         return final

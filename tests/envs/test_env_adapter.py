@@ -90,8 +90,14 @@ def test_a_reset_may_take_its_seed_by_position_or_be_compiled(way):
     class Env(Sampled):
         def __init__(self):
             super().__init__()
-            inner, self.seeds = super().reset, []
-            self.reset = way(lambda seed: (self.seeds.append(seed), inner(seed=seed))[1])
+            inner = super().reset
+
+            def reset(seed):
+                self.seeds.append(seed)
+                return inner(seed=seed)
+
+            self.seeds: list[int | None] = []
+            self.reset = way(reset)  # type: ignore[method-assign]
 
     env = EnvAdapter(Env(), seed=7)
     env.reset()
