@@ -30,12 +30,7 @@ from tests.test_docs import ROOT, tables
 from tests.toy_envs import CountingEnv
 
 ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items() if name != "*"]
-# Of the work that is merged beside this one.
-PENDING = [f"rlpyt.envs.{name}" for name in ("AtariTrajInfo", "EnvInfo", "GymEnvWrapper")] + ["rlpyt.envs.gym.make"]
-MERGED = "AtariTrajInfo" in vars(envs)
-MOVED = [
-    (module, name, where.new) for module, name, where in ENTRIES if where.new and (MERGED or where.new not in PENDING)
-]
+MOVED = [(module, name, where.new) for module, name, where in ENTRIES if where.new]
 GONE = [(module, name) for module, name, where in ENTRIES if where.instead]
 
 
@@ -606,17 +601,12 @@ def dqn_gpu(of: SimpleNamespace, game: str = "pong", run_ID: int = 0) -> None:
         runner.train()
 
 
-needs_all = pytest.mark.skipif(not MERGED, reason="AtariTrajInfo and gym's make are merged beside this")
-
-
-@needs_all
 @pytest.mark.parametrize("script", OLD_LINES)
 def test_old_and_new_import_lines_give_the_same(script):
     names, new = vars(old(script)), vars(imported(NEW_LINES))
     assert all(new[name] is thing for name, thing in names.items())
 
 
-@needs_all
 @pytest.mark.parametrize(
     ("script", "options"),
     [
@@ -637,7 +627,6 @@ def test_a_script_of_rlpyt_0_1_trains_with_its_old_import_lines(script, options,
     assert ("GameScoreAverage" in columns) == (script is not sac)
 
 
-@needs_all
 def test_a_script_of_rlpyt_0_1_runs_again_with_the_same_run_ID(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     of = imported(NEW_LINES)
