@@ -9,16 +9,17 @@ from typing import Any
 import torch
 
 from rlpyt.core import Agent
-from rlpyt.types import BatchSpec
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
 
-_ROWS = 128  # enough that a batch is not all overhead, few enough that the choice takes about a second
+# About the rows of an update, which take the time whatever the batch: a replay's batch may be of one row. Enough that
+# they are not all overhead, few enough that the choice takes about a second.
+_ROWS = 128
 _WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
 
 
-def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, Any]) -> ComputeSettings:
+def choose_settings(agent: Agent, affinity: Mapping[str, Any]) -> ComputeSettings:
     """Return settings for an initialised agent.
 
     Networks on images are timed, forward and backward, in float32, in channels-last and in bfloat16; networks on
@@ -27,7 +28,6 @@ def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, 
 
     Args:
         agent: initialised, still on the CPU.
-        batch_spec: rows of an iteration.
         affinity: `cuda_idx` and `master_torch_threads` are obeyed.
     """
     cuda_idx = affinity.get("cuda_idx")
@@ -44,7 +44,7 @@ def choose_settings(agent: Agent, batch_spec: BatchSpec, affinity: Mapping[str, 
         (ComputeSettings(device=device, torch_threads=threads, channels_last=True), 1.05),
         (ComputeSettings(device=device, torch_threads=threads, channels_last=True, precision="bfloat16"), _WORTH),
     ]
-    rows = buffer_func(inputs, lambda x: x.expand(min(_ROWS, batch_spec.size), *x.shape[1:]).contiguous())
+    rows = buffer_func(inputs, lambda x: x.expand(_ROWS, *x.shape[1:]).contiguous())
     best, best_seconds = base, float("inf")
     for settings, worth in candidates:
         seconds = _seconds(agent, settings, rows)

@@ -119,7 +119,7 @@ class MinibatchRlBase(CheckedSubclasses):
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size
         n_itr = self.get_n_itr()
         if self.settings is None:
-            self.settings = choose_settings(self.agent, self.sampler.batch_spec, self.affinity)
+            self.settings = choose_settings(self.agent, self.affinity)
         torch.set_num_threads(self.settings.torch_threads)
         self.agent.to_device(self.settings)
         self.algo.initialize(

@@ -45,10 +45,9 @@ class ComputeSettings:
 
     def place(self, module: torch.nn.Module, device: torch.device) -> None:
         """Move a module to a device and into the memory format, in place."""
-        if self.channels_last:
-            module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        else:
-            module.to(device)
+        # The plain format is asked for too: without it weights would stay in the format of earlier settings.
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        module.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings for logs."""

@@ -13,7 +13,6 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAge
 from rlpyt.runners import compute_choice
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import BatchSpec
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
 
@@ -38,7 +37,7 @@ def make(kind: str, observation: Any) -> Any:
 
 @pytest.mark.parametrize("kind", AGENTS)
 def test_networks_on_vectors_keep_the_plain_settings(kind):
-    assert choose_settings(make(kind, VECTOR), BatchSpec(5, 4), {}) == ComputeSettings(torch_threads=1)
+    assert choose_settings(make(kind, VECTOR), {}) == ComputeSettings(torch_threads=1)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -49,7 +48,7 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     agent = make(kind, observation)
     before = {name: x.clone() for name, x in agent.model.state_dict().items()}
     parameters = [id(p) for p in agent.parameters()]
-    settings = choose_settings(agent, BatchSpec(2, 2), {})
+    settings = choose_settings(agent, {})
     assert settings.device == "cpu"
     assert settings.torch_threads == available_threads()
     assert settings.precision == "float32" or settings.channels_last
@@ -66,11 +65,13 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
     seconds: dict[tuple[bool, str], float] = {}
 
     def measured(agent: Any, settings: ComputeSettings, rows: Any) -> float:
-        assert all(leaf.shape[0] == 4 for leaf in rows)
+        assert all(leaf.shape[0] == 128 for leaf in rows), "as many as an update has, whatever the batch"
+        agent.to_device(settings)
         return seconds[settings.channels_last, settings.precision]
 
     monkeypatch.setattr(compute_choice, "_seconds", measured)
     agent = make("pg", IMAGE)
+    plain_strides = [p.stride() for p in agent.parameters()]
     for plain, last, half, expected in [
         (1.0, 0.97, 0.95, (False, "float32")),
         (1.0, 0.9, 0.85, (True, "float32")),
@@ -78,12 +79,14 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
         (1.0, 1.2, 0.5, (True, "bfloat16")),
     ]:
         seconds.update({(False, "float32"): plain, (True, "float32"): last, (True, "bfloat16"): half})
-        settings = choose_settings(agent, BatchSpec(1, 4), {})
+        settings = choose_settings(agent, {})
         assert (settings.channels_last, settings.precision) == expected
+        agent.to_device(settings)
+        assert [p.stride() for p in agent.parameters()] == plain_strides or settings.channels_last
 
 
 def test_the_affinity_is_obeyed():
-    assert choose_settings(make("pg", VECTOR), BatchSpec(1, 1), {"master_torch_threads": 2}).torch_threads == 2
+    assert choose_settings(make("pg", VECTOR), {"master_torch_threads": 2}).torch_threads == 2
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees no CUDA device"):
-            choose_settings(make("pg", VECTOR), BatchSpec(1, 1), {"cuda_idx": 0})
+            choose_settings(make("pg", VECTOR), {"cuda_idx": 0})

@@ -61,3 +61,6 @@ def test_channels_last_is_a_matter_of_memory_alone():
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(convolution(images), before)
     ComputeSettings().place(convolution, CPU)
+    assert convolution.weight is parameter
+    assert convolution.weight.stride() == nn.Conv2d(4, 8, 3).weight.stride()
+    torch.testing.assert_close(convolution(images), before)
