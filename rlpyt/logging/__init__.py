@@ -1,18 +1,21 @@
 """Logging of runs: run directories, rows of numbers, text, snapshots, progress and plots."""
 
+from rlpyt.logging import logger
 from rlpyt.logging.context import current_logger, logger_context
 from rlpyt.logging.files import replace_file, write_json
-from rlpyt.logging.logger import Logger
 from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import plot_progress, read_progress
 from rlpyt.logging.progress import ProgBarCounter
 from rlpyt.logging.run_directory import RunDirectoryError
+from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.sinks import ConsoleTable, CsvSink, Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotError, SnapshotMode, load_snapshot, save_snapshot
+from rlpyt.logging.values import to_numbers
 
 __all__ = [
     "logger_context",
     "current_logger",
+    "logger",
     "Logger",
     "Sink",
     "ConsoleTable",
@@ -29,4 +32,5 @@ __all__ = [
     "replace_file",
     "write_json",
     "to_json",
+    "to_numbers",
 ]

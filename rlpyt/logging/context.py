@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlpyt.logging.logger import Logger
+from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
-from rlpyt.logging.run_directory import hold_run_directory, record_status
+from rlpyt.logging.run_directory import IfTaken, hold_run_directory, record_status
+from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.sinks import Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
 
@@ -46,15 +47,20 @@ def logger_context(
     overwrite: bool = False,
     snapshot_gap: int = 1,
     resume: bool = False,
+    if_taken: IfTaken = "next",
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
 
     The directory gets `progress.csv`, `debug.log`, `params.json`, snapshots, `run.lock` and
     `status.json`, which says running, finished, failed (with the traceback) or interrupted.
 
+    A run that is going on or has left results is never written over: a run with the same ID goes to
+    `run_<run_ID>_1`, and the first line of its log says so. Ctrl-C, which goes on to whoever called, ends a script
+    with a line instead of a traceback.
+
     Args:
         log_dir: the directory of the experiment.
-        run_ID: of this run; None for the first number that is free.
+        run_ID: of this run, a number or a name; None for the first number that is free.
         name: of the experiment, for `params.json`.
         log_params: settings, for `params.json`; anything that is not JSON becomes its name.
         snapshot_mode: none; last: `params.pkl`; all: `itr_<N>.pkl`; gap: every `snapshot_gap`-th of
@@ -65,21 +71,24 @@ def logger_context(
         sinks: where rows go besides the console and `progress.csv`; closed at the end.
         overwrite: remove the records of an earlier run with this ID.
         snapshot_gap: iterations between the snapshots that a mode with gap keeps.
-        resume: go on with the records of an earlier run with this ID, if there is one.
+        resume: append to the records of an earlier run with this ID, if there is one. Training
+            begins anew: its steps count from 0.
+        if_taken: what to do where the directory is in use, or holds results, and neither `overwrite`
+            nor `resume` is set: "next" takes the first free one of `run_<run_ID>_1`,
+            `run_<run_ID>_2`, ..., whose end is the run_ID in `params.json`; "refuse" raises.
 
     Yields:
         The logger, which is also what `current_logger` returns while the block runs.
 
     Raises:
-        RunDirectoryError: if the directory is in use, or holds results and neither `overwrite` nor
-            `resume` is set.
+        RunDirectoryError: if the directory is in use, or holds results, and it is to be this one.
         ValueError: if settings are wrong.
         ImportError: if `use_summary_writer` is set and tensorboard is missing.
     """
     check_snapshot_settings(snapshot_mode, snapshot_gap)
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
-        hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume) as directory,
+        hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume, if_taken=if_taken) as directory,
         record_status(directory),
         contextlib.ExitStack() as stack,
     ):
@@ -87,11 +96,19 @@ def logger_context(
         logger = Logger(directory, sinks, snapshot_mode=snapshot_mode, snapshot_gap=snapshot_gap)
         stack.callback(logger.close)
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
-        logger.log(f"run directory: {directory}")
-        if run_ID is None:
-            run_ID = int(directory.name.removeprefix("run_"))
-        logger.record_params(run_params(log_params, name, run_ID))
-        yield logger
+        found = directory.name.removeprefix("run_")
+        taken = run_ID is not None and found != str(run_ID)
+        logger.log(f"run directory: {directory}" + (f" (run_{run_ID} is taken by another run)" if taken else ""))
+        logger.record_params(run_params(log_params, name, _actual_id(run_ID, found)))
+        with end_in_one_line(logger):
+            yield logger
+
+
+def _actual_id(run_ID: int | str | None, found: str) -> int | str:
+    """Return the ID of a run whose directory is `run_<found>`, a number where it was to be one."""
+    if run_ID is None:
+        return int(found)
+    return run_ID if found == str(run_ID) else found
 
 
 def _with_prefix(log_dir: Path) -> Path:

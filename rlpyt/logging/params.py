@@ -22,6 +22,10 @@ MAX_ARRAY_SIZE = 1000
 """Larger arrays are described by shape and dtype instead of written out."""
 
 
+RESERVED = ("name", "run_ID", "plan", "algo", "log_params")
+"""Names in params.json that the run records itself, whatever settings of these names are given."""
+
+
 @runtime_checkable
 class _NamedTuple(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
@@ -112,10 +116,14 @@ def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | st
 
     Returns:
         JSON values: `log_params`, `name`, `run_ID`, and beside them `versions`, `git_commit`
-        (None outside a repository) and `argv`, which give way to settings of the same name.
+        (None outside a repository) and `argv`, which give way to settings of the same name. Settings
+        with a name that the run records itself are also kept under `log_params`.
     """
     origin = {"versions": _versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
-    return to_json({**origin, **(log_params or {}), "name": name, "run_ID": run_ID})
+    given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}
+    own = {"name": name, "run_ID": run_ID}
+    kept = {key: given[key] for key in RESERVED if key in given and given[key] != own.get(key)}
+    return to_json({**origin, **given, **own, **({"log_params": kept} if kept else {})})
 
 
 def _versions() -> dict[str, str | None]:

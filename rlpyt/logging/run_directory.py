@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rlpyt.logging.files import remove_temporaries, write_json
 
@@ -24,6 +24,9 @@ LOCK_FILE = "run.lock"
 STATUS_FILE = "status.json"
 PREEMPTED = 85
 """Exit code of a run that a scheduler stopped; it counts as interrupted, as do 128 + signal."""
+
+IfTaken = Literal["next", "refuse"]
+"""What becomes of a run whose directory is taken: it gets another one, or it is refused."""
 
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl")
 _RECORDS = (*_RESULTS, "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
@@ -35,7 +38,12 @@ class RunDirectoryError(RuntimeError):
 
 @contextlib.contextmanager
 def hold_run_directory(
-    log_dir: Path, run_ID: int | str | None, *, overwrite: bool = False, resume: bool = False
+    log_dir: Path,
+    run_ID: int | str | None,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    if_taken: IfTaken = "next",
 ) -> Iterator[Path]:
     """Make `<log_dir>/run_<run_ID>` and hold it for this process until the block ends.
 
@@ -43,38 +51,42 @@ def hold_run_directory(
         log_dir: the directory of the experiment, made where it is missing.
         run_ID: None for the first number without a directory; mkdir decides between processes.
         overwrite: remove the records of an earlier run with this ID.
-        resume: go on with the records of an earlier run with this ID.
+        resume: append to the records of an earlier run with this ID.
+        if_taken: what to do where another process holds the directory, or an earlier run has left results there,
+            and neither `overwrite` nor `resume` is set: "next" takes the first of `run_<run_ID>_1`,
+            `run_<run_ID>_2`, ... that is free; "refuse" raises.
 
     Yields:
         The absolute path of the run directory.
 
     Raises:
-        RunDirectoryError: if another process holds the directory, or an earlier run has left
-            results there and neither `overwrite` nor `resume` is set.
+        RunDirectoryError: if the directory is taken and may not be.
         ValueError: if the settings contradict each other, or `run_ID` is not a plain name.
     """
-    _check_choices(run_ID, overwrite, resume)
+    _check_choices(run_ID, overwrite, resume, if_taken)
     log_dir = Path(os.path.abspath(log_dir))
     log_dir.mkdir(parents=True, exist_ok=True)
     if run_ID is None:
         directory, lock = _first_free(log_dir)
-    else:
+    elif overwrite or resume or if_taken == "refuse":
         directory = log_dir / f"run_{run_ID}"
-        directory.mkdir(exist_ok=True)
-        lock = _lock(directory)
+        lock = _take(directory, overwrite, resume)
+    else:
+        directory, lock = _next_free(log_dir / f"run_{run_ID}")
     try:
-        _prepare(directory, overwrite, resume)
         yield directory
     finally:
         os.close(lock)
 
 
-def _check_choices(run_ID: int | str | None, overwrite: bool, resume: bool) -> None:
+def _check_choices(run_ID: int | str | None, overwrite: bool, resume: bool, if_taken: str) -> None:
+    if if_taken not in get_args(IfTaken):
+        raise ValueError(f"run directory: got if_taken={if_taken!r}, expected one of {get_args(IfTaken)}.")
     if overwrite and resume:
         raise ValueError("run directory: got overwrite=True and resume=True, expected at most one.")
     if resume and run_ID is None:
         raise ValueError(
-            "run directory: got resume=True without a run_ID, expected the ID of the run to go on with. Pass run_ID."
+            "run directory: got resume=True without a run_ID, expected the ID of the run to append to. Pass run_ID."
         )
     if run_ID is not None and os.sep in str(run_ID):
         raise ValueError(
@@ -89,8 +101,28 @@ def _first_free(log_dir: Path) -> tuple[Path, int]:
         # A process that was given this very ID may slip in between mkdir and lock: count on.
         with contextlib.suppress(FileExistsError, RunDirectoryError):
             directory.mkdir()
-            return directory, _lock(directory)
+            return directory, _take(directory)
     raise AssertionError("counting has no end")
+
+
+def _next_free(directory: Path) -> tuple[Path, int]:
+    for number in itertools.count():
+        candidate = directory.with_name(f"{directory.name}_{number}") if number else directory
+        with contextlib.suppress(RunDirectoryError):
+            return candidate, _take(candidate)
+    raise AssertionError("counting has no end")
+
+
+def _take(directory: Path, overwrite: bool = False, resume: bool = False) -> int:
+    """Lock a directory, made where it is missing, and make it ready; return the descriptor of the lock."""
+    directory.mkdir(exist_ok=True)
+    lock = _lock(directory)
+    try:
+        _prepare(directory, overwrite, resume)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _lock(directory: Path) -> int:
@@ -122,7 +154,7 @@ def _prepare(directory: Path, overwrite: bool, resume: bool) -> None:
         raise RunDirectoryError(
             f"{directory} already holds the results of a run ({', '.join(results[:3])}); they are not "
             "written over by chance. Choose another run_ID, or run_ID=None for the next free number, "
-            "or overwrite=True to remove them, or resume=True to go on with them."
+            "or if_taken='next' for a directory beside it, or overwrite=True to remove them."
         )
     for pattern in _RECORDS:
         for file in directory.glob(pattern):

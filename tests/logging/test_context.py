@@ -170,7 +170,10 @@ def test_contexts_nest(tmp_path):
             log_one_row(inner)
         assert current_logger() is outer
         log_one_row(outer)
-        with pytest.raises(RunDirectoryError, match=f"in use by pid {os.getpid()}"), logger_context(tmp_path, 0):
+        with (
+            pytest.raises(RunDirectoryError, match=f"in use by pid {os.getpid()}"),
+            logger_context(tmp_path, 0, if_taken="refuse"),
+        ):
             pass
         assert current_logger() is outer
     for run in ("run_0", "run_1"):
@@ -200,10 +203,11 @@ def test_results_are_not_written_over_by_chance(tmp_path):
     with (
         pytest.raises(
             RunDirectoryError, match=r"run_0 already holds the results of a run \(params.pkl, progress.csv\)"
-        ),
-        logger_context(tmp_path, 0),
+        ) as error,
+        logger_context(tmp_path, 0, if_taken="refuse"),
     ):
         pass
+    assert "resume" not in str(error.value), "which appends rows and trains from the start"
     after = {path.name: path.read_bytes() for path in (tmp_path / "run_0").iterdir() if path.name != "run.lock"}
     assert after == before
 
@@ -213,6 +217,40 @@ def test_results_are_not_written_over_by_chance(tmp_path):
         names = {path.name for path in (tmp_path / "run_0").iterdir()}
         assert names == {"run.lock", "status.json", "params.json", "debug.log", "notes.txt"}
         assert "old" not in read_json(tmp_path / "run_0", "params.json")
+
+
+def test_a_script_started_again_gets_a_directory_beside_the_first(tmp_path, capsys):
+    for run_ID in (0, "lr=0.1", None):
+        for _ in range(3):
+            with logger_context(tmp_path, run_ID) as logger:
+                log_one_row(logger)
+            assert logger.directory is not None
+            assert read_json(logger.directory, "params.json")["run_ID"] in (run_ID, logger.directory.name[4:], 1, 2, 3)
+    names = [path.name for path in tmp_path.iterdir()]
+    assert sorted(names) == ["run_0", "run_0_1", "run_0_2", "run_1", "run_2", "run_3", *NAMED]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run directory")]
+    assert lines[:3] == [
+        f"run directory: {tmp_path}/run_0",
+        f"run directory: {tmp_path}/run_0_1 (run_0 is taken by another run)",
+        f"run directory: {tmp_path}/run_0_2 (run_0 is taken by another run)",
+    ]
+    assert "taken" not in "".join(lines[6:])
+    # The ID that is recorded is the directory's; a grid's own ID 1 is another run than the second run of ID 0.
+    assert [read_json(tmp_path / f"run_{i}", "params.json")["run_ID"] for i in ("0", "0_1", "1")] == [0, "0_1", 1]
+
+
+NAMED = ["run_lr=0.1", "run_lr=0.1_1", "run_lr=0.1_2"]
+
+
+def test_the_same_id_at_once_gives_different_directories(tmp_path):
+    def start() -> Path:
+        with hold_run_directory(tmp_path, 5) as directory:
+            (directory / "progress.csv").write_text("a\n")
+        return directory
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        directories = {job.result() for job in [pool.submit(start) for _ in range(24)]}
+    assert {d.name for d in directories} == {"run_5", *(f"run_5_{i}" for i in range(1, 24))}
 
 
 def test_resume_goes_on_with_the_files(tmp_path):
@@ -236,6 +274,7 @@ def test_resume_goes_on_with_the_files(tmp_path):
         ({"run_ID": 0, "overwrite": True, "resume": True}, "expected at most one"),
         ({"resume": True}, "resume=True without a run_ID"),
         ({"run_ID": "../other"}, "got run_ID '../other', expected a number or a name"),
+        ({"if_taken": "ask"}, r"got if_taken='ask', expected one of \('next', 'refuse'\)"),
         ({"snapshot_mode": "first"}, "got snapshot_mode 'first'"),
     ],
 )
@@ -257,7 +296,7 @@ with logger_context(sys.argv[1], 0):
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("run directory: ")
-            choices: list[dict[str, Any]] = [{}, {"overwrite": True}, {"resume": True}]
+            choices: list[dict[str, Any]] = [{"if_taken": "refuse"}, {"overwrite": True}, {"resume": True}]
             for choice in choices:
                 with pytest.raises(RunDirectoryError) as error, logger_context(tmp_path, 0, **choice):
                     pass
@@ -266,6 +305,8 @@ with logger_context(sys.argv[1], 0):
                 assert "run_ID=None" in message
             with logger_context(tmp_path) as logger:
                 assert logger.directory == tmp_path / "run_1"
+            with logger_context(tmp_path, 0) as logger:
+                assert logger.directory == tmp_path / "run_0_1"
         finally:
             process.kill()
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "running"

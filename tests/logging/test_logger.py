@@ -296,14 +296,28 @@ def test_full_disk_while_appending_text_and_rows(tmp_path, capsys):
     assert read_rows(tmp_path) == [["a"], ["1.0"], ["2.0"]]
 
 
-def test_close_closes_every_sink_even_if_one_fails(tmp_path):
-    class FailingSink(ListSink):
-        def close(self):
-            raise RuntimeError("no network")
+class FailingSink(ListSink):
+    def write(self, row, step):
+        if step != 2:
+            raise ConnectionError("no network")
+        super().write(row, step)
 
-    first, last = ListSink(), ListSink()
-    logger = Logger(tmp_path, [first, FailingSink(), last])
-    with pytest.raises(RuntimeError, match="no network"):
-        logger.close()
+    def close(self):
+        raise TypeError("a server that has gone")
+
+
+def test_a_sink_that_raises_is_a_warning_once_and_the_run_goes_on(tmp_path, capsys):
+    first, failing, last = ListSink(), FailingSink(), ListSink()
+    logger = Logger(tmp_path, [first, failing, last])
+    for step in (1, 2, 3):
+        log_row(logger, step, a=1.0)
     logger.close()
+    logger.close()
+    out = capsys.readouterr().out
+    assert out.count("WARNING: the sink FailingSink raised") == 2
+    assert out.count("ConnectionError: no network") == 1
+    assert out.count("TypeError: a server that has gone") == 1
+    assert "in write" in out, "where it was raised"
+    assert [len(sink.rows) for sink in (first, failing, last)] == [3, 1, 3]
+    assert read_rows(tmp_path) == [["a"], ["1.0"], ["1.0"], ["1.0"]]
     assert (first.n_closed, last.n_closed) == (1, 1)

@@ -1,0 +1,287 @@
+"""The logger of a run: text, rows of numbers, settings and snapshots, each to its file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from rlpyt.logging.files import NO_SPACE, write_json
+from rlpyt.logging.params import to_json
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, print_line
+from rlpyt.logging.snapshots import (
+    SnapshotMode,
+    check_snapshot_settings,
+    save_snapshot,
+    snapshot_names,
+)
+from rlpyt.logging.values import to_cell, to_numbers
+
+_STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
+    zip(STATISTICS, (np.mean, np.std, np.median, np.min, np.max), strict=True)
+)
+
+
+class Logger:
+    """Writes what happens in a run to the console and, given a directory, to its files.
+
+    The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk is
+    reported and does not end the run: what could not be written is tried again next time. An
+    error of one of the `sinks` is reported once, and the run goes on without those rows there.
+
+    Args:
+        directory: of the run; None for a logger of the console only.
+        sinks: where rows go besides the console and `progress.csv`; closed with the logger.
+        snapshot_mode: which snapshots are kept, see `snapshot_names`.
+        snapshot_gap: iterations between snapshots, for the modes with gap.
+
+    Raises:
+        ValueError: if the snapshot settings are wrong.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        sinks: Sequence[Sink] = (),
+        *,
+        snapshot_mode: SnapshotMode = "last",
+        snapshot_gap: int = 1,
+    ) -> None:
+        check_snapshot_settings(snapshot_mode, snapshot_gap)
+        self.directory = None if directory is None else Path(directory)
+        self.snapshot_mode = snapshot_mode
+        self.snapshot_gap = snapshot_gap
+        self.pid = os.getpid()
+        self._prefixes: list[str] = []
+        self._tabular_prefixes: list[str] = []
+        self._row: dict[str, float | int | str] = {}
+        self._n_rows = 0
+        self._step = 0
+        self._said: set[str] = set()
+        self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
+        self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self.log)]
+        self._sinks = list(sinks)
+
+    def log(self, text: str, with_prefix: bool = True) -> None:
+        """Print text, and append it to `debug.log` with the time before each line."""
+        prefix = "".join(self._prefixes) if with_prefix else ""
+        lines = [prefix + line for line in text.split("\n")]
+        if self.directory is not None:
+            time = datetime.now().isoformat(sep=" ", timespec="milliseconds")
+            content = "".join(f"{time} | {line}\n" for line in lines)
+            # The text is on the console too: no error of the disk is worth a run.
+            with contextlib.suppress(OSError), open(self.directory / "debug.log", "ab") as file:
+                file.write(content.encode(errors="backslashreplace"))
+        print_line("\n".join(lines))
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Log a warning the first time that `key` comes."""
+        if key not in self._said:
+            self._said.add(key)
+            self.log(f"WARNING: {text}")
+
+    def push_prefix(self, text: str) -> None:
+        """Put `text` before every line of text until `pop_prefix`."""
+        self._prefixes.append(text)
+
+    def pop_prefix(self) -> None:
+        """Take back the last `push_prefix`."""
+        self._prefixes.pop()
+
+    def push_tabular_prefix(self, text: str) -> None:
+        """Put `text` before every column name recorded until `pop_tabular_prefix`."""
+        self._tabular_prefixes.append(text)
+
+    def pop_tabular_prefix(self) -> None:
+        """Take back the last `push_tabular_prefix`."""
+        self._tabular_prefixes.pop()
+
+    @contextlib.contextmanager
+    def prefix(self, text: str) -> Iterator[None]:
+        """Put `text` before every line of text while the block runs; blocks nest."""
+        with _pushed(self._prefixes, text):
+            yield
+
+    @contextlib.contextmanager
+    def tabular_prefix(self, text: str) -> Iterator[None]:
+        """Put `text` before every column name recorded while the block runs; blocks nest."""
+        with _pushed(self._tabular_prefixes, text):
+            yield
+
+    def record_tabular(self, key: str, value: Any) -> None:
+        """Put a value into the next row; the last one of a key stands.
+
+        Args:
+            key: name of the column, `tabular_prefix` not included.
+            value: a number, a text, or an array or tensor of one element.
+
+        Raises:
+            TypeError: if the value is anything else.
+        """
+        self._row["".join(self._tabular_prefixes) + key] = to_cell(key, value)
+
+    def record_tabular_misc_stat(self, key: str, values: Any, placement: Literal["front", "back"] = "back") -> None:
+        """Put Average, Std, Median, Min and Max of some values into the next row.
+
+        Args:
+            key: the columns are `<key>Average` and so on.
+            values: numbers, scalar tensors, an array or a tensor; none of them gives nan.
+            placement: of the key's statistic; front gives `Average<key>`.
+
+        Raises:
+            ValueError: if the placement is neither.
+            TypeError: if the values are no numbers.
+        """
+        if placement not in ("front", "back"):
+            raise ValueError(f"statistics of {key}: got placement {placement!r}, expected front, back.")
+        numbers = to_numbers(key, values)
+        for name, statistic in _STATISTICS.items():
+            column = f"{name}{key}" if placement == "front" else f"{key}{name}"
+            # Infinities have no Std: nan says so, a warning at every row need not.
+            with np.errstate(invalid="ignore"):
+                self.record_tabular(column, statistic(numbers) if numbers.size else float("nan"))
+
+    def set_iteration(self, iteration: int) -> None:
+        """Set the step of the rows that `dump_tabular` writes without one."""
+        self._step = int(iteration)
+
+    def dump_tabular(self, step: int | None = None) -> None:
+        """Write what was recorded since the last call as one row to every sink.
+
+        Args:
+            step: CumSteps, the x-axis of sinks that have one; None is the one before, or that of `set_iteration`.
+        """
+        if not self._row:
+            return
+        row, self._row = self._row, {}
+        self._n_rows += 1
+        self._step = self._step if step is None else int(step)
+        for sink in self._own_sinks:
+            with self._disk_may_be_full(f"row {self._n_rows} of the log"):
+                sink.write(row, self._step)
+        for sink in self._sinks:
+            with self._sink_may_fail(sink):
+                sink.write(row, self._step)
+
+    def set_snapshot_mode(self, mode: SnapshotMode) -> None:
+        """Keep other snapshots from now on; see `snapshot_names`.
+
+        Raises:
+            ValueError: if there is no such mode.
+        """
+        check_snapshot_settings(mode, self.snapshot_gap)
+        self.snapshot_mode = mode
+
+    def set_snapshot_gap(self, gap: int) -> None:
+        """Set the iterations between snapshots, for the modes with gap.
+
+        Raises:
+            ValueError: if the gap is below 1.
+        """
+        check_snapshot_settings(self.snapshot_mode, gap)
+        self.snapshot_gap = gap
+
+    def save_itr_params(self, itr: int, params: Mapping[str, Any]) -> list[Path]:
+        """Save the snapshot of an iteration under the names that the snapshot mode gives it.
+
+        Args:
+            itr: iteration, from 0.
+            params: plain data, see `save_snapshot`.
+
+        Returns:
+            The files written; none without a directory or where the disk is full.
+        """
+        if self.directory is None:
+            return []
+        saved: list[Path] = []
+        for name in snapshot_names(self.snapshot_mode, itr, self.snapshot_gap):
+            with self._disk_may_be_full(f"snapshot {name}"):
+                save_snapshot(self.directory / name, params)
+                saved.append(self.directory / name)
+        if saved and "snapshots" not in self._said:
+            self._said.add("snapshots")
+            self.log(f"first snapshot: {saved[0]}")
+        return saved
+
+    def record_params(self, params: Mapping[str, Any]) -> None:
+        """Merge settings into `params.json`; see `to_json` for what becomes of each.
+
+        Args:
+            params: settings by name; those recorded before under the same name are replaced.
+        """
+        if self.directory is None:
+            return
+        path = self.directory / "params.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        with self._disk_may_be_full("params.json"):
+            write_json(path, known | to_json(params))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the rows have come: plain data, for a checkpoint."""
+        keys = list(self._csv.keys) if self._csv else []
+        return {"n_rows": self._n_rows, "step": self._step, "keys": keys}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the rows of a checkpoint: later rows of `progress.csv` are removed.
+
+        Args:
+            state: of `state_dict`.
+        """
+        self._n_rows, self._step = state["n_rows"], state["step"]
+        if self._csv is None:
+            return
+        found = self._csv.rewind(self._n_rows, state["keys"])
+        if found < self._n_rows:
+            self.log(
+                f"WARNING: the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
+                f"{found}; it goes on from there. Was the run resumed in another directory?"
+            )
+
+    def close(self) -> None:
+        """Close the sinks, each of them even if another fails."""
+        sinks, self._sinks = self._sinks, []
+        for sink in sinks:
+            with self._sink_may_fail(sink):
+                sink.close()
+        own, self._own_sinks = self._own_sinks, []
+        for sink in own:
+            with self._disk_may_be_full("the last rows of the log"):
+                sink.close()
+
+    @contextlib.contextmanager
+    def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever it is: a server that is away is not worth a run of days
+            name, what = type(sink).__name__, type(error).__name__
+            self.warn_once(
+                f"{name} {what}",
+                f"the sink {name} raised, and what it was given is missing there; the run goes on and says this once.\n"
+                + "".join(traceback.format_exception(error)).rstrip(),
+            )
+
+    @contextlib.contextmanager
+    def _disk_may_be_full(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self.log(f"WARNING: {what} was not written, the run goes on without: {error}")
+
+
+@contextlib.contextmanager
+def _pushed(prefixes: list[str], text: str) -> Iterator[None]:
+    n = len(prefixes)
+    prefixes.append(text)
+    try:
+        yield
+    finally:
+        del prefixes[n:]
