@@ -102,8 +102,13 @@ class Agent(CheckedSubclasses, ABC):
         """Make ready to act in the training environments, where they stand."""
 
     @abstractmethod
-    def eval_mode(self, itr: int) -> None:
-        """Make ready to act in the evaluation environments, from fresh episodes."""
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Make ready to act in the evaluation environments, from fresh episodes.
+
+        Args:
+            itr: the iteration, which picks the random stream.
+            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+        """
 
     @abstractmethod
     def to_device(self, settings: ComputeSettings) -> None:
@@ -131,6 +136,8 @@ class Algorithm(CheckedSubclasses, ABC):
     """Names of the metrics that `optimize_agent` returns, in the order of their columns."""
     update_counter: int = 0
     """Gradient steps so far."""
+    min_itr_learn: int = 0
+    """Iterations at the start that leave the agent as it is; known after `initialize`."""
     batch_size: int
     """Rows that one update consumes; known after `initialize`."""
     discount: Any
@@ -165,7 +172,10 @@ class Algorithm(CheckedSubclasses, ABC):
 
     @abstractmethod
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
-        """Learn from one batch; return metrics, without a device synchronisation."""
+        """Learn from one batch; return metrics, without a device synchronisation.
+
+        Numbers, lists of numbers, and a named tuple of them instead of a mapping are taken by a runner too.
+        """
 
     @abstractmethod
     def hyper_parameters(self) -> dict[str, Any]:
@@ -235,8 +245,13 @@ class Sampler(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run whole episodes in the evaluation environments; touches nothing of the training ones."""
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; touches nothing of the training ones.
+
+        Args:
+            itr: the iteration, which picks the random stream of the actions.
+            deterministic: whether the agent takes the most probable action instead of a sampled one.
+        """
 
     @abstractmethod
     def plan(self) -> dict[str, Any]:

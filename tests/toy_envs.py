@@ -248,6 +248,18 @@ class CueEnv(gymnasium.Env[Any, Any]):
         return observation
 
 
+class GreedyTrajInfo(TrajInfo):
+    """Counts the steps in which the most probable action was taken."""
+
+    def __init__(self, discount: float = 1.0) -> None:
+        super().__init__(discount)
+        self.Greedy = 0
+
+    def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self.Greedy += int(action) == int(np.argmax(agent_info.dist_info.logits))
+
+
 class RecordingTrajInfo(TrajInfo):
     """Keeps what it was given, to be looked at."""
 

@@ -53,6 +53,7 @@ class BaseAgent(Agent):
         self.device = torch.device("cpu")
         self.settings = ComputeSettings()
         self._has_weights_of_its_own = False
+        self.deterministic = False  # True in an evaluation that asks for it: `step` takes the best action
         self._groups: dict[bool, EnvGroup] = {}
         self._group: EnvGroup
         self._shared: SharedWeights | None = None
@@ -173,11 +174,13 @@ class BaseAgent(Agent):
     def sample_mode(self, itr: int) -> None:
         """Make ready to act in the training environments, where they stand."""
         self.model.eval()
+        self.deterministic = False
         self._take(self._groups[False])
 
-    def eval_mode(self, itr: int) -> None:
-        """Make ready to act in the evaluation environments, from fresh episodes."""
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Make ready to act in the evaluation environments, from fresh episodes; see `rlpyt.core.Agent.eval_mode`."""
         self.model.eval()
+        self.deterministic = deterministic
         self._take(self._groups[True])
         # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
         self._group.restart(torch_generator(self._seed, Role.EVAL_ACTIONS, itr))

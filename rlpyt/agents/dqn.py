@@ -182,12 +182,16 @@ class DqnAgent(OffPolicyAgent):
         self._noisy_layers = [layer for layer in self.model.modules() if isinstance(layer, NoisyLinear)]
         super().sample_mode(itr)
 
-    def eval_mode(self, itr: int) -> None:
-        """Act in the evaluation environments with `eps_eval`, without noise; at random before the first iteration."""
-        self._eval_epsilon = torch.tensor([self.eps_eval if itr > 0 else 1.0])
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Act in the evaluation environments with `eps_eval`, without noise; at random before the first iteration.
+
+        A deterministic evaluation has epsilon 0, before the first iteration too.
+        """
+        epsilon = self.eps_eval if itr > 0 else 1.0
+        self._eval_epsilon = torch.tensor([0.0 if deterministic else epsilon])
         draw_randomness(self.model, None)
         self._noisy_layers = []
-        super().eval_mode(itr)
+        super().eval_mode(itr, deterministic)
 
     def _take(self, group: EnvGroup) -> None:
         super()._take(group)

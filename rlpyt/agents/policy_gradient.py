@@ -135,13 +135,16 @@ class PgAgent(BaseAgent):
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
-        """Sample actions for the environments in charge, [B]; everything returned is on the CPU."""
+        """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
         group = self._group
         inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (group.rnn_state,) if self.recurrent else ()
         dist_info, value, next_rnn_state = self._forward(*inputs, *rnn)
         dist_info, value = self.from_model((dist_info, value))
-        action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
+        if self.deterministic:
+            action = self.distribution.mode(dist_info)
+        else:
+            action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
         if not self.recurrent:
             return AgentStep(action, AgentInfo(dist_info, value))
         prev_rnn_state = self.from_model(rnn_to_rows(group.rnn_state))

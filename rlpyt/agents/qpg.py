@@ -284,10 +284,13 @@ class QpgAgent(OffPolicyAgent):
         self._explores = True
         super().sample_mode(itr)
 
-    def eval_mode(self, itr: int) -> None:
-        """Act in the evaluation environments, by the policy alone; as in training while nothing was learned yet."""
-        self._explores = itr == 0 and not self._has_learned
-        super().eval_mode(itr)
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Act in the evaluation environments, by the policy alone.
+
+        Before the first iteration it is as in training while nothing was learned yet, unless it is deterministic.
+        """
+        self._explores = itr == 0 and not self._has_learned and not deterministic
+        super().eval_mode(itr, deterministic)
 
     @property
     def _has_learned(self) -> bool:

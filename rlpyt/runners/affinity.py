@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
+
+import psutil
+
+from rlpyt.utils.processes import available_cpus
 
 AFFINITY_KEYS = ("cuda_idx", "master_cpus", "workers_cpus", "master_torch_threads", "set_affinity")
 """What an affinity may say: the GPU; the cores of this process, and those of each worker (a number or a list of them);
@@ -25,3 +31,17 @@ def check_affinity(affinity: Mapping[str, Any]) -> None:
     for name in ("master_cpus", "workers_cpus"):
         if isinstance(affinity.get(name), int):
             raise TypeError(f"affinity: {name} is {affinity[name]}; expected a list. Write [{affinity[name]}].")
+
+
+@contextmanager
+def pinned_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Keep this process to some cores, and give it back those that it had."""
+    process, before = psutil.Process(), available_cpus()
+    process.cpu_affinity(list(cpus))
+    try:
+        yield
+    finally:
+        for thread in process.threads():  # those of torch that have started meanwhile are pinned too
+            with suppress(OSError):  # it may have ended
+                if os.sched_getaffinity(thread.id) == set(cpus):
+                    os.sched_setaffinity(thread.id, before)

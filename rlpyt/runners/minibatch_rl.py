@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from abc import abstractmethod
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from math import ceil
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from math import ceil, inf
 from typing import Any
 
-import psutil
 import torch
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Metrics, Sampler
 from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.runners.affinity import check_affinity
+from rlpyt.runners.affinity import check_affinity, pinned_to
+from rlpyt.runners.arguments import check_numbers, check_parts
+from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.signals import termination_as_exception
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
@@ -41,12 +41,13 @@ class MinibatchRlBase(CheckedSubclasses):
         n_steps: rows to collect, all environments counted; rounded up to whole iterations.
         seed: of all random streams; None draws one, which is printed.
         affinity: cores and devices, as `rlpyt` has always had them, see `rlpyt.runners.affinity`; all optional.
-        log_interval_steps: steps between rows of the log.
+        log_interval_steps: steps between rows of the log, rounded down to whole iterations; inf for one at the end.
         settings: device, precision, memory format and threads; None chooses them for this machine.
 
     Raises:
         TypeError: if algo, agent or sampler is something else.
-        ValueError: if n_steps or log_interval_steps is not above 0, or affinity has other keys.
+        ValueError: if n_steps or log_interval_steps is below 1, or seed no whole number from 0, or affinity has other
+            keys.
     """
 
     def __init__(
@@ -60,15 +61,8 @@ class MinibatchRlBase(CheckedSubclasses):
         log_interval_steps: float = 1e5,
         settings: ComputeSettings | None = None,
     ) -> None:
-        for name, steps in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
-            if not steps > 0:
-                raise ValueError(f"{type(self).__name__}: {name} is {steps!r}; expected more than 0 steps.")
-        for name, part, kind in (("algo", algo, Algorithm), ("agent", agent, Agent), ("sampler", sampler, Sampler)):
-            if not isinstance(part, kind):
-                raise TypeError(
-                    f"{type(self).__name__}: {name} is {part!r:.100}; expected an instance of {kind.__name__}. The "
-                    "order is algo, agent, sampler; each may be given by name."
-                )
+        check_parts(type(self).__name__, algo, agent, sampler)
+        check_numbers(type(self).__name__, n_steps, log_interval_steps, seed)
         check_affinity(affinity or {})
         self.algo = algo
         self.agent = agent
@@ -76,14 +70,15 @@ class MinibatchRlBase(CheckedSubclasses):
         self.n_steps = int(n_steps)
         self.seed = make_seed() if seed is None else int(seed)
         self.affinity = dict(affinity or {})
-        self.log_interval_steps = int(log_interval_steps)
+        self.log_interval_steps = log_interval_steps if log_interval_steps == inf else int(log_interval_steps)
         self.settings = settings
         self.world_size = 1
         self.rank = 0
+        self._to_give_back = ExitStack()  # what the process had before this run
 
     def train(self) -> None:
         """Train until `n_steps`; whatever happens, no worker is left behind."""
-        with _termination_as_exception():
+        with termination_as_exception():
             try:
                 n_itr = self.startup()
                 for itr in range(n_itr):
@@ -101,6 +96,7 @@ class MinibatchRlBase(CheckedSubclasses):
         """Build everything, check that it fits together, print the plan; return the number of iterations."""
         self.logger: Logger = current_logger()
         set_seed(self.seed)
+        self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
         # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
         torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
         examples = self.sampler.initialize(
@@ -115,7 +111,7 @@ class MinibatchRlBase(CheckedSubclasses):
         # After the workers have started, which would inherit it.
         if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
             cpus = allowed_cpus(self.affinity["master_cpus"], "affinity's master_cpus")
-            psutil.Process().cpu_affinity(cpus or available_cpus())
+            self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size
         n_itr = self.get_n_itr()
         if self.settings is None:
@@ -143,7 +139,7 @@ class MinibatchRlBase(CheckedSubclasses):
     def get_n_itr(self) -> int:
         """Return the number of iterations, and set the number between rows of the log."""
         n_itr = ceil(self.n_steps / self.itr_batch_size)
-        self.log_interval_itrs = min(n_itr, max(1, self.log_interval_steps // self.itr_batch_size))
+        self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.itr_batch_size)))
         return n_itr
 
     def print_plan(self, n_itr: int) -> None:
@@ -166,36 +162,43 @@ class MinibatchRlBase(CheckedSubclasses):
         self.logger.record_params({"plan": plan, "algo": algo})
 
     def initialize_logging(self) -> None:
-        """Start the clocks and the window of statistics."""
-        self._metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
+        """Start the clocks and the window of statistics; refuse trajectories that collide with metrics."""
+        check_names(self.sampler.new_traj_info(), self.algo.opt_info_fields)
+        self._metrics = MetricWindow()
         self._cum_completed_trajs = 0
         self._start_time = self._last_time = time.monotonic()
         self._last_steps = self._last_update_counter = 0
         self.pbar = ProgBarCounter(self.log_interval_itrs)
 
     def shutdown(self) -> None:
-        """Stop the workers and close the environments; may be called again."""
-        self.sampler.shutdown()
-        if "pbar" in self.__dict__:
-            self.pbar.stop()
+        """Stop the workers, close the environments, give back cores and threads; may be called again."""
+        with self._to_give_back:
+            self.sampler.shutdown()
+            if "pbar" in self.__dict__:
+                self.pbar.stop()
 
     # ---- diagnostics ----
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
-        """Keep what the next row of the log is made of, and stop a run that has diverged."""
+        """Keep what the next row of the log is made of, and stop a run that has diverged.
+
+        Args:
+            itr: the iteration.
+            traj_infos: completed in it.
+            metrics: of its updates, a dictionary or named tuple of tensors, numbers, or lists of them.
+        """
+        if traj_infos and not self._cum_completed_trajs:
+            check_values(traj_infos[0])  # not only at the first row, which may be hours away
         self._cum_completed_trajs += len(traj_infos)
-        for name, values in metrics.items():
-            self._metrics[name].append(values)
+        metrics = as_metrics(metrics, f"{type(self.algo).__name__}.optimize_agent")
+        self._metrics.add(metrics)
         self.check_finite(itr, metrics)
         self.pbar.update(itr % self.log_interval_itrs + 1)
 
     def check_finite(self, itr: int, metrics: Metrics) -> None:
         """Raise `TrainingDiverged` where a metric is not finite: one synchronisation an iteration."""
-        # A sum is not finite if one of its terms is not; the other way round, large terms may overflow.
-        if not metrics or torch.cat([values.flatten() for values in metrics.values()]).sum().isfinite():
-            return
-        bad = [name for name, values in metrics.items() if not values.isfinite().all()]
-        if bad:
+        if not all_finite(metrics):
+            bad = [name for name, values in metrics.items() if not values.isfinite().all()]
             raise self._diverged(itr, ", ".join(bad))
 
     def check_weights(self, itr: int) -> None:
@@ -253,10 +256,9 @@ class MinibatchRlBase(CheckedSubclasses):
         # The same columns in the same order, whatever single trajectories have, or before there are any.
         for name in dict.fromkeys(name for s in (self.sampler.new_traj_info().statistics(), *statistics) for name in s):
             self.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
-        for name in dict.fromkeys([*self.algo.opt_info_fields, *self._metrics]):
-            values = [v.flatten() for v in self._metrics[name]]
-            self.logger.record_tabular_misc_stat(name, torch.cat(values) if values else [])
-        self._metrics.clear()
+        metrics = self._metrics.take()
+        for name in dict.fromkeys([*self.algo.opt_info_fields, *metrics]):
+            self.logger.record_tabular_misc_stat(name, metrics.get(name, []))
 
     # ---- snapshots ----
 
@@ -270,8 +272,9 @@ class MinibatchRlBase(CheckedSubclasses):
         }
 
     def save_itr_snapshot(self, itr: int) -> None:
-        """Save a snapshot as the logger's mode says."""
-        self.logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+        """Save a snapshot as the logger's mode says; before the first update that of the first row alone."""
+        if not self.algo.min_itr_learn >= itr + 1 > self.log_interval_itrs:
+            self.logger.save_itr_params(itr, self.get_itr_snapshot(itr))
 
 
 class MinibatchRl(MinibatchRlBase):
@@ -285,6 +288,11 @@ class MinibatchRl(MinibatchRlBase):
 
     def __init__(self, *args: Any, log_traj_window: int = 100, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not log_traj_window >= 1:
+            raise ValueError(
+                f"{type(self).__name__}: log_traj_window is {log_traj_window!r}; expected a number of trajectories "
+                "from 1."
+            )
         self.log_traj_window = int(log_traj_window)
 
     def initialize_logging(self) -> None:
@@ -315,12 +323,20 @@ class MinibatchRl(MinibatchRlBase):
 class MinibatchRlEval(MinibatchRlBase):
     """Evaluates the agent before the first iteration and at every row of the log, and logs those trajectories.
 
+    Rows before the first update have none, as the agent is still the one of the first evaluation.
+
+    Args:
+        eval_deterministic: whether evaluations take the most probable action instead of a sampled one.
+        *args: see `MinibatchRlBase`.
+        **kwargs: see `MinibatchRlBase`.
+
     Raises:
         ValueError: if the sampler has no evaluation environments.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, eval_deterministic: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.eval_deterministic = eval_deterministic
         if self.sampler.eval_n_envs < 1:
             raise ValueError(
                 f"{type(self).__name__}: the sampler's eval_n_envs is {self.sampler.eval_n_envs}; expected at least 1. "
@@ -343,7 +359,9 @@ class MinibatchRlEval(MinibatchRlBase):
     def evaluate_agent(self, itr: int) -> EvalResult:
         """Run an evaluation and count its time."""
         start = time.monotonic()
-        result = self.sampler.evaluate_agent(itr)
+        # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
+        options = {"deterministic": True} if self.eval_deterministic else {}
+        result = self.sampler.evaluate_agent(itr, **options)
         self._cum_eval_time += time.monotonic() - start
         if result.unfinished:
             self.logger.warn_once(
@@ -356,7 +374,8 @@ class MinibatchRlEval(MinibatchRlBase):
     def log_row(self, n_done: int) -> None:
         """Evaluate, and write one row of the log."""
         train_time = time.monotonic() - self._last_time
-        result = self.evaluate_agent(n_done)
+        unchanged = 0 < n_done <= self.algo.min_itr_learn
+        result = EvalResult([], 0, 0) if unchanged else self.evaluate_agent(n_done)
         with self.logger.tabular_prefix("Diagnostics/"):
             self.logger.record_tabular("StepsInEval", result.steps)
             self.logger.record_tabular("TrajsInEval", len(result.traj_infos))
@@ -367,20 +386,3 @@ class MinibatchRlEval(MinibatchRlBase):
         self._log_infos(result.traj_infos)
         self.logger.dump_tabular(n_done * self.itr_batch_size)
         self._last_time = time.monotonic()
-
-
-@contextmanager
-def _termination_as_exception() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that a stopped job stops its workers too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(signum: int, frame: Any) -> None:
-        raise SystemExit(128 + signum)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

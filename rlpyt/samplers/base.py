@@ -102,6 +102,7 @@ class BaseSampler(Sampler):
         self.acting_threads = acting_threads or self.default_acting_threads
         self.time_breakdown = time_breakdown
         self._gives_score = False
+        self._traj_info_kwargs: dict[str, Any] = {}
 
     def _check_evaluation(self, n_envs: int, max_steps: int | None, max_trajectories: int | None) -> None:
         if n_envs > 0 and not max_steps and max_trajectories is None:
@@ -129,7 +130,7 @@ class BaseSampler(Sampler):
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
-        traj_info = traj_info_maker(self.TrajInfoCls)()
+        traj_info = traj_info_maker(self.TrajInfoCls, self._traj_info_kwargs)()
         if self._gives_score:
             traj_info.GameScore = 0.0
         return traj_info
@@ -165,12 +166,12 @@ class BaseSampler(Sampler):
                 f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
             )
 
-    def _run_evaluation(self, evaluator: Evaluator, itr: int) -> EvalResult:
+    def _run_evaluation(self, evaluator: Evaluator, itr: int, deterministic: bool) -> EvalResult:
         """Evaluate in this process, with a progress bar."""
         bar = ProgBarCounter(evaluator.size)
         try:
             with self._threads():
-                return evaluator.evaluate(itr, bar.update)
+                return evaluator.evaluate(itr, bar.update, deterministic)
         finally:
             bar.stop()
 
@@ -194,6 +195,7 @@ class BaseSampler(Sampler):
     def make_plan(self, seed: int, traj_info_kwargs: Mapping[str, Any] | None, world_size: int, rank: int) -> Plan:
         """Return the plan of all environments of this replica."""
         B, n = self.batch_spec.B, self.eval_n_envs
+        self._traj_info_kwargs = dict(traj_info_kwargs or {})
         max_T = int(self.eval_max_steps // n) if n and self.eval_max_steps else NO_LIMIT
         return Plan(
             EnvCls=self.EnvCls,
@@ -202,7 +204,7 @@ class BaseSampler(Sampler):
             CollectorCls=self.CollectorCls,
             EvaluatorCls=self.eval_CollectorCls,
             TrajInfoCls=self.TrajInfoCls,
-            traj_info_kwargs=dict(traj_info_kwargs or {}),
+            traj_info_kwargs=self._traj_info_kwargs,
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self.max_decorrelation_steps,
             mid_batch_reset=self.mid_batch_reset,

@@ -54,8 +54,8 @@ class CollectorServer:
                 return self._collector.collect_batch(itr, first_t)
             case ("wake",):
                 return self._collector.wake()
-            case ("evaluate", itr):
-                return self._evaluate(itr)
+            case ("evaluate", itr, deterministic):
+                return self._evaluate(itr, deterministic)
             case ("times",):
                 return self._collector.stopwatch.take()
             case ("state_dict",):
@@ -73,11 +73,13 @@ class CollectorServer:
             eval_envs = self._env_set.local_envs(eval_rows, self._progress, evaluation=True)
             self._evaluator = start_evaluator(self._plan, agent, eval_envs)
 
-    def _evaluate(self, itr: int) -> EvalResult:
+    def _evaluate(self, itr: int, deterministic: bool) -> EvalResult:
         def note(done: int) -> None:
             self._progress[3] = done
 
-        return self._evaluator.evaluate(itr, note) if self._evaluator is not None else EvalResult([], 0, 0)
+        if self._evaluator is None:
+            return EvalResult([], 0, 0)
+        return self._evaluator.evaluate(itr, note, deterministic)
 
     def close(self) -> None:
         """Close the environments."""
@@ -129,8 +131,8 @@ class CpuSampler(ParallelSampler):
         self._seconds += perf_counter() - start
         return self._samples, in_order(completed)
 
-    def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run whole episodes in the evaluation environments."""
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         self._check_running(self._pool)
         self._check_evaluates()
         self._share_agent()
@@ -139,7 +141,7 @@ class CpuSampler(ParallelSampler):
             worker.progress[3] = 0
         bar = ProgBarCounter(self._evaluation_size)
         try:
-            requests = dict.fromkeys(range(len(workers)), ("evaluate", itr))
+            requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic))
             return merge(self.pool.ask(requests, lambda: bar.update(sum(int(w.progress[3]) for w in workers))))
         finally:
             bar.stop()

@@ -24,6 +24,7 @@ def evaluate(
     TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
     discount: float = 1.0,
     seed: int = 0,
+    deterministic: bool = False,
 ) -> EvalResult:
     """Run whole episodes of an agent that was trained or loaded, without a sampler.
 
@@ -40,6 +41,10 @@ def evaluate(
         TrajInfoCls: the statistics of an episode.
         discount: of the trajectories' `DiscountedReturn`.
         seed: of environments and actions.
+        deterministic: whether the agent takes the most probable action instead of a sampled one.
+
+    Returns:
+        `traj_infos`, of whole episodes; `steps` taken; and `unfinished` episodes, none here.
 
     Raises:
         ValueError: if there is nothing to run.
@@ -71,6 +76,8 @@ def evaluate(
     agent, env_set = copy.copy(agent), EnvSet(plan)  # a copy, whose random streams and states are its own
     try:
         rows = allocate_rows(example_of(agent, env_set.examples, None), 1, n_envs, bootstrap_value=False)
-        return start_evaluator(plan, agent, env_set.local_envs(rows, evaluation=True)).evaluate(itr=1)
+        return start_evaluator(plan, agent, env_set.local_envs(rows, evaluation=True)).evaluate(
+            itr=1, deterministic=deterministic
+        )
     finally:
         env_set.close()

@@ -57,19 +57,23 @@ class Evaluator(CheckedSubclasses):
         return int(self._quotas.sum() if self._limited.all() else self._max_T * len(self._quotas))
 
     @torch.no_grad()
-    def evaluate(self, itr: int, on_progress: Callable[[int], None] = lambda done: None) -> EvalResult:
+    def evaluate(
+        self, itr: int, on_progress: Callable[[int], None] = lambda done: None, deterministic: bool = False
+    ) -> EvalResult:
         """Run every environment's quota of episodes.
 
         Args:
             itr: the iteration, which picks the stream of the actions.
             on_progress: told how much of `size` is done, after every step.
+            deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
         part, rows, agent = self._part, self.envs.rows, self.agent
         resting = rows.resting[0]
         row_of = {rank: b for b, rank in enumerate(self.envs.ranks)}
         left, steps = self._quotas.copy(), np.zeros(len(self._quotas), np.int64)
         completed: list[TrajInfo] = []
-        agent.eval_mode(itr)
+        # An own agent's method may have no such argument, and needs none where nothing is asked of it.
+        agent.eval_mode(itr, **({"deterministic": True} if deterministic else {}))
         agent.select(part.group)
         resting[:] = False
         self.envs.reset(self._seeds)

@@ -68,11 +68,11 @@ class GpuSampler(ParallelSampler):
             self._collector.wake()
         return self._samples, in_order([completed])
 
-    def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run whole episodes in the evaluation environments."""
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         self._check_running(self._pool)
         self._check_evaluates()
-        return self._run_evaluation(self._evaluator, itr)
+        return self._run_evaluation(self._evaluator, itr, deterministic)
 
     def resume(self, rank: int, progress: np.ndarray, request: Any) -> Any:
         """Mark where the lost episodes stood, and take the same step again, which begins new ones."""

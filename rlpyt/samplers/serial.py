@@ -72,11 +72,11 @@ class SerialSampler(BaseSampler):
         self._collector.stopwatch.lap("environments")
         return self._samples, in_order([completed])
 
-    def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run whole episodes in the evaluation environments."""
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         self._check_running(self._env_sets)
         self._check_evaluates()
-        return self._run_evaluation(self._evaluator, itr)
+        return self._run_evaluation(self._evaluator, itr, deterministic)
 
     def shutdown(self) -> None:
         """Close the environments."""

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,15 @@ def test_counters_of_evaluated_training_begin_before_the_first_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_steps", "interval", "cum_steps"), [(50, 1e6, ["60"]), (1, 1, ["20"]), (60, 1, ["20", "40", "60"])]
+    ("n_steps", "interval", "cum_steps"),
+    [
+        (50, 1e6, ["60"]),
+        (50, inf, ["60"]),
+        (1, 1, ["20"]),
+        (60, 1, ["20", "40", "60"]),
+        (120, 50, ["40", "80", "120"]),  # rounded down to whole iterations
+        (100, 59.5, ["40", "80", "100"]),
+    ],
 )
 def test_the_last_iteration_is_always_logged(n_steps, interval, cum_steps, tmp_path):
     run(tmp_path, "ppo", n_steps=n_steps, log_interval_steps=interval)
@@ -206,12 +214,18 @@ def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("n_steps", 0), ("n_steps", -5), ("log_interval_steps", 0), ("n_steps", nan)]
+    ("setting", "value"),
+    [
+        *[("n_steps", n) for n in (0, -5, 0.5, nan, inf)],
+        *[("log_interval_steps", n) for n in (0, nan)],
+        *[("seed", n) for n in (1.7, -1, nan)],
+        *[("log_traj_window", n) for n in (0, nan)],
+    ],
 )
 def test_steps_that_cannot_be_meant_are_refused(setting, value):
     algo, agent = make_algo("ppo")
     arguments: dict[str, Any] = {"n_steps": 10, "log_interval_steps": 5, setting: value}
-    with pytest.raises(ValueError, match=f"MinibatchRl: {setting} is .*; expected more than 0 steps"):
+    with pytest.raises(ValueError, match=f"MinibatchRl: {setting} is .*; expected a (whole )?number .*from [01]"):
         MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), **arguments)
 
 
@@ -415,14 +429,21 @@ def test_affinity_is_kept_to_the_cores_that_are_allowed(tmp_path):
     process = psutil.Process()
     before = process.cpu_affinity()
     core = available_cpus()[0]
+    seen: list[Any] = []
+
+    class Seen(MinibatchRl):
+        def log_row(self, n_done: int) -> None:
+            seen.append(process.cpu_affinity())
+            super().log_row(n_done)
+
     try:
-        run(tmp_path / "a", "ppo", affinity={"master_cpus": [core, 99_999], "workers_cpus": [core]})
-        assert process.cpu_affinity() == [core]
-        process.cpu_affinity(before)
+        run(tmp_path / "a", "ppo", Runner=Seen, affinity={"master_cpus": [core, 99_999], "workers_cpus": [core]})
+        assert seen[-1] == [core]
+        assert process.cpu_affinity() == before
         with pytest.warns(UserWarning, match=r"master_cpus: this process may run on none of the cores \[99999\]"):
             run(tmp_path / "b", "ppo", affinity={"master_cpus": [99_999], "set_affinity": True})
-        run(tmp_path / "c", "ppo", affinity={"master_cpus": [core], "set_affinity": False})
-        assert process.cpu_affinity() == before
+        run(tmp_path / "c", "ppo", Runner=Seen, affinity={"master_cpus": [core], "set_affinity": False})
+        assert seen[-1] == process.cpu_affinity() == before
     finally:
         process.cpu_affinity(before)
 

@@ -21,7 +21,7 @@ from tests.samplers.sampler_kit import (
     random_agent,
     running,
 )
-from tests.toy_envs import LENGTHS, CountingEnv, DictCountingEnv, LifeEnv, RecordingTrajInfo
+from tests.toy_envs import LENGTHS, CountingEnv, DictCountingEnv, GreedyTrajInfo, LifeEnv, RecordingTrajInfo
 
 SEED = 7
 
@@ -228,7 +228,32 @@ def test_evaluation_uses_the_weights_as_they_are_now():
                 assert value == factor * 100 * observation[0], kind
 
 
+def all_greedy(traj_infos: list[Any]) -> bool:
+    return all(info.Greedy == info.Length for info in traj_infos)
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_a_deterministic_evaluation_takes_the_most_probable_actions(kind, recurrent):
+    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=8, TrajInfoCls=GreedyTrajInfo)
+    with running(kind, random_agent(recurrent), **options) as sampler:
+        for itr in range(2):
+            assert all_greedy(sampler.evaluate_agent(itr, deterministic=True).traj_infos)
+            assert not all_greedy(sampler.obtain_samples(itr)[1]), "training samples"
+            assert not all_greedy(sampler.evaluate_agent(itr).traj_infos)
+
+
 # ---- without a sampler ----
+
+
+def test_an_evaluation_without_a_sampler_may_be_deterministic():
+    agent = random_agent()
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    for deterministic in (True, False, True):
+        result = evaluate(
+            agent, CountingEnv, n_trajectories=8, n_envs=2, TrajInfoCls=GreedyTrajInfo, deterministic=deterministic
+        )
+        assert all_greedy(result.traj_infos) == deterministic
 
 
 def initialised(recurrent: bool = False) -> Any:

@@ -1,0 +1,121 @@
+"""The way of metrics and trajectories to the columns of the log: what they may be, and what is held between rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.core import Metrics
+from rlpyt.logging import to_numbers
+from rlpyt.types import TrajInfo
+
+_ITRS = 1000  # a tensor takes 500 bytes beside its numbers: 200 MB at 1e5 iterations from one row to the next
+
+
+def as_metrics(metrics: Any, source: str) -> Metrics:
+    """Return what an algorithm's `optimize_agent` gave as detached tensors by name.
+
+    Args:
+        metrics: a dictionary or a named tuple of tensors, numbers, or lists of them.
+        source: who gave it, first word of an error's message.
+
+    Raises:
+        TypeError: if it is anything else.
+    """
+    if isinstance(metrics, tuple) and hasattr(metrics, "_fields"):
+        metrics = dict(zip(metrics._fields, metrics, strict=True))
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"{source} returned {metrics!r:.100}; expected a dictionary, or a named tuple, of the metrics of its "
+            "updates: tensors, numbers, or lists of them. Return {} where there is nothing to log."
+        )
+    return {name: _as_tensor(f"{source}: the metric {name}", value) for name, value in metrics.items()}
+
+
+def _as_tensor(what: str, value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, list | tuple) and not all(isinstance(x, Real) for x in value):
+        return torch.cat([_as_tensor(what, x).flatten() for x in value])
+    try:
+        if value is None or isinstance(value, str):
+            raise TypeError("it is no number")
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{what} is {value!r:.100} of type {type(value).__name__} ({error}); expected a tensor, a number, or a "
+            "list of them. Convert it, or leave it out."
+        ) from error
+
+
+class MetricWindow:
+    """Metrics of the updates since the last row of the log, on the device that they are on.
+
+    After some iterations their tensors become one, so that the memory is that of the numbers.
+    """
+
+    def __init__(self) -> None:
+        self._recent: dict[str, list[torch.Tensor]] = defaultdict(list)
+        self._older: dict[str, list[torch.Tensor]] = defaultdict(list)
+
+    def add(self, metrics: Metrics) -> None:
+        """Take in the metrics of an iteration."""
+        for name, values in metrics.items():
+            recent = self._recent[name]
+            recent.append(values.flatten())
+            if len(recent) == _ITRS:
+                self._older[name].append(torch.cat(recent))
+                recent.clear()
+
+    def take(self) -> dict[str, torch.Tensor]:
+        """Return all numbers by name, [n], and forget them."""
+        metrics = {name: torch.cat([*self._older[name], *recent]) for name, recent in self._recent.items()}
+        self._recent.clear()
+        self._older.clear()
+        return metrics
+
+
+def all_finite(metrics: Metrics) -> bool:
+    """Return whether all metrics are finite: one synchronisation for each device that they are on."""
+    by_device: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for values in metrics.values():
+        by_device[values.device].append(values.flatten())
+    # A sum is not finite if one of its terms is not; the other way round, large terms may overflow.
+    if all(torch.cat(values).sum().isfinite() for values in by_device.values()):
+        return True
+    return all(bool(values.isfinite().all()) for values in metrics.values())
+
+
+def check_names(traj_info: TrajInfo, opt_info_fields: Sequence[str]) -> None:
+    """Refuse a trajectory whose statistics have the names of metrics: one column cannot hold both.
+
+    Raises:
+        ValueError: if a name is that of a metric.
+    """
+    for name in traj_info.statistics():
+        if name in opt_info_fields:
+            raise ValueError(
+                f"{type(traj_info).__name__}: its attribute {name} has the name of a metric of the algorithm; expected "
+                f"another, as both would be column {name}Average. Rename it, or begin it with _ to keep it out of the "
+                "log."
+            )
+
+
+def check_values(traj_info: TrajInfo) -> None:
+    """Refuse a finished trajectory whose statistics are no numbers.
+
+    Raises:
+        TypeError: if one is not.
+    """
+    for name, value in traj_info.statistics().items():
+        try:
+            to_numbers(name, [value])
+        except TypeError as error:
+            raise TypeError(
+                f"{type(traj_info).__name__}: {error} An attribute that is not for the log begins with _."
+            ) from error
