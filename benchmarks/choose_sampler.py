@@ -80,7 +80,7 @@ class Running:
         )
         try:
             self.sampler.initialize(agent, seed=0, bootstrap_value=True)
-            settings = choose_settings(agent, self.sampler.batch_spec, {})
+            settings = choose_settings(agent, {})
             torch.set_num_threads(settings.torch_threads)
             agent.to_device(settings)
             self.rates: list[float] = []

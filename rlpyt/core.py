@@ -137,7 +137,7 @@ class Algorithm(CheckedSubclasses, ABC):
     update_counter: int = 0
     """Gradient steps so far."""
     min_itr_learn: int = 0
-    """Iterations at the start that leave the agent as it is; known after `initialize`."""
+    """Iterations at the start without an update; the agent is not evaluated again in them. Known after `initialize`."""
     batch_size: int
     """Rows that one update consumes; known after `initialize`."""
     discount: Any

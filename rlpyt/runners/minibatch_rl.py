@@ -375,6 +375,10 @@ class MinibatchRlEval(MinibatchRlBase):
         """Evaluate, and write one row of the log."""
         train_time = time.monotonic() - self._last_time
         unchanged = 0 < n_done <= self.algo.min_itr_learn
+        if unchanged and n_done == self.log_interval_itrs:
+            self.logger.log(
+                "The agent is the one evaluated at step 0 until the first update; it is not evaluated again."
+            )
         result = EvalResult([], 0, 0) if unchanged else self.evaluate_agent(n_done)
         with self.logger.tabular_prefix("Diagnostics/"):
             self.logger.record_tabular("StepsInEval", result.steps)

@@ -171,7 +171,7 @@ def test_speeds_count_no_evaluation(Runner, tmp_path, monkeypatch):
 # ---- the warm-up of a replay ----
 
 
-def test_an_agent_that_has_not_learned_is_evaluated_and_saved_once(tmp_path):
+def test_an_agent_that_has_not_learned_is_evaluated_and_saved_once(tmp_path, capsys):
     """Rows of 20 steps; updates from the iteration that ends at 80 on."""
     algo = make_algo("dqn", min_steps_learn=80)
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
@@ -181,6 +181,7 @@ def test_an_agent_that_has_not_learned_is_evaluated_and_saved_once(tmp_path):
     assert [row["Diagnostics/TrajsInEval"] for row in rows] == ["2", "0", "0", "0", "2", "2"]
     assert [row["ReturnAverage"] == "nan" for row in rows] == [False, True, True, True, False, False]
     assert [row["Diagnostics/CumUpdates"] == "0" for row in rows] == [True, True, True, True, False, False]
+    assert capsys.readouterr().out.count("it is not evaluated again") == 1
     saved = ["itr_0.pkl", "itr_3.pkl", "itr_4.pkl"]
     assert sorted(f.name for f in (tmp_path / "a" / "run_0").glob("*.pkl")) == saved
     run(tmp_path / "b", make_algo("dqn", min_steps_learn=80), log_interval_steps=20, snapshot_mode="all")
