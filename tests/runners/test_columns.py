@@ -216,6 +216,7 @@ def test_settings_of_the_user_with_names_of_the_run_are_kept(tmp_path):
     algo, agent = make_algo("ppo")
     with logger_context(tmp_path, log_params=dict(algo="my setting", plan="B", B=4)) as logger:
         MinibatchRl(algo, agent, make_sampler(), n_steps=20, settings=ComputeSettings()).train()
+    assert logger.directory is not None
     params = json.loads((logger.directory / "params.json").read_text())
     assert params["B"] == 4
     assert params["log_params"] == {"algo": "my setting", "plan": "B"}
