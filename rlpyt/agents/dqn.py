@@ -160,11 +160,6 @@ class DqnAgent(OffPolicyAgent):
         action = self.distribution.sample(q, self._epsilon, group.draw(self.distribution.draw_noise))
         return self._recorded(action, DqnAgentInfo(q), next_rnn_state)
 
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw anew what both networks are random in (noisy layers, IQN's fractions) before an update."""
-        for network in self.modules():
-            draw_randomness(network, generator)
-
     # ---- exploration ----
 
     def epsilon(self) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
-from rlpyt.models import Model
+from rlpyt.models import Model, draw_randomness
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.types import AgentInputs, AgentStep
 from rlpyt.utils.shared_memory import shared_array
@@ -47,6 +47,11 @@ class OffPolicyAgent(BaseAgent):
         for network in self.unrolled():
             if isinstance(network, Model):
                 network.update_obs_rms(observation, valid)
+
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw anew what the networks are random in (noisy layers, IQN's fractions, dropout); None is without."""
+        for network in self.modules():
+            draw_randomness(network, generator)
 
     # ---- recurrent states ----
 

@@ -24,12 +24,15 @@ class A2C(PolicyGradientAlgo):
     """
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
-        """Take one gradient step on the batch."""
+        """Take one gradient step on the batch; none where no row of it is valid."""
         now = self.now(itr * self.steps_per_itr)
         self.agent.train_mode(itr)
         batch, init_rnn_state = self.loss_inputs(samples, now)
-        loss, metrics = self.loss(batch, init_rnn_state, now)
-        metrics["gradNorm"] = self.gradient_step(loss, now)
+        metrics: dict[str, torch.Tensor] = {}
+        # Without a gradient the optimiser would go on by its momentum. Read on the CPU: no synchronisation.
+        if samples.env.valid.any():
+            loss, metrics = self.loss(batch, init_rnn_state, now)
+            metrics["gradNorm"] = self.gradient_step(loss, now)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return {name: value.detach() for name, value in metrics.items()}

@@ -135,34 +135,55 @@ class RlAlgorithm(Algorithm):
         rank: int = 0,
         seed: int = 0,
     ) -> None:
-        """Build the optimiser and bind the schedules to the length of the run; see `rlpyt.core.Algorithm`."""
+        """Build the optimiser and bind the schedules to the length of the run; see `rlpyt.core.Algorithm`.
+
+        It leaves nothing of a run before, and the hyper-parameters as they were given.
+        """
         self.agent = agent
+        self.update_counter = 0
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset
         self.steps_per_itr = batch_spec.size * world_size
         self.n_steps = n_itr * self.steps_per_itr
         self._schedules: dict[str, Schedule | None] = {
-            name: None if (value := getattr(self, name)) is None else as_schedule(value, self.n_steps, name=name)
+            name: None if (value := self.schedule_of(name)) is None else as_schedule(value, self.n_steps, name=name)
             for name in self._schedule_fields()
         }
         self.generator = torch_generator(seed, Role.ALGO, rank)
+        self.descents: dict[str, GradientDescent] = {}
         self.optim_initialize(rank)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimiser."""
-        self._descent = self.make_descent(self.agent.parameters(), self.now(0).learning_rate)
-        self.optimizer = self._descent.optimizer
+        """Build the optimiser, or those of `descents`; a subclass may set another one after this, or instead of it."""
+        self.descents["model"] = self.make_descent(self.agent.parameters(), self.now(0).learning_rate)
 
-    def make_descent(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float) -> GradientDescent:
-        """Return what takes the gradient steps of some parameters, with an optimiser of the kind that was asked for."""
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser that `gradient_step` uses; may be set."""
+        return self.descents["model"].optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self.descents["model"] = GradientDescent(optimizer, self.now(0).learning_rate)
+
+    def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
+        """Return the gradient steps of parameters, or of parameter groups, by an optimiser of the kind asked for."""
+        optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
+        return GradientDescent(optimizer, learning_rate)
+
+    def optim_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `OptimCls` beside parameters and learning rate."""
         kwargs = dict(self.optim_kwargs)
         if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
-        parameters = list(parameters)
-        return GradientDescent(parameters, self.OptimCls(parameters, lr=learning_rate, **kwargs))
+        return kwargs
+
+    def schedule_of(self, name: str) -> Any:
+        """Return the number or schedule that a hyper-parameter follows: the one given, unless a subclass has a rule."""
+        return getattr(self, name)
 
     def hyper_parameters(self) -> dict[str, Any]:
         """Return all fields, as they were given; optimiser state left out."""
@@ -185,19 +206,32 @@ class RlAlgorithm(Algorithm):
 
     def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
         """Take one step of the optimiser down a loss; return the gradient's norm before clipping, on the device."""
-        grad_norm = self._descent(loss, now.learning_rate, now.clip_grad_norm)
+        grad_norm = self.descents["model"](loss, now.learning_rate, now.clip_grad_norm)
         self.update_counter += 1
         return grad_norm
 
     # ---- state ----
 
     def optim_state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state."""
-        return self.optimizer.state_dict()
+        """Return the optimiser's state as torch has it; of several optimisers, theirs by name."""
+        states = {name: descent.state_dict() for name, descent in self.descents.items()}
+        return states["model"] if states.keys() == {"model"} else states
 
     def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `optim_state_dict` returned."""
-        self._descent.load_state_dict(state_dict)
+        """Take over what `optim_state_dict` returned.
+
+        Raises:
+            ValueError: if it is that of another algorithm, or of other settings.
+        """
+        states = {"model": state_dict} if "param_groups" in state_dict else state_dict
+        missing = [name for name in self.descents if name not in states]
+        if missing:
+            raise ValueError(
+                f"{type(self).__name__}: the state of the optimisers has no {', '.join(map(repr, missing))}, it has "
+                f"{', '.join(map(repr, states))}; expected that of the same algorithm with the same settings."
+            )
+        for name, descent in self.descents.items():
+            descent.load_state_dict(states[name])
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser, counter and random stream."""

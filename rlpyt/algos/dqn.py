@@ -137,11 +137,10 @@ class DQN(OffPolicyAlgo):
         agent.anneal_exploration(self.exploration(0))
         self._recent: ActedRows | None = None
 
-    def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimiser, with Adam's epsilon at 0.01 / batch_size unless it is given."""
-        if self.OptimCls is torch.optim.Adam:
-            self.optim_kwargs = {"eps": 0.01 / self.batch_size, **self.optim_kwargs}
-        super().optim_initialize(rank)
+    def optim_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / batch_size unless it is given."""
+        own = {"eps": 0.01 / self.batch_size} if self.OptimCls is torch.optim.Adam else {}
+        return {**own, **super().optim_arguments()}
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
@@ -152,9 +151,7 @@ class DQN(OffPolicyAlgo):
             return {}
         self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(self.updates_per_optimize):
-            batch = self.sample_batch()
-            self.agent.draw_randomness(self.generator)
+        for batch in self.update_batches():
             loss, td_abs_error = self.loss(batch, now)
             values = {
                 "loss": loss.detach(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -11,28 +11,52 @@ import torch
 
 
 class GradientDescent:
-    """Takes the gradient steps of some parameters; whatever else a loss depends on gets no gradient.
+    """Gradient steps of an optimiser's parameters; whatever else a loss depends on gets no gradient.
+
+    A parameter group keeps its ratio to the learning rate of the start, whatever schedule that follows: a group of half
+    the rate goes on with half of it, one of 0 stays at 0.
 
     Args:
-        parameters: to be changed.
-        optimizer: over them.
+        optimizer: over the parameters to be changed; another one may be set at any time.
+        learning_rate: at the start of the run, from 0. Where it is 0, every group must have it.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
-        self.parameters, self.optimizer = list(parameters), optimizer
+    def __init__(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+        self.optimizer, self.learning_rate = optimizer, learning_rate
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
-        for parameter in self.parameters:
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        loss.backward(inputs=[parameter for parameter in self.parameters if parameter.requires_grad])
-        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        loss.backward(inputs=[parameter for parameter in parameters if parameter.requires_grad])
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+        for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
+            group["lr"] = scale * learning_rate
         self.optimizer.step()
         return grad_norm
+
+    def _lr_scales(self) -> list[float]:
+        """Return the ratio of each group's learning rate to that of the start.
+
+        It is kept in the group, beside the rate: so it goes with the optimiser, and a group may be added later.
+
+        Raises:
+            ValueError: if a group has a learning rate and the start has none.
+        """
+        for group in self.optimizer.param_groups:
+            if "lr_scale" not in group:
+                lr, base = float(group["lr"]), self.learning_rate
+                if not base and lr:
+                    raise ValueError(
+                        f"Taking a gradient step: a parameter group has lr {lr:g}, and the algorithm's learning rate "
+                        "is 0 at the start of the run, so that there is no ratio to keep; expected 0 of both. Let "
+                        "the schedule begin above 0."
+                    )
+                group["lr_scale"] = 1.0 if lr == base else lr / base
+        return [group["lr_scale"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimiser's state."""
@@ -40,8 +64,12 @@ class GradientDescent:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
+        scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         self.optimizer.load_state_dict(deepcopy(dict(state_dict)))
+        # It takes over the settings of the groups too; their learning rates follow those given to this algorithm.
+        for group, scale in zip(self.optimizer.param_groups, scales, strict=True):
+            group["lr_scale"] = scale
 
 
 def _clip_norm(grads: list[torch.Tensor], max_norm: float) -> torch.Tensor:

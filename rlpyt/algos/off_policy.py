@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,8 +81,8 @@ class OffPolicyAlgo(RlAlgorithm):
     """Steps from the one to the other."""
     default_priority: float | None = None
     """Priority of new rows; None is the largest given so far, 1 at first."""
-    input_priorities: bool = False
-    """Whether new rows get priorities from what the agent recorded as it acted."""
+    input_priorities: bool | None = False
+    """Whether new rows get priorities from what the agent recorded as it acted; None where replay is prioritised."""
     unique_draws: bool = False
     """Whether no row comes twice in one prioritised batch."""
 
@@ -108,6 +108,10 @@ class OffPolicyAlgo(RlAlgorithm):
         for name in ("batch_T", "batch_B", "frame_stack"):
             if getattr(self, name) is not None:
                 setattr(self, name, self.whole(name))
+        if self.batch_T is not None and self.batch_B is not None:
+            self.batch_size = (self.warmup_T + self.batch_T) * self.batch_B
+        if self.input_priorities is None:
+            self.input_priorities = self.prioritized_replay
         self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
         self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
         self.check("pri_alpha", lambda x: x >= 0.0, "a number from 0")
@@ -117,8 +121,8 @@ class OffPolicyAlgo(RlAlgorithm):
         given = [n for n in ("default_priority", "unique_draws", "input_priorities") if getattr(self, n)]
         if given and not self.prioritized_replay:
             raise ValueError(
-                f"{type(self).__name__}: {', '.join(given)} given without prioritized_replay=True, where there are no "
-                "priorities; expected both or neither."
+                f"{type(self).__name__}: {', '.join(given)} set with prioritized_replay=False, where there are no "
+                "priorities; expected prioritized_replay=True. Set it, or leave the other out."
             )
 
     def initialize(
@@ -141,10 +145,6 @@ class OffPolicyAlgo(RlAlgorithm):
                 "mid_batch_reset=True."
             )
         self._check_sequences(agent)
-        if agent.recurrent:
-            assert self.batch_T is not None
-            assert self.batch_B is not None
-            self.batch_size = (self.warmup_T + self.batch_T) * self.batch_B
         assert examples is not None
         super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
@@ -165,7 +165,7 @@ class OffPolicyAlgo(RlAlgorithm):
         if not agent.recurrent and (self.batch_T is not None or self.batch_B is not None):
             raise ValueError(
                 f"{what}, and the agent, a {type(agent).__name__}, is feed-forward: it learns from transitions, "
-                "batch_size of them an update; expected neither. Leave them out, or use a recurrent agent."
+                "batch_size of them an update; expected neither. Set both to None, or use a recurrent agent."
             )
 
     def _check_updates(self, n_itr: int) -> None:
@@ -190,6 +190,26 @@ class OffPolicyAlgo(RlAlgorithm):
                 f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "
                 f"{least} with n_step_return {self.n_step_return}. Raise min_steps_learn to "
                 f"{least * self.steps_per_itr // T:,} or more."
+            )
+        if self.unique_draws:
+            self._check_unique_draws(min(held, self.replay.storage.T), least)
+
+    def _check_unique_draws(self, held: int, least: int) -> None:
+        """Refuse batches of different places where the first update must find too few of them.
+
+        Args:
+            held: rows of each environment in the replay at the first update.
+            least: rows of each environment for the first place.
+        """
+        B, interval, batch_size = self.batch_spec.B, self.replay.reading.interval, self.batch_B or self.batch_size
+        places = ((held - least) // interval + 1) * B
+        if batch_size > places:
+            rows = least + (math.ceil(batch_size / B) - 1) * interval
+            raise ValueError(
+                f"{type(self).__name__}: unique_draws is True, and an update draws {batch_size} different places of "
+                f"the replay; expected at most the {places} that {held} rows of each of {B} environments have at the "
+                f"first one. Raise min_steps_learn and replay_size to {rows * B:,} or more, so that {rows} rows of "
+                "each are held, or leave unique_draws out."
             )
 
     # ---- replay ----
@@ -218,7 +238,7 @@ class OffPolicyAlgo(RlAlgorithm):
             index,
             reading,
             discount=float(self.now(0).discount),
-            input_priorities=self.input_priorities,
+            input_priorities=bool(self.input_priorities),
             eta=self.pri_eta,
         )
 
@@ -272,6 +292,15 @@ class OffPolicyAlgo(RlAlgorithm):
     def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
         """Return the absolute TD errors [T, B] that `ReplayBuffer.append_samples` takes with a batch of T rows."""
         raise TypeError(f"{type(self).__name__}: has no priorities of new rows; expected input_priorities=False.")
+
+    def update_batches(self) -> Iterator[Any]:
+        """Yield what each update of an iteration learns from, with the networks' randomness drawn anew."""
+        for _ in range(self.updates_per_optimize):
+            batch = self.sample_batch()
+            self.agent.draw_randomness(self.generator)
+            yield batch
+        # So that nothing that is asked of the networks between updates moves the stream.
+        self.agent.draw_randomness(None)
 
     def sample_batch(self) -> Any:
         """Draw what one update learns from, on the agent's device."""

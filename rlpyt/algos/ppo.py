@@ -49,15 +49,12 @@ class PPO(PolicyGradientAlgo):
     """Estimated KL divergence from the policy that acted at which the epochs of a batch stop; None for none."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, and bind the linear schedule."""
+        """Refuse values out of range."""
         super().__post_init__()
         self.minibatches, self.epochs = self.whole("minibatches"), self.whole("epochs")
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):
             self.check(name, lambda x: x > 0.0, "above 0 (None for none)")
-        if self.linear_lr_schedule:
-            self.learning_rate = _to_zero(self.learning_rate)
-            self.ratio_clip = _to_zero(self.ratio_clip)
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Build the optimiser; refuse minibatches that do not divide the batch."""
@@ -73,6 +70,12 @@ class PPO(PolicyGradientAlgo):
                 f"{divisor}."
             )
         self.batch_size = self.batch_spec.size // self.minibatches
+
+    def schedule_of(self, name: str) -> Any:
+        """Return what was given, and with `linear_lr_schedule` a line to zero for a plain rate or clip."""
+        value = super().schedule_of(name)
+        linear = self.linear_lr_schedule and name in ("learning_rate", "ratio_clip") and isinstance(value, Real)
+        return f"lin_{float(value)}" if linear else value
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""
@@ -101,6 +104,8 @@ class PPO(PolicyGradientAlgo):
     ) -> Iterator[tuple[LossInputs, Any]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
+        A minibatch without a valid row is left out.
+
         Args:
             batch: [T, B].
             init_rnn_state: [B, N, H] leaves, or None.
@@ -108,6 +113,8 @@ class PPO(PolicyGradientAlgo):
         """
         if self.agent.recurrent:
             for idxs in self._random_parts(torch.arange(valid.shape[1])):
+                if not valid[:, idxs].any():
+                    continue
                 on_device = idxs.to(self.agent.device)
                 starts = batch.episode_start[:, idxs]
                 rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
@@ -146,8 +153,3 @@ class PPO(PolicyGradientAlgo):
     def plan(self) -> dict[str, Any]:
         """Return what will be done an iteration."""
         return {**super().plan(), "updates an iteration": self.epochs * self.minibatches}
-
-
-def _to_zero(value: ScheduleLike) -> ScheduleLike:
-    """Return a plain number as a line to zero over the run, and any schedule as it is."""
-    return f"lin_{float(value)}" if isinstance(value, Real) else value

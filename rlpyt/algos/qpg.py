@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -50,6 +49,9 @@ class QpgPolicyAgent(Protocol):
 
     def anneal_exploration(self, progress: float) -> None:
         """Set whether learning has begun (1) or not (0)."""
+
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw anew what the networks are random in."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -115,10 +117,23 @@ class QpgAlgo(OffPolicyAlgo):
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
         now = self.now(0)
-        self.descents = {
-            "pi": self.make_descent(self.agent.pi_parameters(), now.learning_rate),
-            "q": self.make_descent(self.agent.q_parameters(), now.q_learning_rate),
-        }
+        self.descents["pi"] = self.make_descent(self.agent.pi_parameters(), now.learning_rate)
+        self.descents["q"] = self.make_descent(self.agent.q_parameters(), now.q_learning_rate)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """There is more than one: `self.descents[name].optimizer`, which may be set."""
+        raise AttributeError(
+            f"{type(self).__name__}: asked for its `optimizer`, and it has one for each of policy and action values; "
+            'expected self.descents["pi"].optimizer or self.descents["q"].optimizer.'
+        )
+
+    @optimizer.setter
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        raise AttributeError(
+            f"{type(self).__name__}: given an `optimizer`, and it has one for each of policy and action values; "
+            'expected self.descents["pi"].optimizer or self.descents["q"].optimizer to be set.'
+        )
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
@@ -129,8 +144,8 @@ class QpgAlgo(OffPolicyAlgo):
         self.agent.anneal_exploration(1.0)
         self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(self.updates_per_optimize):
-            for name, value in self.update(self.sample_batch(), now).items():
+        for batch in self.update_batches():
+            for name, value in self.update(batch, now).items():
                 metrics[name].append(value)
         return stack_metrics(metrics)
 
@@ -194,27 +209,6 @@ class QpgAlgo(OffPolicyAlgo):
         self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return the metrics of a step of the action values q [n_q, ...], whose losses are [n_q]."""
-
-    # ---- state ----
-
-    def optim_state_dict(self) -> dict[str, Any]:
-        """Return the state of each optimiser."""
-        return {name: descent.state_dict() for name, descent in self.descents.items()}
-
-    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `optim_state_dict` returned.
-
-        Raises:
-            ValueError: if it is that of another algorithm, or of one with another kind of temperature.
-        """
-        missing = [name for name in self.descents if name not in state_dict]
-        if missing:
-            raise ValueError(
-                f"{type(self).__name__}: the state of the optimisers has no {', '.join(map(repr, missing))}, it has "
-                f"{', '.join(map(repr, state_dict))}; expected that of the same algorithm with the same settings."
-            )
-        for name, descent in self.descents.items():
-            descent.load_state_dict(state_dict[name])
 
 
 def is_image(x: torch.Tensor, n_leading: int) -> bool:

@@ -13,6 +13,9 @@ from rlpyt.functional import ScheduleLike
 class R2D1(DQN):
     """`DQN` with the settings of R2D2; for recurrent agents such as `R2d1Agent`.
 
+    The exponents of priorities and importance weights, `pri_alpha` 0.6 and `pri_beta_init` 0.9, are those of rlpyt 0.1.
+    R2D2 itself has them the other way round: 0.9 and 0.6.
+
     Sequences begin at stored recurrent states; `warmup_T` rows bring network and target network up to date, `batch_T`
     rows are trained on. Where an episode ends inside a sequence the state starts anew and training goes on.
 
@@ -50,8 +53,9 @@ class R2D1(DQN):
     """Exponent of the importance weights at the start."""
     pri_beta_final: float = 0.9
     """The same after `pri_beta_steps`."""
-    input_priorities: bool = True
-    """Whether new sequences get priorities from the Q-values that the agent acted by."""
+    input_priorities: bool | None = None
+    """Whether new sequences get priorities from the Q-values that the agent acted by; None where replay is
+    prioritised."""
 
     batch_T: int | None = 80
     """Rows of a sequence to train on."""

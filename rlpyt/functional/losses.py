@@ -17,6 +17,8 @@ from rlpyt.functional.checks import check_same_shape
 from rlpyt.functional.indexing import select_at_indexes
 from rlpyt.functional.masks import valid_mean, zero_invalid
 
+_LOG_RATIO_MAX = 30.0  # exp of it squares to 1e26: what a gradient's norm sums up stays within float32
+
 
 def policy_gradient_loss(
     log_prob: torch.Tensor, advantage: torch.Tensor, valid: torch.Tensor | None = None
@@ -55,6 +57,8 @@ def ppo_clip_loss(
         ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
         L = -mean(min(ratio_t * A_t, clip(ratio_t, 1 - ratio_clip, 1 + ratio_clip) * A_t))
 
+    The log of the ratio stops at 30, and its gradient beyond is 0: float32 would overflow at 88.
+
     Args:
         log_prob: [...] float, of the policy in training.
         old_log_prob: [...] float, of the policy that acted.
@@ -79,7 +83,7 @@ def ppo_clip_loss(
         valid=valid,
     )
     log_prob, advantage = zero_invalid(log_prob, valid), advantage.detach()
-    ratio = (log_prob - old_log_prob.detach()).exp()
+    ratio = _log_ratio(log_prob, old_log_prob.detach()).exp()
     clipped_ratio = ratio.clamp(1 - ratio_clip, 1 + ratio_clip)
     return -valid_mean(torch.minimum(ratio * advantage, clipped_ratio * advantage), valid)
 
@@ -146,7 +150,8 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
 
         mean((ratio_t - 1) - log ratio_t),    ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
 
-    Unbiased, of lower variance than mean(-log ratio_t), and no term of it is negative.
+    Unbiased, of lower variance than mean(-log ratio_t), and no term of it is negative. The log of the ratio stops at
+    30, as in `ppo_clip_loss`.
 
     Args:
         log_prob: [...] float, of the policy in training.
@@ -163,8 +168,13 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
     Source: Schulman 2020, joschu.net/blog/kl-approx.html, estimator k3.
     """
     check_same_shape("approx_kl", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
-    log_ratio = log_prob - old_log_prob
+    log_ratio = _log_ratio(log_prob, old_log_prob)
     return valid_mean(log_ratio.expm1() - log_ratio, valid)
+
+
+def _log_ratio(log_prob: torch.Tensor, old_log_prob: torch.Tensor) -> torch.Tensor:
+    """Return log pi(a_t | s_t) - log pi_old(a_t | s_t), [...], held where its exponential is finite."""
+    return (log_prob - old_log_prob).clamp(max=_LOG_RATIO_MAX)
 
 
 def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlp
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.mujoco import MujocoFfModel, MujocoLstmModel
-from rlpyt.models.noise import NoisyLinear, RandomModule, draw_randomness
+from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
 from rlpyt.models.q import QModel
 from rlpyt.models.qpg import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
@@ -57,6 +57,7 @@ __all__ = [
     "PixelConv2d",
     "DuelingHeadModel",
     "QHeadModel",
+    "Dropout",
     "NoisyLinear",
     "RandomModule",
     "TauSource",

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rlpyt.models.mlp import Nonlinearity
+from rlpyt.models.noise import Dropout
 from rlpyt.models.utils import as_sizes
 
 
@@ -93,7 +94,7 @@ class EnsembleMlpModel(nn.Module):
         for n_in, n_out in pairwise(sizes):
             layers.append(EnsembleLinear(n_models, n_in, n_out))
             if dropout:
-                layers.append(nn.Dropout(dropout))
+                layers.append(Dropout(dropout))
             if layer_norm:
                 layers.append(EnsembleLayerNorm(n_models, n_out))
             layers.append(nonlinearity())

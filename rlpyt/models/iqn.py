@@ -71,11 +71,13 @@ class IqnModel(QModel):
 
     Args:
         *args: see `QModel`.
-        n_tau: random fractions in training.
-        n_acting_tau: fractions in acting and for greedy actions.
+        n_tau: random fractions in updates, of the network and of its target; the next action is chosen by them too.
+        n_acting_tau: fractions in acting, midpoints of equal parts. The paper draws these K = 32 at random, for the
+            next action of an update too.
         n_cosines: of the embedding.
-        stratified: whether the random fractions of a row lie one in each of n_tau equal parts. The loss has the same
-            mean and less variance, as those of network and target stay independent; the paper draws them freely.
+        stratified: whether the random fractions of a row lie one in each of n_tau equal parts, for less variance. Of a
+            given next action the loss has the same mean; that action is chosen with less noise, and so less often a
+            wrong one. The paper draws them freely.
         **kwargs: see `QModel`; `n_atoms` is not among them.
 
     Raises:

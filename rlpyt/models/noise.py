@@ -1,4 +1,4 @@
-"""Networks that are random on purpose: what draws their randomness, and noisy linear layers."""
+"""Networks that are random on purpose: what draws their randomness, noisy linear layers, and dropout."""
 
 from __future__ import annotations
 
@@ -23,6 +23,47 @@ def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> Non
     for part in module.modules():
         if isinstance(part, RandomModule):
             part.draw(generator)
+
+
+class Dropout(RandomModule):
+    """Dropout by a random stream of its own, which every draw starts anew: a resumed run has the same masks.
+
+        y = x * mask / (1 - p),    mask ~ Bernoulli(1 - p)
+
+    Until the first draw it is `torch.nn.Dropout`, by torch's global stream. After `draw(None)`, and in evaluation mode,
+    it is y = x.
+
+    Args:
+        p: probability that an entry is set to zero, in [0, 1).
+
+    Raises:
+        ValueError: if p is out of range.
+
+    Source: Srivastava et al. 2014, Journal of Machine Learning Research 15.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0.0 <= p < 1.0:
+            raise ValueError(f"Dropout: got p={p}; expected a probability in [0, 1). Correct it.")
+        self.p = p
+        self._drops = True
+        self._seed: int | None = None
+        self._generator: torch.Generator | None = None  # on the device of x, as masks of the CPU would have to move
+
+    def draw(self, generator: torch.Generator | None) -> None:
+        """Start the stream of the masks of the next forward passes; None is no dropout."""
+        self._drops = generator is not None
+        if generator is not None:
+            self._seed = int(torch.randint(2**62, (), generator=generator))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return y, the shape of x."""
+        if not (self.training and self._drops and self.p):
+            return x
+        if self._seed is not None:
+            self._generator, self._seed = torch.Generator(x.device).manual_seed(self._seed), None
+        return x * torch.empty_like(x).bernoulli_(1 - self.p, generator=self._generator).div_(1 - self.p)
 
 
 class NoisyLinear(RandomModule):

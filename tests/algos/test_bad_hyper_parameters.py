@@ -160,7 +160,10 @@ def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
     number: Any
     for number in (0.25, np.float32(0.25), np.float64(0.25)):
         ppo = PPO(learning_rate=number, ratio_clip=number)
-        assert ppo.learning_rate == ppo.ratio_clip == "lin_0.25"
+        starting(ppo, CategoricalPgAgent())
+        now = ppo.now(ppo.n_steps // 2)
+        assert (now.learning_rate, now.ratio_clip, ppo.now(0).learning_rate) == (0.125, 0.125, 0.25)
+        assert ppo.hyper_parameters()["learning_rate"] == 0.25  # as it was given
     assert PPO(learning_rate=1, linear_lr_schedule=False).learning_rate == 1
     assert PPO(learning_rate="cos_0.1").learning_rate == "cos_0.1"
 

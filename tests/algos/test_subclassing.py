@@ -46,8 +46,9 @@ seen: list[Any] = []
 
 def test_a_field_more_and_another_loss():
     algo = PenalisedPPO(value_penalty=0.3)
-    assert (algo.learning_rate, algo.epochs) == ("lin_0.0005", 4)
+    assert (algo.learning_rate, algo.epochs) == (5e-4, 4)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
+    assert algo.now(160).learning_rate == pytest.approx(2.5e-4)  # of 320 steps, on the line to zero
     metrics = algo.optimize_agent(0, sampler.obtain_samples(0)[0])
     assert set(metrics) == set(algo.opt_info_fields)
     assert metrics["penalty"].shape == (16,)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlpyt.models import Dropout
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 
 N = 3
@@ -133,7 +134,7 @@ def test_dropout_is_on_in_training_mode_only_and_each_network_has_its_own():
 
 def _without_gaps(model: EnsembleMlpModel) -> dict[str, str]:
     """Names of the parameters, and those that they have where there is no dropout."""
-    kept = [i for i, layer in enumerate(model.layers) if not isinstance(layer, nn.Dropout)]
+    kept = [i for i, layer in enumerate(model.layers) if not isinstance(layer, Dropout)]
     return {name: f"layers.{kept.index(int(name.split('.')[1]))}.{name.split('.')[2]}" for name in model.state_dict()}
 
 

@@ -1,0 +1,195 @@
+"""Optimisers of one's own, in place of what the settings would build, and learning rates by parameter group."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
+
+N_ITR = 10
+Q_SETTINGS: dict[str, Any] = dict(batch_size=16, min_steps_learn=64, replay_size=500)
+BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+ONE_OPTIMISER: dict[str, Any] = {
+    "A2C": (A2C, {}, CategoricalPgAgent),
+    "PPO": (PPO, dict(epochs=1), CategoricalPgAgent),
+    "DQN": (DQN, dict(**Q_SETTINGS, replay_ratio=1), DqnAgent),
+}
+SEVERAL: dict[str, Any] = {
+    name: (AlgoCls, dict(**Q_SETTINGS, replay_ratio=1), AgentCls)
+    for name, AlgoCls, AgentCls in (("DDPG", DDPG, DdpgAgent), ("TD3", TD3, Td3Agent), ("SAC", SAC, SacAgent))
+}
+
+
+def learned(AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 6) -> tuple[Any, Any, Any]:
+    """Return algorithm, agent, and the agent's networks as they began."""
+    agent = AgentCls(model_kwargs=SMALL)
+    algo = AlgoCls(**settings)
+    several = AgentCls in (DdpgAgent, Td3Agent, SacAgent)
+    sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
+    before = [deepcopy(module.state_dict()) for module in agent.modules()]
+    for itr in range(n_itr):
+        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    return algo, agent, before
+
+
+def moved(module: torch.nn.Module, before: dict[str, torch.Tensor]) -> list[bool]:
+    return [not torch.equal(parameter, before[name]) for name, parameter in module.named_parameters()]
+
+
+@pytest.mark.parametrize("kind", ONE_OPTIMISER)
+def test_groups_keep_their_ratio_to_the_learning_rate(kind):
+    AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
+
+    class Grouped(AlgoCls):
+        def optim_initialize(self, rank: int = 0) -> None:
+            first, second, *rest = self.agent.parameters()
+            groups = [dict(params=rest), dict(params=[first], lr=1e-4), dict(params=[second], lr=0.0)]
+            self.optimizer = torch.optim.SGD(groups, lr=self.now(0).learning_rate)
+
+    algo, agent, before = learned(Grouped, dict(learning_rate="lin_1e-2", **settings), AgentCls)
+    now = algo.now(5 * algo.steps_per_itr).learning_rate  # half of the run: all rates at half
+    rates = [group["lr"] for group in algo.optimizer.param_groups]
+    assert now == pytest.approx(5e-3)
+    assert rates == pytest.approx([now, 5e-5, 0.0])
+    assert moved(agent.model, before[0])[:3] == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", ONE_OPTIMISER)
+def test_an_optimiser_set_after_the_library_s_own_takes_the_steps_and_is_saved(kind):
+    AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
+
+    class Stopped(AlgoCls):
+        def optim_initialize(self, rank: int = 0) -> None:
+            super().optim_initialize(rank)
+            self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=0.0, momentum=0.9)
+
+    algo, agent, before = learned(Stopped, settings, AgentCls)
+    assert algo.update_counter > 0
+    assert not any(moved(agent.model, before[0]))
+    saved = algo.optim_state_dict()
+    assert saved["param_groups"][0]["momentum"] == 0.9
+    assert all("momentum_buffer" in state for state in saved["state"].values())
+    assert len(saved["state"]) == len(before[0])
+
+
+@pytest.mark.parametrize("kind", ONE_OPTIMISER)
+def test_an_optimiser_set_alone_is_that_of_the_settings(kind):
+    AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
+
+    class Own(AlgoCls):
+        def optim_initialize(self, rank: int = 0) -> None:
+            self.optimizer = torch.optim.RMSprop(self.agent.parameters(), lr=self.now(0).learning_rate, eps=1e-3)
+
+    _, agent, _ = learned(Own, settings, AgentCls)
+    by_settings = dict(OptimCls=torch.optim.RMSprop, optim_kwargs=dict(eps=1e-3), **settings)
+    _, other, _ = learned(AlgoCls, by_settings, AgentCls)
+    check_parameters(agent, parameters64(other), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_optimisers_of_several_may_be_set_one_by_one(kind):
+    AlgoCls, settings, AgentCls = SEVERAL[kind]
+
+    class HalfStopped(AlgoCls):
+        def optim_initialize(self, rank: int = 0) -> None:
+            super().optim_initialize(rank)
+            self.descents["pi"].optimizer = torch.optim.SGD(self.agent.pi_parameters(), lr=0.0)
+            first, *rest = self.agent.q_parameters()
+            groups = [dict(params=rest), dict(params=[first], lr=self.now(0).q_learning_rate / 10)]
+            self.descents["q"] = self.make_descent(groups, self.now(0).q_learning_rate)
+
+    algo, agent, (pi, q, *_) = learned(HalfStopped, {**settings, "q_learning_rate": "lin_1e-2"}, AgentCls)
+    assert algo.update_counter > 0
+    assert not any(moved(agent.model, pi))
+    assert all(moved(agent.q_model, q))
+    assert [g["lr"] for g in algo.descents["q"].optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
+    assert not algo.optim_state_dict()["pi"]["state"]
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_one_optimiser_for_several_is_refused(kind):
+    AlgoCls, settings, AgentCls = SEVERAL[kind]
+
+    class Mistaken(AlgoCls):
+        def optim_initialize(self, rank: int = 0) -> None:
+            super().optim_initialize(rank)
+            self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=1e-3)
+
+    with pytest.raises(AttributeError, match=r'Mistaken: given an `optimizer`.*self.descents\["pi"\].optimizer'):
+        learned(Mistaken, settings, AgentCls)
+    with pytest.raises(AttributeError, match=rf"{kind}: asked for its `optimizer`"):
+        learned(AlgoCls, settings, AgentCls)[0].optimizer.param_groups  # noqa: B018
+
+
+class TwoRates(A2C):
+    """A group of half the rate, added to the optimiser that stands."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        first, *rest = self.agent.parameters()
+        self.descents["model"] = self.make_descent(rest, self.now(0).learning_rate)
+        self.optimizer.add_param_group(dict(params=[first], lr=self.now(0).learning_rate / 2))
+
+
+@pytest.mark.parametrize("with_ratios", [True, False])
+def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
+    """Of a state from before there were ratios too, whose rates are those that the schedule had come to."""
+    algo, agent = TwoRates(learning_rate="lin_1e-2"), CategoricalPgAgent()
+    collected = batches(set_up(algo, agent, RandomEnv, n_itr=N_ITR), 8)
+    for itr in range(4):
+        algo.optimize_agent(itr, collected[itr])
+    states = deepcopy((algo.state_dict(), agent.state_dict()))
+    if not with_ratios:
+        for group in states[0]["optimizer"]["param_groups"]:
+            del group["lr_scale"]
+    other, other_agent = TwoRates(learning_rate="lin_1e-2"), CategoricalPgAgent()
+    set_up(other, other_agent, RandomEnv, n_itr=N_ITR, seed=1)
+    other.load_state_dict(states[0])
+    other_agent.load_state_dict(states[1])
+    for itr in range(4, 8):
+        algo.optimize_agent(itr, collected[itr])
+        other.optimize_agent(itr, collected[itr])
+    check_parameters(other_agent, parameters64(agent), rtol=0, atol=0)
+    now = algo.now(7 * algo.steps_per_itr).learning_rate
+    assert [group["lr"] for group in other.optimizer.param_groups] == pytest.approx([now, now / 2])
+
+
+def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
+    class WithAnother(A2C):
+        def optim_initialize(self, rank: int = 0) -> None:
+            super().optim_initialize(rank)
+            self.extra = torch.nn.Parameter(torch.ones(2))
+            self.descents["extra"] = self.make_descent([self.extra], 0.1)
+
+        def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
+            self.descents["extra"](self.extra.square().sum(), 0.1, 1.0)
+            return super().gradient_step(loss, now)
+
+    algo, _, _ = learned(WithAnother, {}, CategoricalPgAgent)
+    other, _, _ = learned(WithAnother, {}, CategoricalPgAgent, n_itr=0)
+    other.load_optim_state_dict(algo.optim_state_dict())
+    assert other.descents["extra"].state_dict()["state"][0]["step"] == 6
+    with pytest.raises(ValueError, match=r"WithAnother: the state of the optimisers has no 'extra'"):
+        other.load_optim_state_dict(algo.optimizer.state_dict())
+
+
+def test_a_schedule_that_begins_at_zero():
+    """All groups at its rate follow it; another rate would have no ratio to it."""
+    warm_up = dict(learning_rate="lin_0_1e-2")
+    algo, agent, before = learned(A2C, warm_up, CategoricalPgAgent)
+    assert algo.optimizer.param_groups[0]["lr"] == pytest.approx(5e-3)
+    assert all(moved(agent.model, before[0]))
+
+    class Grouped(A2C):
+        def optim_initialize(self, rank: int = 0) -> None:
+            self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=1e-3)
+
+    with pytest.raises(ValueError, match=r"lr 0.001, and the algorithm's learning rate is 0 at the start"):
+        learned(Grouped, warm_up, CategoricalPgAgent)
