@@ -229,6 +229,35 @@ def test_nothing_to_draw_at_the_first_update():
     assert algo.update_counter > 0
 
 
+def test_too_few_places_at_the_first_update_for_draws_that_are_unique():
+    kwargs: dict[str, Any] = dict(unique_draws=True, prioritized_replay=True, batch_size=64, n_step_return=3)
+    message = (
+        r"unique_draws is True, and an update draws 64 different places of the replay; expected at most the 48 that "
+        r"16 rows .* 4 environments.*Raise min_steps_learn and replay_size to 80 or more, so that 20 rows"
+    )
+    with pytest.raises(ValueError, match=message):
+        starting(DQN(**kwargs, min_steps_learn=64), DqnAgent())
+    with pytest.raises(ValueError, match=r"DQN: unique_draws is True"):
+        starting(DQN(**kwargs, min_steps_learn=200, replay_size=64), DqnAgent())
+    sequences: dict[str, Any] = dict(batch_T=4, warmup_T=0, store_rnn_state_interval=4, n_step_return=1)
+    kwargs |= dict(min_steps_learn=96, replay_ratio=9, n_step_return=1)
+    del kwargs["batch_size"]
+
+    def sequence_learner(batch_B: int) -> tuple[R2D1, R2d1Agent]:
+        return R2D1(batch_B=batch_B, **{**kwargs, **sequences}), R2d1Agent(model_kwargs=dict(rnn_size=4))
+
+    with pytest.raises(ValueError, match=r"draws 17 different places .* expected at most the 16 "):
+        starting(*sequence_learner(17))
+    # As many as there are can be drawn.
+    for algo, agent in (DQN(batch_size=88, **kwargs), DqnAgent()), sequence_learner(16):
+        sampler = set_up(algo, agent, RandomEnv, dict(p_end=0.0))
+        for itr in range(3):
+            metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        assert len(metrics["loss"]) > 0
+    with pytest.raises(ValueError, match=r"draws 89 different places .* expected at most the 88 "):
+        starting(DQN(batch_size=89, **kwargs), DqnAgent())
+
+
 def test_a_replay_too_small_for_the_return():
     with pytest.raises(ValueError, match=r"expected at least 7, .* Raise replay_size to 28 or more"):
         starting(DQN(min_steps_learn=50, replay_size=24, n_step_return=5), DqnAgent())

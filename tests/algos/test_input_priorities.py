@@ -119,12 +119,26 @@ def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
         assert values[values > 0] == pytest.approx(expected)
 
 
+def test_they_follow_the_priorities_where_nothing_was_said():
+    assert R2D1().input_priorities is True
+    assert R2D1(prioritized_replay=False).input_priorities is False
+    assert R2D1(input_priorities=False).input_priorities is False
+    assert DQN(prioritized_replay=True).input_priorities is False
+    with pytest.raises(ValueError, match=r"R2D1: input_priorities set with prioritized_replay=False"):
+        R2D1(prioritized_replay=False, input_priorities=True)
+    algo = R2D1(prioritized_replay=False, **SEQUENCE, min_steps_learn=ROWS * B, replay_ratio=20.0)
+    sampler = set_up(algo, R2d1Agent(model_kwargs=MODEL), RandomEnv, T=8, B=B)
+    for itr in range(6):
+        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    assert metrics["loss"].isfinite().all()
+
+
 def test_distributions_have_none_and_refuse_them():
     with pytest.raises(ValueError, match=r"CategoricalDQN: input_priorities is True.*follow from Q-values"):
         CategoricalDQN(prioritized_replay=True, input_priorities=True)
-    with pytest.raises(ValueError, match=r"DQN: input_priorities given without prioritized_replay=True"):
+    with pytest.raises(ValueError, match=r"DQN: input_priorities set with prioritized_replay=False"):
         DQN(input_priorities=True)
-    with pytest.raises(ValueError, match=r"DQN: default_priority, unique_draws given without prioritized_replay=True"):
+    with pytest.raises(ValueError, match=r"DQN: default_priority, unique_draws set with prioritized_replay=False"):
         DQN(default_priority=2.0, unique_draws=True)
     algo = CategoricalDQN(prioritized_replay=True, min_steps_learn=100, replay_size=1000)
     set_up(algo, CatDqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv)

@@ -242,6 +242,33 @@ def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
         check_parameters(agent, before)
 
 
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+@pytest.mark.parametrize("recurrent", [None, "lstm"])
+def test_without_a_valid_row_nothing_moves_and_nothing_is_logged(AlgoCls, recurrent):
+    """Adam would go on by its momentum, and the mean of no row is 0, which is no entropy."""
+    algo, agent = AlgoCls(**({} if AlgoCls is A2C else dict(minibatches=2, epochs=2))), make_agent(recurrent)
+    sampler = set_up(algo, agent, RandomEnv, dict(p_end=1.0), T=1, B=4, n_itr=6)
+    for itr in range(6):
+        before = parameters64(agent)
+        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        if itr % 2:
+            assert metrics == {}
+            check_parameters(agent, before, rtol=0, atol=0)
+        else:
+            assert set(metrics) == set(algo.opt_info_fields)
+    assert algo.update_counter == 3 * (1 if AlgoCls is A2C else 4)
+
+
+def test_a_minibatch_of_sequences_without_a_valid_row_is_left_out():
+    algo, agent = PPO(minibatches=4, epochs=2), make_agent("lstm")
+    sampler = set_up(algo, agent, RandomEnv, T=3, B=4, n_itr=6)
+    samples = copied(sampler.obtain_samples(0)[0])
+    samples.env.valid[:, 1:3] = False  # two of the four environments
+    metrics = algo.optimize_agent(0, samples)
+    assert algo.update_counter == len(metrics["entropy"]) == 2 * 2
+    assert (metrics["entropy"] > 0.5).all()  # near log 3; of no row it would be 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("normalize_observation", [False, True])
 def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
@@ -299,6 +326,23 @@ def test_statistics_take_in_valid_rows_only(AlgoCls):
     assert state["encoder.rms.count"].item() == len(seen)
     torch.testing.assert_close(state["encoder.rms.mean"], seen.mean(0))
     torch.testing.assert_close(state["encoder.rms.var"], seen.var(0, correction=0))
+
+
+def test_a2c_learns_by_the_statistics_that_it_acted_by():
+    seen = []
+
+    class Spy(A2C):
+        def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
+            seen.append((batch, self.evaluate(batch, init_rnn_state)[1].detach()))
+            return super().loss(batch, init_rnn_state, now)
+
+    algo, agent = Spy(), PgAgent(model_kwargs=dict(normalize_observation=True))
+    sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
+    for itr in range(3):
+        algo.optimize_agent(itr, copied(sampler.obtain_samples(itr)[0]))
+        batch, value = seen[-1]
+        torch.testing.assert_close(value[batch.valid], batch.old_value[batch.valid], rtol=1e-5, atol=1e-6)
+    assert agent.model.state_dict()["encoder.rms.count"] > 0
 
 
 def test_kl_stops_the_epochs_of_a_batch_only():

@@ -47,6 +47,27 @@ def test_ppo_at_the_old_policy_is_the_policy_gradient():
     torch.testing.assert_close(gradient(ppo, log_prob), gradient(plain, log_prob))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_ratio_that_overflows_on_a_valid_row(dtype):
+    """A policy that has moved far away, on its way back: nothing infinite, and the other rows as they were."""
+    log_prob = torch.tensor([0.0, 0.1, 100.0, 50.0, 1e30], dtype=dtype, requires_grad=True)
+    old, advantage = torch.zeros(5, dtype=dtype), torch.tensor([1.0, 1.0, 1.0, -1.0, -2.0], dtype=dtype)
+    loss = F.ppo_clip_loss(log_prob, old, advantage, ratio_clip=0.2)
+    loss.backward()
+    assert loss.isfinite()
+    assert log_prob.grad is not None
+    torch.testing.assert_close(log_prob.grad[:2], torch.tensor([-0.2, -0.2 * math.exp(0.1)], dtype=dtype))
+    assert log_prob.grad[2] == 0  # past the clip, as with any large ratio
+    assert log_prob.grad.isfinite().all()
+    assert torch.linalg.vector_norm(log_prob.grad).isfinite()
+    assert F.approx_kl(log_prob, old).isfinite()
+    # Where float32 holds the ratio it is the one of the paper.
+    for ratio in (1e-6, 1e12):
+        x = torch.tensor([math.log(ratio)], dtype=torch.float64)
+        loss = F.ppo_clip_loss(x, torch.zeros_like(x), -torch.ones_like(x), ratio_clip=0.2)
+        assert loss.item() == pytest.approx(max(ratio, 0.8))
+
+
 def test_value_loss():
     value = tensor(1.0, 5.0, grad=True)
     loss = F.value_loss(value, tensor(3.0, 4.0))
