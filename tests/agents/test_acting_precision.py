@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
+import pytest
 import torch
 
-from rlpyt.agents import CategoricalPgAgent
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, QpgAgent
 from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
+from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
 
 B = 2
 
@@ -61,3 +66,50 @@ def test_training_after_acting_has_gradients():
     agent.train_mode(0)
     agent(*inputs)[1].sum().backward()
     assert all(p.grad is not None for name, p in agent.model.named_parameters() if "policy" not in name)
+
+
+def assert_float32(tree: Any) -> None:
+    """Hold numbers to float32, and to digits that bfloat16 has not."""
+    for leaf in buffer_leaves(tree):
+        assert leaf.dtype == torch.float32
+        if leaf.any():  # log_std of a new Gaussian policy is 0
+            assert not torch.equal(leaf, leaf.bfloat16().float())
+
+
+def in_bfloat16(kind: str) -> tuple[Any, Any]:
+    """Return an agent in charge of five environments, and inputs."""
+    agent = make_agent(kind)
+    agent.to_device(ComputeSettings(precision="bfloat16"))
+    agent.collector_initialize(5, range(5), seed=1)
+    agent.collector_initialize(5, range(5), seed=1, evaluation=True)
+    return agent, torchify_buffer(random_inputs(spaces_of(kind), 5))
+
+
+@pytest.mark.parametrize("mode", ["sample", "eval"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_agent_acts_by_is_float32(kind, mode):
+    """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
+    agent, inputs = in_bfloat16(kind)
+    (agent.sample_mode if mode == "sample" else agent.eval_mode)(1)
+    outputs = []
+    if isinstance(agent, DqnAgent):
+        q_values = agent.q_values
+        agent.q_values = lambda output: outputs.append(output) or q_values(output)
+    with agent.autocast():
+        agent.step(*inputs)  # the recurrent state before the first step is zero
+        info = agent.step(*inputs).agent_info
+        assert_float32(info)
+        if isinstance(agent, PgAgent):
+            assert_float32(agent.value(*inputs))
+    if isinstance(agent, DqnAgent):
+        assert torch.equal(info.q, q_values(outputs[-1]))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(KINDS[kind][0], QpgAgent)])
+def test_what_a_policy_s_update_computes_with_is_float32(kind):
+    agent, inputs = in_bfloat16(kind)
+    agent.train_mode(0)
+    rows, target_rows = agent.features(*inputs), agent.target_features(*inputs)
+    actions = torch.rand(5, agent.distribution.dim) * 2 - 1
+    assert_float32(agent.pi(rows))
+    assert_float32((agent.q(rows, actions), agent.first_q(rows, actions), agent.target_q(target_rows, actions)))
