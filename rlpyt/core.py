@@ -46,9 +46,9 @@ class Agent(CheckedSubclasses, ABC):
 
         Args:
             env_spaces: of one environment.
-            share_memory: kept for scripts of rlpyt 0.1; a sampler that needs it shares the weights by itself.
-            global_B: environments over all workers and replicas.
-            env_ranks: global ranks of this replica's environments; None is all.
+            share_memory: without effect, as are the two that follow: for subclasses of rlpyt 0.1, which pass them on.
+            global_B: environments over all workers and replicas; see `collector_initialize`.
+            env_ranks: global ranks of this replica's environments; see `collector_initialize`.
 
         Raises:
             TypeError: if the agent cannot act in the action space.

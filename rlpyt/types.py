@@ -38,7 +38,10 @@ class AgentInputs(NamedArrayTuple):
 
 
 class AgentInputsRnn(NamedArrayTuple):
-    """What a recurrent agent is given in training: the inputs, and its state before the first row."""
+    """What a recurrent agent is given in training: the inputs, and its state before the first row.
+
+    For scripts of rlpyt 0.1: the agents here take the state as an argument of its own.
+    """
 
     observation: Any
     prev_action: Any

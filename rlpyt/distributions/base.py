@@ -18,6 +18,8 @@ class Distribution(ABC, Generic[Info]):
 
     Nothing is kept from call to call. Randomness is an argument too: whoever samples draws the noise first, from the
     stream of its choice.
+
+    The ratio, the perplexity and the means over valid rows are for losses of one's own, by the names of rlpyt 0.1.
     """
 
     DistInfo: ClassVar[type[NamedArrayTuple]]

@@ -46,7 +46,6 @@ from rlpyt.functional.schedules import (
     Schedule,
     ScheduleLike,
     as_schedule,
-    is_schedule,
 )
 
 __all__ = [
@@ -89,7 +88,6 @@ __all__ = [
     "Schedule",
     "ScheduleLike",
     "as_schedule",
-    "is_schedule",
     "Constant",
     "Linear",
     "Piecewise",

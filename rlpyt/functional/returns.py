@@ -91,7 +91,8 @@ def discounted_return(
         G_t = r_t + discount * (1 - terminated_t) * G'_t+1,
         G'_t+1 = next_value_t where the step was truncated or t = T-1, else G_t+1
 
-    This is `lambda_return` with lambda = 1, where the value of every other row has weight zero.
+    This is `lambda_return` with lambda = 1, where the value of every other row has weight zero. It is for algorithms of
+    one's own, the `discount_return` of rlpyt 0.1.
 
     Args:
         reward: [T, B] float; reward[t] follows action[t].

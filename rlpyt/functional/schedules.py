@@ -197,21 +197,6 @@ def as_schedule(value: ScheduleLike, n_steps: float | None = None, name: str = "
         raise type(error)(f"{name or 'schedule'}: {error}") from None
 
 
-def is_schedule(value: object) -> bool:
-    """Return whether `as_schedule` takes a value for something else than a number.
-
-    Args:
-        value: anything; a hyper-parameter for which this is False can be checked as a number.
-    """
-    if isinstance(value, str):
-        try:
-            _parse(value)
-        except ValueError:
-            return False
-        return True
-    return callable(value) and not isinstance(value, type)
-
-
 def _convert(value: object) -> Schedule:
     """Return what was given as a callable, its length still open if it was."""
     if isinstance(value, str):

@@ -26,7 +26,10 @@ def buffer_func(buffer: Any, func: Callable[..., Any], *args: Any, **kwargs: Any
 
 
 def buffer_method(buffer: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-    """Return the buffer with the result of `leaf.method(*args, **kwargs)` in place of every leaf."""
+    """Return the buffer with the result of `leaf.method(*args, **kwargs)` in place of every leaf.
+
+    For scripts of rlpyt 0.1, as is `get_leading_dims`.
+    """
     return buffer_func(buffer, lambda leaf: getattr(leaf, method)(*args, **kwargs))
 
 
@@ -82,11 +85,6 @@ def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:
     # A device queues a copy before the work that reads it; the CPU would read before the copy has arrived.
     non_blocking = device is not None and torch.device(device).type != "cpu"
     return buffer_func(buffer, lambda x: x.to(device, non_blocking=non_blocking))
-
-
-def buffer_nbytes(buffer: Any) -> int:
-    """Return the bytes of all leaves."""
-    return sum(leaf.nbytes for leaf in buffer_leaves(buffer))
 
 
 def get_leading_dims(buffer: Any, n_dim: int = 1) -> tuple[int, ...] | None:

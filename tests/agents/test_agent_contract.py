@@ -176,6 +176,36 @@ def test_reset_one_forgets_one_environment(agent, kind):
         assert not any(leaf.any() for leaf in buffer_leaves(agent.step(*inputs[1]).agent_info.prev_rnn_state))
 
 
+def test_no_mode_but_that_of_training_has_dropout(agent, kind):
+    def training(network: Any) -> set[bool]:
+        return {module.training for module in network.modules()}
+
+    for act in (agent.sample_mode, agent.eval_mode):
+        agent.train_mode(0)
+        assert training(agent.model) == {True}
+        act(0)
+        assert training(agent.model) == {False}
+
+
+def test_targets_start_as_copies_that_are_not_trained(agent, kind):
+    """Of a DroQ agent the targets of the action values are in training mode, see `QpgAgent.train_mode`."""
+    names = {"model": "target_model", "q_model": "target_q_model"}
+    targets = {own: target for own, target in names.items() if target in vars(agent)}
+    assert bool(targets) == kind.startswith(Q_LEARNERS)
+    agent.train_mode(0)
+    for own, target in targets.items():
+        weights = getattr(agent, own).state_dict()
+        copies = getattr(agent, target).state_dict()
+        if hasattr(agent, "has_target_policy") and not agent.has_target_policy:
+            weights = {name: x for name, x in weights.items() if not name.startswith("pi.")}
+        assert weights.keys() == copies.keys()
+        assert all(torch.equal(x, copies[name]) for name, x in weights.items())
+        assert not {x.data_ptr() for x in copies.values()} & {x.data_ptr() for x in weights.values()}
+        assert not any(parameter.requires_grad for parameter in getattr(agent, target).parameters())
+        if target == "target_model":
+            assert not any(module.training for module in agent.target_model.modules())
+
+
 def test_evaluation_has_its_own_state_and_noise(agent, kind):
     inputs, eval_inputs = inputs_of(kind, 4, B), inputs_of(kind, 2)
     without = [agent.step(*inputs[t]) for t in range(4)]

@@ -19,8 +19,11 @@ SIZES = [(1, 3), (2, 3), (4, 3), (8, 3), (1, 1), (5, 1)]
 SEQUENCE: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2)
 
 
-def filled(recurrent: bool, T: int, n: int, **kwargs: Any) -> tuple[Any, Any, list[torch.Tensor]]:
-    """Fill a replay by an agent that does not learn; return algorithm, rows, and the errors given batch by batch."""
+def filled(recurrent: bool, T: int, n: int, change: Any = None, **kwargs: Any) -> tuple[Any, Any, list[torch.Tensor]]:
+    """Fill a replay by an agent that does not learn; return algorithm, rows, and the errors given batch by batch.
+
+    With `change` every batch is what that makes of it.
+    """
     h: dict[str, Any] = dict(
         n_step_return=n, prioritized_replay=True, input_priorities=True, discount=0.8, replay_size=3000, batch_size=6,
         min_steps_learn=ROWS * B, replay_ratio=20.0, delta_clip=None, double_dqn=False,
@@ -39,6 +42,8 @@ def filled(recurrent: bool, T: int, n: int, **kwargs: Any) -> tuple[Any, Any, li
     algo.input_errors = input_errors
     for itr in range(ROWS // T):
         collected.append(copied(sampler.obtain_samples(itr)[0]))
+        if change is not None:
+            change(itr, collected[-1])
         algo.append(itr, collected[-1], algo.now(itr * T * B))
     return algo, joined(collected), errors
 
@@ -73,6 +78,24 @@ def test_errors_of_the_actor_are_those_of_the_learner(T, n, recurrent, value_sca
     expected = errors_of_the_learner(algo, stream)
     known = expected.isfinite() & stream.env.valid[: len(expected)]
     assert known.sum() > 0.3 * known.numel()
+    torch.testing.assert_close(given[known], expected[known], rtol=1e-3, atol=1e-4)
+
+
+def test_an_environment_lost_between_two_batches_is_a_truncation_to_both():
+    """The replay sees it when it writes: the row before is truncated, and bootstraps from the one put in its place."""
+    lost = []
+
+    def lose(itr: int, samples: Any) -> None:
+        samples.env.valid[0, 1] = False  # of another environment, put in place of it
+        lost.append(8 * itr - 1)
+
+    T, n = 8, 3
+    algo, stream, errors = filled(False, T, n, lose)
+    given, expected = torch.cat(errors)[n:], errors_of_the_learner(algo, stream)
+    env = stream.env
+    known = expected.isfinite() & env.valid[: len(expected)]
+    borders = [t for t in lost[1:] if known[t, 1] and not (env.terminated | env.truncated)[t, 1]]
+    assert borders
     torch.testing.assert_close(given[known], expected[known], rtol=1e-3, atol=1e-4)
 
 

@@ -109,6 +109,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "TD3": ("TD3", {}, {}),
     "TD3 Adam": ("TD3", dict(**ADAM, n_step_return=3, learning_rate=0.02, q_learning_rate=0.01), {}),
     "TD3 noise": ("TD3", {}, dict(target_noise_std=1.0, target_noise_clip=0.7)),
+    "TD3 noise past the bounds": ("TD3", {}, dict(target_noise_std=1.0, target_noise_clip=3.0)),
     "TD3 intervals": ("TD3", dict(policy_update_interval=3, target_update_interval=2), dict(feature_kwargs=SHARED)),
     "TD3 priorities": ("TD3", dict(prioritized_replay=True), {}),
     "SAC": ("SAC", {}, {}),
@@ -232,6 +233,16 @@ def test_a_rate_of_zero_holds_its_own_parameters_and_no_others(kind, still, recu
         expected["target_pi"] = False  # it has none
         assert (alpha != 1.0) == (still != "alpha_learning_rate")
     assert moved == expected
+
+
+@pytest.mark.parametrize(("kind", "policy", "values"), [("DDPG", 1e-4, 1e-3), ("TD3", 1e-3, 1e-3), ("SAC", 3e-4, 3e-4)])
+def test_learning_rates_by_default_are_those_of_the_papers(kind, policy, values):
+    algo, agent = ALGOS[kind](min_steps_learn=3 * T * B), make_agent(kind)
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
+    for itr in range(3):
+        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+    rates = {name: descent.optimizer.param_groups[0]["lr"] for name, descent in algo.descents.items()}
+    assert rates == {"pi": policy, "q": values, **({"alpha": 3e-4} if kind == "SAC" else {})}
 
 
 @pytest.mark.parametrize("kind", ALGOS)
@@ -409,7 +420,11 @@ def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurren
         algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
     names = ["all_inputs"] if recurrent else ["agent_inputs", "target_inputs"]
     shifts: dict[str, set[int]] = {name: set() for name in names}
+    pairs = set()
     for batch in batches:
+        if not recurrent:
+            corners = [batch[name].observation.image[:, 0, 6, 6].int() - 78 for name in names]
+            pairs |= {*zip(*(corner.tolist() for corner in corners), strict=True)}
         for name in names:
             inputs = batch[name].observation
             assert (inputs.vector == torch.tensor([1, 2])).all()
@@ -420,6 +435,8 @@ def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurren
     for seen in shifts.values():
         assert seen <= {12 * y + x for y in range(-2, 3) for x in range(-2, 3)}
         assert len(seen) > (4 if recurrent else 8)
+    # The observation and the one that follows it are shifted by numbers of their own.
+    assert recurrent or len(pairs) > 2 * max(len(seen) for seen in shifts.values())
 
 
 class Table(Pictures):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlpyt.functional import Constant, Cosine, Exponential, Linear, Piecewise, as_schedule, is_schedule
+from rlpyt.functional import Constant, Cosine, Exponential, Linear, Piecewise, as_schedule
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,3 @@ def test_as_schedule_names_the_hyper_parameter_and_what_came(value, n_steps, err
 def test_wrong_schedules_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def test_is_schedule():
-    for schedule in (Constant(1.0), Linear(1.0), lambda step: 1.0, "lin_1e-3", "0.1"):
-        assert is_schedule(schedule)
-    for other in (1.0, 3, True, None, "adam", Linear, [1.0], np.float32(1)):
-        assert not is_schedule(other)

@@ -221,6 +221,16 @@ def test_priorities_are_those_of_a_list(seed, S, B, default, given_ones, masked,
         np.testing.assert_allclose(index.state_dict()["values"].reshape(S, B), leaves, rtol=1e-12)
 
 
+def test_a_place_whose_error_was_zero_is_drawn_again():
+    index = with_priorities([1, 1, 1])
+    while (index.state_dict()["values"] == 1).any():
+        index.draw(3)
+        index.update_priorities(np.zeros(3))
+    assert (index.state_dict()["values"] > 0).all()
+    drawn = index.draw(200)
+    assert len(set(drawn.S_idxs)) == 3
+
+
 def test_update_needs_a_draw_before_it():
     index = with_priorities([1, 2, 3])
     with pytest.raises(RuntimeError, match="nothing was drawn since the last update; expected one sample_batch"):

@@ -14,7 +14,6 @@ from rlpyt.utils.arrays import (
     buffer_func,
     buffer_leaves,
     buffer_method,
-    buffer_nbytes,
     buffer_to,
     get_leading_dims,
     numpify_buffer,
@@ -95,7 +94,6 @@ def test_functions_go_to_every_leaf():
     assert buffer_func(None, len) is None
     assert [leaf.size for leaf in buffer_leaves(buffer)] == [2, 3]
     assert buffer_leaves(None) == []
-    assert buffer_nbytes(buffer) == 40
 
 
 def test_to_a_device_copies_only_what_is_elsewhere():
