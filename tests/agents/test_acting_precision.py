@@ -91,17 +91,21 @@ def test_what_an_agent_acts_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
     agent, inputs = in_bfloat16(kind)
     (agent.sample_mode if mode == "sample" else agent.eval_mode)(1)
-    outputs = []
-    if isinstance(agent, DqnAgent):
-        q_values = agent.q_values
-        agent.q_values = lambda output: outputs.append(output) or q_values(output)
+    outputs, q_values = [], agent.q_values if isinstance(agent, DqnAgent) else None
+
+    def watched(output: Any) -> torch.Tensor:
+        outputs.append(output)
+        return q_values(output)
+
+    if q_values is not None:
+        agent.__dict__["q_values"] = watched
     with agent.autocast():
         agent.step(*inputs)  # the recurrent state before the first step is zero
         info = agent.step(*inputs).agent_info
         assert_float32(info)
         if isinstance(agent, PgAgent):
             assert_float32(agent.value(*inputs))
-    if isinstance(agent, DqnAgent):
+    if q_values is not None:
         assert torch.equal(info.q, q_values(outputs[-1]))
 
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
 
 N_ITR = 10
@@ -26,6 +26,11 @@ SEVERAL: dict[str, Any] = {
     name: (AlgoCls, dict(**Q_SETTINGS, replay_ratio=1), AgentCls)
     for name, AlgoCls, AgentCls in (("DDPG", DDPG, DdpgAgent), ("TD3", TD3, Td3Agent), ("SAC", SAC, SacAgent))
 }
+
+
+def of(Rule: type[RlAlgorithm], AlgoCls: Any) -> Any:
+    """Return the algorithm with what a rule overrides."""
+    return type(Rule.__name__, (Rule, AlgoCls), {})
 
 
 def learned(AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 6) -> tuple[Any, Any, Any]:
@@ -44,17 +49,17 @@ def moved(module: torch.nn.Module, before: dict[str, torch.Tensor]) -> list[bool
     return [not torch.equal(parameter, before[name]) for name, parameter in module.named_parameters()]
 
 
+class Grouped(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        first, second, *rest = self.agent.parameters()
+        groups = [dict(params=rest), dict(params=[first], lr=1e-4), dict(params=[second], lr=0.0)]
+        self.optimizer = torch.optim.SGD(groups, lr=self.now(0).learning_rate)
+
+
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
 def test_groups_keep_their_ratio_to_the_learning_rate(kind):
     AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
-
-    class Grouped(AlgoCls):
-        def optim_initialize(self, rank: int = 0) -> None:
-            first, second, *rest = self.agent.parameters()
-            groups = [dict(params=rest), dict(params=[first], lr=1e-4), dict(params=[second], lr=0.0)]
-            self.optimizer = torch.optim.SGD(groups, lr=self.now(0).learning_rate)
-
-    algo, agent, before = learned(Grouped, dict(learning_rate="lin_1e-2", **settings), AgentCls)
+    algo, agent, before = learned(of(Grouped, AlgoCls), dict(learning_rate="lin_1e-2", **settings), AgentCls)
     now = algo.now(5 * algo.steps_per_itr).learning_rate  # half of the run: all rates at half
     rates = [group["lr"] for group in algo.optimizer.param_groups]
     assert now == pytest.approx(5e-3)
@@ -62,16 +67,16 @@ def test_groups_keep_their_ratio_to_the_learning_rate(kind):
     assert moved(agent.model, before[0])[:3] == [True, False, True]
 
 
+class Stopped(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=0.0, momentum=0.9)
+
+
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
 def test_an_optimiser_set_after_the_library_s_own_takes_the_steps_and_is_saved(kind):
     AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
-
-    class Stopped(AlgoCls):
-        def optim_initialize(self, rank: int = 0) -> None:
-            super().optim_initialize(rank)
-            self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=0.0, momentum=0.9)
-
-    algo, agent, before = learned(Stopped, settings, AgentCls)
+    algo, agent, before = learned(of(Stopped, AlgoCls), settings, AgentCls)
     assert algo.update_counter > 0
     assert not any(moved(agent.model, before[0]))
     saved = algo.optim_state_dict()
@@ -80,33 +85,33 @@ def test_an_optimiser_set_after_the_library_s_own_takes_the_steps_and_is_saved(k
     assert len(saved["state"]) == len(before[0])
 
 
+class Own(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        self.optimizer = torch.optim.RMSprop(self.agent.parameters(), lr=self.now(0).learning_rate, eps=1e-3)
+
+
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
 def test_an_optimiser_set_alone_is_that_of_the_settings(kind):
     AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
-
-    class Own(AlgoCls):
-        def optim_initialize(self, rank: int = 0) -> None:
-            self.optimizer = torch.optim.RMSprop(self.agent.parameters(), lr=self.now(0).learning_rate, eps=1e-3)
-
-    _, agent, _ = learned(Own, settings, AgentCls)
+    _, agent, _ = learned(of(Own, AlgoCls), settings, AgentCls)
     by_settings = dict(OptimCls=torch.optim.RMSprop, optim_kwargs=dict(eps=1e-3), **settings)
     _, other, _ = learned(AlgoCls, by_settings, AgentCls)
     check_parameters(agent, parameters64(other), rtol=0, atol=0)
 
 
+class HalfStopped(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        self.descents["pi"].optimizer = torch.optim.SGD(self.agent.pi_parameters(), lr=0.0)
+        first, *rest = self.agent.q_parameters()
+        groups = [dict(params=rest), dict(params=[first], lr=self.now(0).q_learning_rate / 10)]
+        self.descents["q"] = self.make_descent(groups, self.now(0).q_learning_rate)
+
+
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_optimisers_of_several_may_be_set_one_by_one(kind):
     AlgoCls, settings, AgentCls = SEVERAL[kind]
-
-    class HalfStopped(AlgoCls):
-        def optim_initialize(self, rank: int = 0) -> None:
-            super().optim_initialize(rank)
-            self.descents["pi"].optimizer = torch.optim.SGD(self.agent.pi_parameters(), lr=0.0)
-            first, *rest = self.agent.q_parameters()
-            groups = [dict(params=rest), dict(params=[first], lr=self.now(0).q_learning_rate / 10)]
-            self.descents["q"] = self.make_descent(groups, self.now(0).q_learning_rate)
-
-    algo, agent, (pi, q, *_) = learned(HalfStopped, {**settings, "q_learning_rate": "lin_1e-2"}, AgentCls)
+    algo, agent, (pi, q, *_) = learned(of(HalfStopped, AlgoCls), {**settings, "q_learning_rate": "lin_1e-2"}, AgentCls)
     assert algo.update_counter > 0
     assert not any(moved(agent.model, pi))
     assert all(moved(agent.q_model, q))
@@ -114,17 +119,17 @@ def test_optimisers_of_several_may_be_set_one_by_one(kind):
     assert not algo.optim_state_dict()["pi"]["state"]
 
 
+class Mistaken(RlAlgorithm):
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=1e-3)
+
+
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_one_optimiser_for_several_is_refused(kind):
     AlgoCls, settings, AgentCls = SEVERAL[kind]
-
-    class Mistaken(AlgoCls):
-        def optim_initialize(self, rank: int = 0) -> None:
-            super().optim_initialize(rank)
-            self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=1e-3)
-
     with pytest.raises(AttributeError, match=r'Mistaken: given an `optimizer`.*self.descents\["pi"\].optimizer'):
-        learned(Mistaken, settings, AgentCls)
+        learned(of(Mistaken, AlgoCls), settings, AgentCls)
     with pytest.raises(AttributeError, match=rf"{kind}: asked for its `optimizer`"):
         learned(AlgoCls, settings, AgentCls)[0].optimizer.param_groups  # noqa: B018
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from rlpyt.models import MlpModel, NoisyLinear, RandomModule, draw_randomness
+from rlpyt.models import Dropout, MlpModel, NoisyLinear, RandomModule, draw_randomness
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -180,3 +181,48 @@ def test_draw_randomness_reaches_every_random_module_in_order() -> None:
     draw_randomness(nn.Linear(2, 2), seeded())
     with pytest.raises(TypeError, match="abstract"):
         RandomModule()  # type: ignore[abstract]
+
+
+# ---- dropout ----
+
+
+def test_the_masks_of_dropout_follow_the_generator_and_no_other_stream() -> None:
+    layer, x = Dropout(0.25), torch.ones(400, 50)
+
+    def masks(seed: int, n: int = 2) -> list[torch.Tensor]:
+        layer.draw(seeded(seed))
+        return [layer(x) for _ in range(n)]
+
+    before = torch.get_rng_state()
+    first = masks(0)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(9)
+    assert all(map(torch.equal, masks(0), first))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(masks(1)[0], first[0])
+    assert first[0].unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert (first[0] == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(layer(x), other(x))
+
+
+def test_dropout_is_without_a_draw_that_of_torch_and_else_as_it_is_told() -> None:
+    layer, x = Dropout(0.25), torch.rand(40, 50, requires_grad=True)
+    torch.manual_seed(3)
+    y = layer(x)
+    torch.manual_seed(3)
+    expected = nn.Dropout(0.25)(x)
+    assert torch.equal(y, expected)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(grad * x, y)
+    layer.eval()
+    assert layer(x) is x
+    layer.train()
+    layer.draw(None)
+    assert layer(x) is x
+    layer.draw(seeded())
+    assert layer(x) is not x
+    assert Dropout(0.0)(x) is x
+    for p in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match=r"Dropout: got p=.*; expected a probability in \[0, 1\)"):
+            Dropout(p)
