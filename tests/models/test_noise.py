@@ -202,7 +202,8 @@ def test_the_masks_of_dropout_follow_the_generator_and_no_other_stream() -> None
     assert not torch.equal(masks(1)[0], first[0])
     assert first[0].unique().tolist() == pytest.approx([0.0, 4 / 3])
     assert (first[0] == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
-    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+    for copied in (copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))):
+        other = copied(layer)
         assert torch.equal(layer(x), other(x))
 
 
