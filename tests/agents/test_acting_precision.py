@@ -91,7 +91,8 @@ def test_what_an_agent_acts_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
     agent, inputs = in_bfloat16(kind)
     (agent.sample_mode if mode == "sample" else agent.eval_mode)(1)
-    outputs, q_values = [], agent.q_values if isinstance(agent, DqnAgent) else None
+    outputs: list[Any] = []
+    q_values: Any = agent.q_values if isinstance(agent, DqnAgent) else None
 
     def watched(output: Any) -> torch.Tensor:
         outputs.append(output)

@@ -28,7 +28,7 @@ SEVERAL: dict[str, Any] = {
 }
 
 
-def of(Rule: type[RlAlgorithm], AlgoCls: Any) -> Any:
+def of(Rule: Any, AlgoCls: Any) -> Any:
     """Return the algorithm with what a rule overrides."""
     return type(Rule.__name__, (Rule, AlgoCls), {})
 
