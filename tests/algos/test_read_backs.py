@@ -36,6 +36,7 @@ READING_OPS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_n
 READING_METHODS = {"cpu", "numpy", "tolist", "item", "__bool__", "__float__", "__int__", "__array__"}
 
 ON_THE_CPU = {
+    "algos/a2c.py A2C.optimize_agent": "whether a row of the samples is valid",
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
     "algos/dqn.py DQN.input_errors": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
