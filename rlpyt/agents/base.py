@@ -17,6 +17,7 @@ from rlpyt.core import Agent
 from rlpyt.models import Model
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
+from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.seeds import Role, torch_generator
@@ -24,7 +25,7 @@ from rlpyt.utils.seeds import Role, torch_generator
 serve_old_names(__name__)
 
 
-class BaseAgent(Agent):
+class BaseAgent(Agent, metaclass=NamedArguments):
     """A model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and how it acts.
 
     A subclass says which distribution goes with an action space and what `step` records. The previous action reaches

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import signature
 from numbers import Real
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import Algorithm
 from rlpyt.functional import Schedule, ScheduleLike, as_schedule
-from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.types import BatchSpec, Samples
+from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.seeds import Role, torch_generator
-
-ELSEWHERE = {
-    "gamma": "discount",
-    "tau": "target_update_tau",
-    "lr": "learning_rate",
-    "learning_starts": "min_steps_learn",
-    "buffer_size": "replay_size",
-    "max_grad_norm": "clip_grad_norm",
-    "clip_range": "ratio_clip",
-    "n_epochs": "epochs",
-    "ent_coef": "entropy_loss_coeff",
-    "vf_coef": "value_loss_coeff",
-}
-"""Hyper-parameters by the names that other libraries have for them, and the names here."""
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(Algorithm):
+class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
     `self.now(step)` gives the values of all of them at a step.
     """
+
+    noun: ClassVar[str] = "hyper-parameter"
+    """What an argument is called where its name is not known."""
 
     discount: ScheduleLike = 0.99
     """gamma in [0, 1], per environment step."""
@@ -57,7 +44,7 @@ class RlAlgorithm(Algorithm):
     """Optimiser state to start from."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Say which hyper-parameter was meant where a name is not known, or why one would not be heard."""
+        """Refuse hyper-parameters without a name, and say why one would not be heard."""
         if args and all(p.kind is p.KEYWORD_ONLY for p in [*signature(cls.__init__).parameters.values()][1:]):
             raise TypeError(
                 f"{cls.__name__}: got {len(args)} hyper-parameters without a name, {args[0]!r} first; expected each by "
@@ -69,16 +56,6 @@ class RlAlgorithm(Algorithm):
                 f"{cls.__name__} sets {', '.join(unheard)} in a class body, and only a dataclass takes that for a "
                 "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
             )
-        parameters = inspect.signature(cls.__init__).parameters
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            names = [name for name in parameters if name != "self"]
-            for key in kwargs.keys() - set(names):
-                if key in SETTINGS:
-                    raise TypeError(f"{cls.__name__} has no {key!r}, as rlpyt 0.1 had. {SETTINGS[key]} See {PAGE}.")
-                meant = ELSEWHERE.get(key, key)
-                close = [meant] if meant in names else difflib.get_close_matches(key, names, n=3, cutoff=0.5)
-                hint = f"Did you mean {' or '.join(close)}? " if close else ""
-                raise TypeError(f"{cls.__name__} has no hyper-parameter {key!r}. {hint}It has: {', '.join(names)}.")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -9,9 +9,10 @@ from torch import nn
 
 from rlpyt.models.encoders import Encoder
 from rlpyt.models.recurrent import RecurrentCore, RnnState
+from rlpyt.utils.arguments import NamedArguments
 
 
-class Model(nn.Module):
+class Model(nn.Module, metaclass=NamedArguments):
     """Base of full models.
 
     A model is called with `(observation, prev_action, prev_reward)`, a recurrent one with `rnn_state` and

@@ -22,6 +22,7 @@ from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_na
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.types import TrajInfo
+from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.seeds import make_seed, set_seed
@@ -31,7 +32,7 @@ class TrainingDiverged(RuntimeError):
     """A metric of the updates is not finite: the run was stopped before its snapshot was overwritten."""
 
 
-class MinibatchRlBase(CheckedSubclasses):
+class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
     """Wires a sampler, an agent and an algorithm, and runs them.
 
     Args:

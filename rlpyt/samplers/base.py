@@ -18,9 +18,10 @@ from rlpyt.samplers.env_set import Plan
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.samplers.stopwatch import PARTS
 from rlpyt.types import BatchSpec, Samples, TrajInfo, traj_info_maker
+from rlpyt.utils.arguments import NamedArguments
 
 
-class BaseSampler(Sampler):
+class BaseSampler(Sampler, metaclass=NamedArguments):
     """Arguments of all samplers.
 
     Args:

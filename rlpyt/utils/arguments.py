@@ -1,0 +1,120 @@
+"""Answers to an argument that a constructor does not have: the names that were close, or what the name was elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABCMeta
+from collections.abc import Callable, Collection, Mapping
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from rlpyt.old_names import PAGE, SETTINGS
+
+ELSEWHERE = {
+    "gamma": "discount",
+    "tau": "target_update_tau",
+    "lr": "learning_rate",
+    "learning_starts": "min_steps_learn",
+    "buffer_size": "replay_size",
+    "max_grad_norm": "clip_grad_norm",
+    "clip_range": "ratio_clip",
+    "n_epochs": "epochs",
+    "ent_coef": "entropy_loss_coeff",
+    "vf_coef": "value_loss_coeff",
+    "n_critics": "n_q",
+    "num_envs": "batch_B",
+    "n_envs": "batch_B",
+    "total_timesteps": "n_steps",
+    "policy_kwargs": "model_kwargs",
+    "net_arch": "hidden_sizes",
+}
+"""Arguments by the names that other libraries have for them, and the names here."""
+_CLOSE = 0.8
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class NamedArguments(ABCMeta):
+    """Metaclass whose classes say which argument was meant where a constructor does not know a name.
+
+    Constructors may pass their `**kwargs` on, and take names of their own out of them: Python itself says which name
+    none of them knew.
+    """
+
+    noun = "argument"
+    """What the arguments are called."""
+
+    if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            """Return an instance, or say which argument was meant."""
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError as error:
+                name = refused_argument(error, cls)
+                if name not in kwargs:
+                    raise
+                raise TypeError(unknown_argument(cls.__name__, name, argument_names(cls), cls.noun)) from None
+
+        @property
+        def __signature__(cls) -> inspect.Signature:
+            """The constructor's arguments, which the method above would hide."""
+            signature = inspect.signature(cls.__init__)
+            return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def argument_names(cls: type) -> list[str]:
+    """Return the names that a class is constructed with: its own, and those of its bases that `**kwargs` go on to."""
+    names: dict[str, None] = {}
+    for base in cls.__mro__[:-1]:
+        if "__init__" in vars(base):
+            parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+            names |= dict.fromkeys(p.name for p in parameters if p.kind in _NAMED)
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
+    return list(names)
+
+
+def refused_argument(error: TypeError, called: Any) -> str | None:
+    """Return the name that a constructor of a class, or a function, did not know; None if the error is another one."""
+    found = re.match(r"(.+?)(?:\.__init__)?\(\) got an unexpected keyword argument '(.+?)'", str(error))
+    own = [base.__qualname__ for base in called.__mro__] if isinstance(called, type) else [_qualname(called)]
+    # torch.nn.Module says the class without the function that it stands in.
+    return found[2] if found and found[1] in {*own, *(name.rpartition(".")[2] for name in own)} else None
+
+
+def _qualname(function: Callable[..., Any]) -> str:
+    return str(vars(function).get("__qualname__", "")) if not inspect.isroutine(function) else function.__qualname__
+
+
+def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "argument") -> str:
+    """Return a message about an argument that there is not, with those that may have been meant.
+
+    Args:
+        who: has no such argument.
+        name: that was given.
+        names: that there are.
+        noun: what they are called.
+    """
+    return f"{who} has no {noun} {name!r}. {_hint(name, names)}It has: {', '.join(names)}."
+
+
+def _hint(name: str, names: Collection[str], gone: Mapping[str, str] = GONE) -> str:
+    if name in gone:
+        return f"{gone[name]} "
+    close = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else close_names(name, names)
+    return f"Did you mean {' or '.join(close)}? " if close else ""
+
+
+def close_names(name: str, names: Collection[str]) -> list[str]:
+    """Return at most three names that a misspelt one may have been meant for, the closest first."""
+    scores = {other: _closeness(name.lower(), other.lower()) for other in names}
+    return sorted((other for other in names if scores[other] >= _CLOSE), key=lambda x: -scores[x])[:3]
+
+
+def _closeness(a: str, b: str) -> float:
+    """Return from 0 to 1 how close two names are: letter by letter, or by their words in any order."""
+    words_a, words_b = sorted(a.split("_")), sorted(b.split("_"))
+    if len(words_a) > 1 and set(words_a) <= set(words_b):
+        return 1.0 if words_a == words_b else _CLOSE
+    return SequenceMatcher(None, a, b).ratio()
