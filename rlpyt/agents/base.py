@@ -11,7 +11,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from rlpyt.agents.by_hand import NOBODY
 from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.own_models import build_model, random_observations
 from rlpyt.agents.shared_weights import SharedWeights
 from rlpyt.core import Agent
 from rlpyt.models import Model
@@ -32,15 +34,17 @@ class BaseAgent(Agent, metaclass=NamedArguments):
     the model encoded by the distribution (one-hot where actions are discrete).
 
     Args:
-        ModelCls: called with `make_env_to_model_kwargs(env_spaces)` and `model_kwargs`; None is the agent's default,
-            which serves any pair of spaces.
+        ModelCls: called with `model_kwargs`, and with those of `make_env_to_model_kwargs(env_spaces)` that it takes;
+            None is the agent's default, which serves any pair of spaces.
         model_kwargs: further arguments of the model.
-        initial_model_state_dict: weights to start from, as `agent.state_dict()["model"]` returned them.
+        initial_model_state_dict: weights to start from, as `agent.state_dict()["model"]` returned them; or all that
+            `agent.state_dict()` returned, of which only weights are taken.
     """
 
     recurrent: bool = False
     distribution: Any
     model: nn.Module
+    _group: EnvGroup = NOBODY
 
     def __init__(
         self,
@@ -55,8 +59,8 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         self.settings = ComputeSettings()
         self._has_weights_of_its_own = False
         self.deterministic = False  # True in an evaluation that asks for it: `step` takes the best action
+        self._mode: str | None = None
         self._groups: dict[bool, EnvGroup] = {}
-        self._group: EnvGroup
         self._shared: SharedWeights | None = None
 
     # ---- building ----
@@ -77,7 +81,8 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         """Return a new model for the spaces (a target network is another one)."""
         if self.ModelCls is None:
             return self.make_default_model(self.env_spaces)
-        return self.ModelCls(**self.make_env_to_model_kwargs(self.env_spaces), **self.model_kwargs)
+        offered = self.make_env_to_model_kwargs(self.env_spaces)
+        return build_model(f"{type(self).__name__}: ModelCls", self.ModelCls, offered, self.model_kwargs)
 
     def initialize(
         self,
@@ -99,13 +104,22 @@ class BaseAgent(Agent, metaclass=NamedArguments):
             )
         self.env_spaces = env_spaces
         self.distribution = self.make_distribution(env_spaces)
+        self._mode, self._group, self._groups = None, NOBODY, {}
         self.make_networks()
 
     def make_networks(self) -> None:
         """Build the model, with the weights to start from; a subclass adds its own networks and checks."""
         self.model = self.make_model()
-        if self.initial_model_state_dict is not None:
-            self.model.load_state_dict(self.initial_model_state_dict)
+        if "model" in self._initial_state:
+            self.model.load_state_dict(self._initial_state["model"])
+
+    @property
+    def _initial_state(self) -> Mapping[str, Any]:
+        """What was given to start from, by the keys of the agent's own state."""
+        given = self.initial_model_state_dict
+        if given is None:
+            return {}
+        return given if isinstance(given.get("model"), Mapping) else {"model": given}
 
     def collector_initialize(
         self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
@@ -119,6 +133,30 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         self._groups = {**self._groups, evaluation: self._group}  # a new one: a shallow copy may share the old
         return self._group
 
+    def take_by_hand(self, evaluation: bool, n_rows: int = 1) -> EnvGroup:
+        """Take charge of environments that no sampler steps, with noise that follows torch's global seed."""
+        group = self.collector_initialize(n_rows, range(n_rows), int(torch.randint(2**31 - 1, ())), evaluation)
+        group.by_hand = True
+        return group
+
+    def charge_rows(self, n_rows: int) -> None:
+        """Be in charge of as many environments as the rows that are acted in by hand.
+
+        Raises:
+            RuntimeError: if the agent was not told how to act.
+        """
+        if not self._group.env_ranks:
+            raise RuntimeError(
+                f"{type(self).__name__}: was to act, but it is in charge of no environments; expected "
+                "agent.eval_mode(itr) or agent.sample_mode(itr) first. Call one of them."
+            )
+        if n_rows != len(self._group.env_ranks):
+            self._take(self.take_by_hand(self._groups.get(True) is self._group, n_rows))
+
+    def _is_by_hand(self, evaluation: bool) -> bool:
+        """Return whether no sampler has told of the environments."""
+        return self._groups.get(evaluation, NOBODY).by_hand
+
     def _check_initialized(self) -> None:
         if not hasattr(self, "model"):
             raise RuntimeError(
@@ -131,6 +169,26 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         row = (null_value(self.env_spaces.observation), null_action(self.env_spaces.action), 0.0)
         observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
         return observation, action, reward.float()
+
+    @torch.no_grad()
+    def _outputs(self, observation: Any = None, n_rows: int = 3) -> Any:
+        """Return what the model gives for observations, null ones by default, with no state before."""
+        null, prev_action, prev_reward = self.example_inputs(n_rows)
+        rnn = [None] if self.recurrent else []
+        self.model.eval()
+        return self.model(null if observation is None else observation, self.encode(prev_action), prev_reward, *rnn)
+
+    def _random_outputs(self, n_rows: int = 8) -> Any:
+        """Return the same for different observations; None where the model fails on what may never occur."""
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return self._outputs(random_observations(self.env_spaces, n_rows), n_rows)
+        except Exception:
+            return None
+
+    @property
+    def _the_model(self) -> str:
+        return f"{type(self).__name__}: the model, a {type(self.model).__name__},"
 
     @torch.no_grad()
     def _next_rnn_state_example(self) -> Any:
@@ -165,23 +223,48 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         """Forget the episodes of all environments in charge."""
         self._group.reset()
 
+    @property
+    def rnn_state(self) -> Any:
+        """Recurrent state of the environments in charge, [N, B, H] leaves, before the next step; it may be set."""
+        return self._group.rnn_state
+
+    @rnn_state.setter
+    def rnn_state(self, state: Any) -> None:
+        self._group.rnn_state = state
+
     # ---- modes ----
+
+    @property
+    def mode(self) -> str | None:
+        """Which of the three methods below was called last: "train", "sample" or "eval"; None before."""
+        return self._mode
 
     def train_mode(self, itr: int) -> None:
         """Make ready for updates."""
+        self._mode = "train"
         self._has_weights_of_its_own = True
         self.model.train()
 
     def sample_mode(self, itr: int) -> None:
-        """Make ready to act in the training environments, where they stand."""
+        """Make ready to act in the training environments, where they stand; without a sampler in one, by hand."""
+        self._check_initialized()
+        self._mode = "sample"
         self.model.eval()
         self.deterministic = False
-        self._take(self._groups[False])
+        self._take(self._groups[False] if False in self._groups else self.take_by_hand(evaluation=False))
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act in the evaluation environments, from fresh episodes; see `rlpyt.core.Agent.eval_mode`."""
+        """Make ready to act in the evaluation environments, from fresh episodes; see `rlpyt.core.Agent.eval_mode`.
+
+        Without a sampler it is one environment, by hand.
+        """
+        self._check_initialized()
+        self._mode = "eval"
         self.model.eval()
         self.deterministic = deterministic
+        if self._is_by_hand(evaluation=True):
+            self._take(self.take_by_hand(evaluation=True))
+            return
         self._take(self._groups[True])
         # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
         self._group.restart(torch_generator(self._seed, Role.EVAL_ACTIONS, itr))

@@ -41,6 +41,7 @@ class DdpgAgent(QpgAgent):
     """
 
     kind = "deterministic policy"
+    policy_outputs = ("mu",)
 
     def __init__(
         self,

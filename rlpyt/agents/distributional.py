@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from rlpyt.agents.dqn import DqnAgent
+from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.model_kwargs import image_model_kwargs
+from rlpyt.agents.own_models import check_not_probabilities
 from rlpyt.models import AtariCatDqnModel, IqnModel
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.shared_memory import shared_array
@@ -52,6 +54,37 @@ class CatDqnAgent(DqnAgent):
     def default_model_kwargs(self) -> dict[str, Any]:
         """Return the arguments of the default model."""
         return {"n_atoms": self.n_atoms, **super().default_model_kwargs()}
+
+    def make_networks(self) -> None:
+        """Build the network and its target; take over the range, if it was given with the weights to start from."""
+        super().make_networks()
+        if "V_range" in self._initial_state:
+            self.give_V_min_max(*self._initial_state["V_range"])
+
+    def _check_outputs(self) -> None:
+        super()._check_outputs()
+        if type(self).q_values is not CatDqnAgent.q_values:  # an agent of one's own, which may take probabilities
+            return
+        at_random = self._random_outputs()
+        logits = at_random[0] if self.recurrent and at_random is not None else at_random
+        if isinstance(logits, torch.Tensor):
+            check_not_probabilities(self._the_model, logits, [self.n_atoms])
+
+    def _expected_output(self, n_rows: int) -> str:
+        return f"logits of the atoms {[n_rows, self._n_actions, self.n_atoms]} (n_atoms is {self.n_atoms})"
+
+    def _fits(self, output: Any, n_rows: int) -> bool:
+        atoms_fit = not isinstance(output, torch.Tensor) or output.shape[-1:] == (self.n_atoms,)
+        return atoms_fit and super()._fits(output, n_rows)
+
+    def _take(self, group: EnvGroup) -> None:
+        super()._take(group)
+        if group.by_hand and not self._V_range.any():
+            raise RuntimeError(
+                f"{type(self).__name__}: was to act by hand, but the range of its atoms is not known, which the "
+                "algorithm gives; expected it with the weights. Give all of agent_state_dict, or call "
+                "agent.give_V_min_max(V_min, V_max) first."
+            )
 
     def q_values(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of each action's distribution, [.., A]."""
@@ -111,6 +144,9 @@ class QrDqnAgent(DqnAgent):
         """Return the arguments of the default model."""
         return {"n_atoms": self.n_quantiles, **super().default_model_kwargs()}
 
+    def _expected_output(self, n_rows: int) -> str:
+        return f"quantiles [{n_rows}, {self._n_actions}, n]"
+
     def q_values(self, output: torch.Tensor) -> torch.Tensor:
         """Return the mean of each action's quantiles, [.., A]."""
         return output.mean(-1)
@@ -128,6 +164,9 @@ class IqnAgent(DqnAgent):
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
         """Return the default network."""
         return IqnModel(env_spaces.observation, env_spaces.action, **self.default_model_kwargs())
+
+    def _expected_output(self, n_rows: int) -> str:
+        return f"Quantiles of rlpyt.models: value [{n_rows}, {self._n_actions}, n] and tau [{n_rows}, n]"
 
     def q_values(self, output: Any) -> torch.Tensor:
         """Return the mean of each action's quantiles, [.., A]."""

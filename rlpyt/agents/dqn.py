@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlpyt.agents.by_hand import one_or_many
 from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.model_kwargs import image_model_kwargs
 from rlpyt.agents.off_policy import OffPolicyAgent
+from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, check_call, check_rnn_state, described
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.distributions import EpsilonGreedy
 from rlpyt.models import AtariDqnModel, AtariR2d1Model, NoisyLinear, QModel, draw_randomness, update_target
@@ -43,7 +45,7 @@ class DqnAgent(OffPolicyAgent):
         eps_init: epsilon at the start.
         eps_final: epsilon at the end of the schedule.
         eps_final_min: the smallest final epsilon, or None for the same everywhere.
-        eps_eval: epsilon in evaluation; before the first iteration it is 1 there.
+        eps_eval: epsilon in evaluation; before the first iteration of a run it is 1 there.
         ModelCls: see `BaseAgent`.
         model_kwargs: see `BaseAgent`.
         initial_model_state_dict: see `BaseAgent`.
@@ -98,6 +100,39 @@ class DqnAgent(OffPolicyAgent):
         self.target_model = self.make_model()
         self.target_model.requires_grad_(False).eval()
         self.update_target()
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        """Refuse a network whose outputs `q_values` cannot take."""
+        check_call(self._the_model, self.model, RNN_INPUTS if self.recurrent else INPUTS)
+        given = self._outputs()
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        if not (self._fits(given[0] if pair else None, 3) if self.recurrent else self._fits(given, 3)):
+            state = ", and its next state, as a tuple" if self.recurrent else ", no tuple"
+            raise ValueError(
+                f"{self._the_model} gave {described(given)} for 3 rows; expected {self._expected_output(3)}{state}. "
+                "Let its forward return this."
+            )
+        if self.recurrent:
+            check_rnn_state(self._the_model, given[1], 3)
+
+    def _expected_output(self, n_rows: int) -> str:
+        """Return in words what the network should give for rows."""
+        return f"q {[n_rows, self._n_actions]}"
+
+    @property
+    def _n_actions(self) -> Any:
+        space = self.env_spaces.action
+        return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
+
+    def _fits(self, output: Any, n_rows: int) -> bool:
+        """Return whether Q-values of all actions follow from an output for rows."""
+        try:
+            q = self.q_values(output)
+        except (AttributeError, IndexError, TypeError, ValueError, RuntimeError):
+            return False
+        # An agent of one's own may act in other spaces.
+        return isinstance(q, torch.Tensor) and (self._n_actions == "A" or q.shape == (n_rows, self._n_actions))
 
     def modules(self) -> list[nn.Module]:
         """Return the network and its target."""
@@ -148,6 +183,7 @@ class DqnAgent(OffPolicyAgent):
         """Move the target network by the fraction `tau` to the network; 1 copies it."""
         update_target(self.target_model, self.model, tau)
 
+    @one_or_many
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
@@ -178,11 +214,11 @@ class DqnAgent(OffPolicyAgent):
         super().sample_mode(itr)
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Act in the evaluation environments with `eps_eval`, without noise; at random before the first iteration.
+        """Act in the evaluation environments with `eps_eval`, without noise; at random before a run's first iteration.
 
         A deterministic evaluation has epsilon 0, before the first iteration too.
         """
-        epsilon = self.eps_eval if itr > 0 else 1.0
+        epsilon = self.eps_eval if itr > 0 or self._is_by_hand(evaluation=True) else 1.0
         self._eval_epsilon = torch.tensor([0.0 if deterministic else epsilon])
         draw_randomness(self.model, None)
         self._noisy_layers = []

@@ -26,14 +26,21 @@ class EnvGroup:
         env_ranks: global ranks of those in charge.
         generator: the run's stream for actions.
         rnn_example: recurrent state of one environment, [N, 1, H] leaves, or None.
+        by_hand: whether they are stepped by hand, and no sampler has told the agent of them.
     """
 
     def __init__(
-        self, global_B: int, env_ranks: Sequence[int], generator: torch.Generator, rnn_example: Any = None
+        self,
+        global_B: int,
+        env_ranks: Sequence[int],
+        generator: torch.Generator,
+        rnn_example: Any = None,
+        by_hand: bool = False,
     ) -> None:
         self.env_ranks = list(env_ranks)
         self.global_B = global_B
         self.generator = generator
+        self.by_hand = by_hand
         self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
         B = len(self.env_ranks)
         self.exploration_state: torch.Tensor | None = None

@@ -11,7 +11,16 @@ import torch
 from torch import nn
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.by_hand import one_or_many
 from rlpyt.agents.model_kwargs import image_model_kwargs, vector_model_kwargs
+from rlpyt.agents.own_models import (
+    INPUTS,
+    RNN_INPUTS,
+    check_call,
+    check_not_probabilities,
+    check_rnn_state,
+    shape_of,
+)
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import (
@@ -61,23 +70,33 @@ class PgAgent(BaseAgent):
         super().make_networks()
         self._check_outputs()
 
-    @torch.no_grad()
     def _check_outputs(self) -> None:
-        self.model.eval()
-        observation, prev_action, prev_reward = self.example_inputs(3)
-        outputs = self.model(observation, self.encode(prev_action), prev_reward, *([None] if self.recurrent else []))
+        check_call(self._the_model, self.model, RNN_INPUTS if self.recurrent else INPUTS)
+        outputs = self._outputs()
         size = encoded_action_size(self.env_spaces.action)
         names = [*self.distribution.DistInfo._fields, "value"]
         shapes = [*[(3, size)] * (len(names) - 1), (3,)]
         given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
-        got = [tuple(getattr(output, "shape", ())) for output in given[: len(names)]]
+        got = [shape_of(output) for output in given[: len(names)]]
         if got != shapes or len(given) != len(names) + self.recurrent:
             expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
             raise ValueError(
-                f"{type(self).__name__}: the model, a {type(self.model).__name__}, gave {len(given)} outputs for 3 "
-                f"rows, first {[list(shape) for shape in got]}; expected {expected}"
-                f"{', and its next state' if self.recurrent else ''}. Let its forward return these."
+                f"{self._the_model} gave {len(given)} outputs for 3 rows, first {[list(shape) for shape in got]}; "
+                f"expected {expected}{', and its next state' if self.recurrent else ''}. Let its forward return these."
             )
+        if self.recurrent:
+            check_rnn_state(self._the_model, given[-1], 3)
+        sizes = self._logit_sizes()
+        at_random = self._random_outputs() if sizes else None
+        if at_random is not None:
+            check_not_probabilities(self._the_model, at_random[0], sizes)
+
+    def _logit_sizes(self) -> list[int]:
+        """Return how many logits each choice has; none of distributions that take no logits, or are one's own."""
+        distribution = self.distribution
+        if type(distribution) is Categorical:
+            return [distribution.dim]
+        return distribution.dims if type(distribution) is MultiCategorical else []
 
     def worker_copy(self) -> Self:
         """Return a copy that acts in another process, which has no statistics of rewards."""
@@ -133,9 +152,13 @@ class PgAgent(BaseAgent):
         *params, value, next_rnn_state = outputs if self.recurrent else (*outputs, None)
         return self.distribution.DistInfo(*params), value, next_rnn_state
 
+    @one_or_many
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
-        """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
+        """Select actions for the environments in charge, [B]; everything returned is on the CPU.
+
+        By hand, without a sampler, one row without B gives one action; see `BaseAgent`.
+        """
         group = self._group
         inputs = self.to_model((observation, prev_action, prev_reward))
         rnn = (group.rnn_state,) if self.recurrent else ()
@@ -151,6 +174,7 @@ class PgAgent(BaseAgent):
         group.rnn_state = next_rnn_state
         return AgentStep(action, AgentInfoRnn(dist_info, value, prev_rnn_state))
 
+    @one_or_many
     @torch.no_grad()
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the value [B] of the rows; the recurrent state stays where it is."""

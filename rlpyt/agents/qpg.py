@@ -9,8 +9,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from rlpyt.agents.by_hand import one_or_many
 from rlpyt.agents.env_group import EnvGroup
 from rlpyt.agents.off_policy import OffPolicyAgent
+from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, build_model, check_call, described, shape_of
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_target
@@ -36,7 +38,8 @@ class QpgAgent(OffPolicyAgent):
             returns [n_models, ...].
         model_kwargs: of the policy; the default one's `hidden_sizes` are the agent's.
         q_model_kwargs: of the action values, likewise.
-        initial_model_state_dict: weights of features and policy to start from.
+        initial_model_state_dict: weights of features and policy to start from; or all that `agent.state_dict()`
+            returned, of which the weights of the action values are taken too.
         initial_q_model_state_dict: weights of the action values.
         feature_kwargs: of `FeatureModel`.
         n_q: networks of action values.
@@ -46,6 +49,8 @@ class QpgAgent(OffPolicyAgent):
     kind: str
     """What the policy is, which an algorithm must fit."""
     PolicyCls: Callable[..., nn.Module] = MuMlpModel
+    policy_outputs: Sequence[str] = ()
+    """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
     hidden_sizes: Sequence[int] = (400, 300)
     has_target_policy: bool = True
     distribution: ActionUnits
@@ -92,14 +97,18 @@ class QpgAgent(OffPolicyAgent):
 
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
         """Return the policy used where no ModelCls was given."""
-        return self.PolicyCls(**self.make_env_to_model_kwargs(env_spaces), **self.model_kwargs)
+        offered = self.make_env_to_model_kwargs(env_spaces)
+        return build_model(f"{type(self).__name__}: the policy", self.PolicyCls, offered, self.model_kwargs)
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the sizes of features and actions."""
         return {"observation_shape": (self._feature_size,), "action_size": self.distribution.dim}
 
-    def make_body(self) -> FeatureModel:
-        """Return a network of features."""
+    def make_body(self) -> Model:
+        """Return a new network of features: a `Model` with an `output_size`, recurrent if the agent is.
+
+        It finds `self.env_spaces`, `self.distribution.dim`, which is A, and `self.feature_kwargs`.
+        """
         body = FeatureModel(self.env_spaces.observation, self.distribution.dim, **self.feature_kwargs)
         if body.recurrent != self.recurrent:
             raise ValueError(
@@ -112,20 +121,26 @@ class QpgAgent(OffPolicyAgent):
     def make_model(self) -> ActorModel:
         """Return features and policy."""
         body = self.make_body()
+        if not isinstance(body, Model) or not hasattr(body, "output_size"):
+            raise TypeError(
+                f"{type(self).__name__}: make_body returned a {type(body).__name__}; expected a Model of rlpyt.models "
+                "with an `output_size`, the number of features. Derive its class from Model, and set this there."
+            )
         self._feature_size = body.output_size
         return ActorModel(body, super().make_model())
 
     def make_q_model(self) -> nn.Module:
         """Return the networks of action values."""
-        sizes = self.make_env_to_model_kwargs(self.env_spaces)
-        return self.QModelCls(**sizes, n_models=self.n_q, **self.q_model_kwargs)
+        offered = {**self.make_env_to_model_kwargs(self.env_spaces), "n_models": self.n_q}
+        return build_model(f"{type(self).__name__}: QModelCls", self.QModelCls, offered, self.q_model_kwargs)
 
     def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""
         super().make_networks()
         self.q_model, self.target_q_model = self.make_q_model(), self.make_q_model()
-        if self.initial_q_model_state_dict is not None:
-            self.q_model.load_state_dict(self.initial_q_model_state_dict)
+        initial_q = self.initial_q_model_state_dict or self._initial_state.get("q_model")
+        if initial_q is not None:
+            self.q_model.load_state_dict(initial_q)
         self.target_model = self.make_model()
         if not self.has_target_policy:
             self.target_model.pi = nn.Identity()
@@ -133,20 +148,37 @@ class QpgAgent(OffPolicyAgent):
             target.requires_grad_(False)
         self.target_model.eval()
         self.update_target()
-        self._check_q()
+        self._check_outputs()
 
     @torch.no_grad()
-    def _check_q(self) -> None:
-        """Refuse networks whose values are not [n_q, ...]: another shape may fit a target, and mean something else."""
+    def _check_outputs(self) -> None:
+        """Refuse networks of other arguments or outputs: another shape may fit a target, and mean something else."""
+        who = type(self).__name__
+        check_call(f"{who}: the body", self.model.body, RNN_INPUTS if self.recurrent else INPUTS)
+        check_call(f"{who}: the policy, a {type(self.model.pi).__name__},", self.model.pi, INPUTS)
+        action_inputs = (*INPUTS, "action")
+        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, action_inputs)
         for module in self.modules():
             module.eval()
         rows = self.features(*self.example_inputs(3))
+        self._check_policy(self.pi(rows))
         q = self.q(rows, torch.zeros(3, self.distribution.dim))
         if q.shape != (self.n_q, 3):
             raise ValueError(
                 f"{type(self).__name__}: the action values, a {type(self.q_model).__name__}, are {list(q.shape)} for 3 "
                 f"rows; expected [{self.n_q}, 3], of n_q = {self.n_q} networks. Let it make n_models networks, and "
                 "leave out a last dimension of 1."
+            )
+
+    def _check_policy(self, output: Any) -> None:
+        """Refuse a policy that does not give `policy_outputs` for 3 rows."""
+        given = list(output) if isinstance(output, tuple | list) and len(self.policy_outputs) > 1 else [output]
+        shape = (3, self.distribution.dim)
+        if self.policy_outputs and [shape_of(x) for x in given] != [shape] * len(self.policy_outputs):
+            raise ValueError(
+                f"{type(self).__name__}: the policy, a {type(self.model.pi).__name__}, gave {described(output)} for 3 "
+                f"rows; expected {', '.join(f'{name} {list(shape)}' for name in self.policy_outputs)}. Let its forward "
+                "return this."
             )
 
     def modules(self) -> list[nn.Module]:
@@ -245,6 +277,7 @@ class QpgAgent(OffPolicyAgent):
 
     # ---- acting ----
 
+    @one_or_many
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Select actions for the environments in charge, [B]; everything returned is on the CPU."""

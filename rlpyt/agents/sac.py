@@ -34,6 +34,7 @@ class SacAgent(QpgAgent):
     """
 
     kind = "squashed Gaussian policy"
+    policy_outputs = ("mean", "log_std")
     PolicyCls = PiMlpModel
     hidden_sizes = (256, 256)
     has_target_policy = False

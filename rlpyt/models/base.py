@@ -33,6 +33,9 @@ class Model(nn.Module, metaclass=NamedArguments):
         core: over what the trunk gives, the previous action and the previous reward.
     """
 
+    output_size: int
+    """Number of features, of a model that gives features and no more, such as `QpgAgent.make_body` returns."""
+
     def __init__(
         self, encoder: Encoder | None = None, trunk: nn.Module | None = None, core: RecurrentCore | None = None
     ) -> None:

@@ -1,4 +1,4 @@
-"""Answers to an argument that a constructor does not have: the names that were close, or what the name was elsewhere."""
+"""Answers to an argument that a constructor does not have: close names, and what other libraries' names are here."""
 
 from __future__ import annotations
 

@@ -1,0 +1,164 @@
+"""Agents that are loaded and stepped by hand, one observation at a time, as scripts that render or deploy do."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
+from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+
+ONE_OF_A_KIND = list({AgentCls: kind for kind, (AgentCls, *_) in KINDS.items()}.values())
+SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
+SMALL = {"hidden_sizes": 8}
+
+
+@pytest.mark.parametrize("kind", ONE_OF_A_KIND)
+def test_one_observation_gives_one_action_and_a_batch_a_batch(kind: str) -> None:
+    agent, env_spaces = make_agent(kind), spaces_of(kind)
+    null, to_action = np.asarray(null_value(env_spaces.action)), to_env(env_spaces.action)
+    rng = np.random.default_rng(0)
+    for set_mode in (agent.eval_mode, agent.sample_mode):
+        set_mode(0)
+        prev_action: Any = None
+        for _ in range(3):
+            action, agent_info = agent.step(random_value(env_spaces.observation, rng), prev_action, 0.5)
+            assert action.shape == null.shape
+            assert env_spaces.action.contains(to_action(action.numpy()))
+            prev_action = action
+        agent.reset()
+        batch = agent.step(*random_inputs(env_spaces, 2))
+        assert batch.action.shape == (2, *null.shape)
+        leaves = zip(buffer_leaves(agent_info), buffer_leaves(batch.agent_info), strict=True)
+        assert all(many.shape == (2, *one.shape) for one, many in leaves)
+
+
+def test_a_batch_has_noise_for_every_row() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+    agent.sample_mode(0)
+    row = torch.zeros(64, 3), torch.zeros(64, dtype=torch.int64), torch.zeros(64)
+    assert len(set(agent.step(*row).action.tolist())) == 4
+    assert agent.value(torch.zeros(3), None, None).shape == ()
+
+
+def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
+    agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
+    agent.eval_mode(0)
+    observation = random_value(agent.env_spaces.observation, np.random.default_rng(0))
+
+    def mean() -> Any:
+        return agent.step(observation, None, None).agent_info.dist_info.mean
+
+    first, second = mean(), mean()
+    assert not torch.equal(first, second)
+    agent.reset()
+    assert torch.equal(mean(), first)
+    state = buffer_func(agent.rnn_state, torch.clone)
+    following = mean()
+    assert torch.equal(following, second)
+    agent.rnn_state = state
+    assert torch.equal(mean(), second)
+
+
+def test_noise_follows_the_global_seed_and_differs_from_episode_to_episode() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+
+    def episode() -> list[int]:
+        agent.eval_mode(0)
+        return [int(agent.step(torch.zeros(3), 0, 0.0).action) for _ in range(20)]
+
+    torch.manual_seed(1)
+    first, second = episode(), episode()
+    assert first != second
+    torch.manual_seed(1)
+    assert episode() == first
+
+
+@pytest.mark.parametrize("kind", ONE_OF_A_KIND)
+def test_all_of_an_agent_s_state_can_be_given_to_start_from(kind: str) -> None:
+    old = make_agent(kind, seed=1)
+    state = copy.deepcopy(old.state_dict())
+    new = make_agent(kind, seed=2, initial_model_state_dict=state)
+    for key in ("model", "q_model", "V_range"):
+        if key in state:
+            values = new.state_dict()[key]
+            pairs = (
+                zip(values, state[key], strict=True)
+                if key == "V_range"
+                else [(values[n], state[key][n]) for n in values]
+            )
+            assert all(np.array_equal(x, y) for x, y in pairs)
+
+
+def test_of_a_given_state_the_range_of_the_atoms_is_taken() -> None:
+    kwargs: dict[str, Any] = dict(model_kwargs=SMALL, n_atoms=5, eps_eval=0.0)
+    old = CatDqnAgent(**kwargs)
+    old.initialize(SPACES)
+    old.give_V_min_max(-1.0, 2.0)
+    new = CatDqnAgent(initial_model_state_dict=old.state_dict(), **kwargs)
+    new.initialize(SPACES)
+    assert torch.equal(new.z, old.z)
+    weights_alone = CatDqnAgent(initial_model_state_dict=old.state_dict()["model"], **kwargs)
+    weights_alone.initialize(SPACES)
+    with pytest.raises(RuntimeError, match="range of its atoms is not known"):
+        weights_alone.eval_mode(0)
+
+
+def test_by_hand_a_q_learner_evaluates_with_its_own_epsilon_at_any_iteration() -> None:
+    agent = DqnAgent(model_kwargs=SMALL, eps_eval=0.0)
+    agent.initialize(SPACES)
+    agent.eval_mode(0)
+    rows = torch.rand(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
+    assert torch.equal(agent.step(*rows).action, agent(*rows).argmax(-1))
+    agent.collector_initialize(1, [0], seed=0, evaluation=True)
+    agent.eval_mode(0)
+    assert agent._epsilon == 1.0
+
+
+def test_the_mode_can_be_asked() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    assert agent.mode is None
+    agent.initialize(SPACES)
+    modes = []
+    for set_mode in (agent.sample_mode, agent.eval_mode, agent.train_mode):
+        set_mode(0)
+        modes.append(agent.mode)
+    assert modes == ["sample", "eval", "train"]
+
+
+def test_what_cannot_be_a_row_is_refused() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    with pytest.raises(RuntimeError, match="is not initialised"):
+        agent.eval_mode(0)
+    agent.initialize(SPACES)
+    with pytest.raises(RuntimeError, match=r"in charge of no environments; expected agent.eval_mode"):
+        agent.step(np.zeros(3), 0, 0.0)
+    agent.eval_mode(0)
+    with pytest.raises(ValueError, match=r"prev_action has the shape \[\]; expected \[2\]"):
+        agent.step(np.zeros((2, 3)), 0, None)
+    with pytest.raises(ValueError, match=r"observation has the shape \[4\]; expected \[3\]"):
+        agent.step(np.zeros(4), 0, 0.0)
+
+
+def test_a_sampler_is_not_kept_from_the_environments_it_tells_of() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+    agent.sample_mode(0)
+    group = agent.collector_initialize(3, range(3), seed=0)
+    agent.sample_mode(0)
+    rows = torch.zeros(3, 3), torch.zeros(3, dtype=torch.int64), torch.zeros(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert agent.step(*rows).action.shape == (3,)
+    assert agent._group is group
+    assert not group.by_hand
