@@ -4,8 +4,8 @@ from rlpyt.algos.a2c import A2C
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
-from rlpyt.algos.dqn import DQN
-from rlpyt.algos.off_policy import OffPolicyAlgo
+from rlpyt.algos.dqn import DQN, ErrorBatch
+from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.ppo import PPO
 from rlpyt.algos.qpg import QpgAlgo
@@ -23,8 +23,10 @@ __all__ = [
     "SAC",
     "TD3",
     "CategoricalDQN",
+    "ErrorBatch",
     "LossInputs",
     "OffPolicyAlgo",
+    "Outputs",
     "PolicyGradientAlgo",
     "QpgAlgo",
     "RlAlgorithm",

@@ -234,6 +234,30 @@ def _set_by_dataclass(cls: type, name: str) -> bool:
     return owner is None or "__dataclass_fields__" in vars(owner)
 
 
-def stack_metrics(metrics: Mapping[str, list[torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Return lists of scalar tensors, one an update, as one tensor each."""
-    return {name: torch.stack(values).detach() for name, values in metrics.items() if values}
+def own_and_named_metrics(
+    algo: RlAlgorithm, values: Mapping[str, Any], own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave.
+
+    Raises:
+        ValueError: if a name was given by none.
+    """
+    own = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in (own or {}).items()}
+    missing = [name for name in algo.opt_info_fields if name not in values and name not in own]
+    if missing:
+        raise ValueError(
+            f"{type(algo).__name__}: opt_info_fields has {', '.join(map(repr, missing))}, but an update gave only "
+            f"{', '.join([*values, *own])}; expected all. Let `td_loss` or `loss` return the others as a third value, "
+            "a dictionary of metrics by name."
+        )
+    return {**{name: values[name] for name in algo.opt_info_fields if name in values}, **own}
+
+
+def stack_metrics(metrics: Mapping[str, list[Any]]) -> dict[str, torch.Tensor]:
+    """Return lists of numbers or tensors, one an update and of the same shape, as one tensor each, on one device."""
+    device = next((x.device for values in metrics.values() for x in values if isinstance(x, torch.Tensor)), None)
+    return {
+        name: torch.stack([torch.as_tensor(x, device=device) for x in values]).detach()
+        for name, values in metrics.items()
+        if values
+    }

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.base import own_and_named_metrics, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
 from rlpyt.core import Metrics
 from rlpyt.functional import (
@@ -72,6 +72,10 @@ class ErrorBatch(NamedTuple):
     action: torch.Tensor
     return_: torch.Tensor
     bootstrap_discount: torch.Tensor
+
+
+LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Tensor, Mapping[str, Any]]
+"""A loss, absolute TD errors, and further metrics if there are any."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -152,29 +156,41 @@ class DQN(OffPolicyAlgo):
         self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
-            loss, td_abs_error = self.loss(batch, now)
+            loss, td_abs_error, *own = self.loss(batch, now)
             values = {
                 "loss": loss.detach(),
                 "gradNorm": self.gradient_step(loss, now),
                 "tdAbsErr": self.mean_error(td_abs_error, batch),
                 "priority": self.update_priorities(batch, td_abs_error),
             }
-            for name in self.opt_info_fields:
-                metrics[name].append(values[name])
+            for name, value in own_and_named_metrics(self, values, *own).items():
+                metrics[name].append(value)
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(now.target_update_tau)
         return stack_metrics(metrics)
 
     # ---- loss ----
 
-    def loss(self, batch: Any, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M]."""
-        outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
-        loss, td_abs_error = self.td_loss(batch, outputs, now)
-        return self.mean_loss(loss, batch), td_abs_error.detach()
+    def loss(self, batch: Any, now: Any) -> LossAndErrors:
+        """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M].
 
-    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss and the absolute TD error of each row; a variant of Q-learning has its own."""
+        A mapping of further metrics may follow, by name.
+        """
+        outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
+        loss, td_abs_error, *own = self.td_loss(batch, outputs, now)
+        return self.mean_loss(loss, batch), td_abs_error.detach(), *own
+
+    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> LossAndErrors:
+        """Return the loss and the absolute TD error of each row, [M] or [T, M]; a variant of Q-learning has its own.
+
+        A mapping of further metrics may follow, by name: numbers or tensors, whose shape is the same in every update.
+
+        Args:
+            batch: `SamplesFromReplay` or `SequencesFromReplay` on the agent's device; or, for the errors of new rows,
+                an `ErrorBatch`, which has no more than action, return_ and bootstrap_discount.
+            outputs: of the networks at the rows of the batch.
+            now: the hyper-parameters as they stand.
+        """
         y = self.backup(batch, double_q_value(outputs.target, self.greedy_q(outputs)))
         delta = y - select_at_indexes(batch.action, outputs.now)
         return huber_loss(delta, now.delta_clip), delta.abs()

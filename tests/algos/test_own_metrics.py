@@ -1,0 +1,81 @@
+"""Metrics of a subclass's own: what a loss gives beside the loss is logged, in every family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CatDqnAgent, DdpgAgent, DqnAgent, R2d1Agent
+from rlpyt.algos import DDPG, DQN, R2D1, CategoricalDQN
+from tests.algos.small_problems import RandomEnv, set_up
+
+REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
+
+
+@dataclass(kw_only=True, eq=False)
+class Named(DQN):
+    """Logs a tensor under a name that it has told, and a number under one that it has not."""
+
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*DQN.opt_info_fields, "bonus")
+
+    def td_loss(self, batch: Any, outputs: Any, now: Any) -> Any:
+        loss, td_abs_error = super().td_loss(batch, outputs, now)  # type: ignore[misc]
+        return loss, td_abs_error, {"bonus": loss.detach() * 0 + 2, "number": 3.0}
+
+
+class Categorical(CategoricalDQN):
+    def loss(self, batch: Any, now: Any) -> Any:
+        loss, td_abs_error = super().loss(batch, now)  # type: ignore[misc]
+        return loss, td_abs_error, {"twice": 2 * loss}
+
+
+class Recurrent(R2D1):
+    def td_loss(self, batch: Any, outputs: Any, now: Any) -> Any:
+        return *super().td_loss(batch, outputs, now), {"q": outputs.now.mean()}
+
+
+class Policy(DDPG):
+    def update_q(self, batch: Any, rows: Any, now: Any) -> dict[str, Any]:
+        return {**super().update_q(batch, rows, now), "number": 1.5}
+
+
+def learn(algo: Any, agent: Any, action_space: Any = None) -> dict[str, torch.Tensor]:
+    sampler = set_up(algo, agent, RandomEnv, {"action_space": action_space})
+    metrics: Any = {}
+    for itr in range(6):
+        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0]) or metrics
+    return metrics
+
+
+def test_what_a_loss_gives_beside_is_in_the_metrics() -> None:
+    metrics = learn(Named(**REPLAY), DqnAgent())
+    assert list(metrics) == ["loss", "gradNorm", "tdAbsErr", "bonus", "number"]
+    assert metrics["bonus"].shape[1:] == (8,)
+    assert (metrics["bonus"] == 2).all()
+    assert metrics["number"].eq(3).all()
+    assert not any(x.requires_grad for x in metrics.values())
+
+
+def test_in_the_other_algorithms_too() -> None:
+    metrics = learn(Categorical(**REPLAY), CatDqnAgent())
+    torch.testing.assert_close(metrics["twice"], 2 * metrics["loss"])
+    sequences = dict(batch_T=2, batch_B=2, warmup_T=0, n_step_return=1, store_rnn_state_interval=2)
+    metrics = learn(Recurrent(**{**REPLAY, **sequences}), R2d1Agent())
+    assert metrics["q"].isfinite().all()
+    box = spaces.Box(-1, 1, (2,))
+    assert (learn(Policy(**REPLAY), DdpgAgent(), box)["number"] == 1.5).all()
+
+
+@dataclass(kw_only=True, eq=False)
+class Promises(DQN):
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*DQN.opt_info_fields, "bonus")
+
+
+def test_a_name_that_nobody_gives_is_refused_with_what_to_do() -> None:
+    said = "Promises: opt_info_fields has 'bonus', but an update gave only loss, .*, priority; .* `td_loss`"
+    with pytest.raises(ValueError, match=said):
+        learn(Promises(**REPLAY), DqnAgent())
