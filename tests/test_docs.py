@@ -27,6 +27,7 @@ from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.affinity import AFFINITY_KEYS
 from rlpyt.samplers import SerialSampler
+from tests import names_page
 from tests.toy_envs import CountingEnv
 
 ROOT = Path(__file__).parents[1]
@@ -229,6 +230,10 @@ def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.R
     words = [*words_of(AlgoCls), "all"]
     names = [name for row in table[1:] if any(word in row[0] for word in words) for name in quoted(row[1])]
     assert sorted(names) == sorted(AlgoCls._schedule_fields())
+
+
+def test_page_has_the_public_names() -> None:
+    assert names_page.PAGE.read_text() == names_page.rendered(), "write it anew: python -m tests.names_page"
 
 
 def test_page_has_the_keys_of_affinity() -> None:

@@ -1,0 +1,48 @@
+"""The page of public names, `docs/names.md`, as the packages have them.
+
+`python -m tests.names_page` writes it anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import rlpyt
+
+PAGE = Path(__file__).parents[1] / "docs" / "names.md"
+MODULES = ["rlpyt.core", "rlpyt.spaces", "rlpyt.types"]
+HEAD = """# Public names
+
+What a script imports, and from where: `from rlpyt.agents import DqnAgent`. A name that stands in two packages is the same
+thing in both; what is not here may change without notice. `python -m tests.names_page` writes this page.
+
+| from | names |
+|---|---|
+"""
+
+
+def public_names(module_name: str) -> list[str]:
+    """Return the names of a package's `__all__`, or what a module defines itself."""
+    module = importlib.import_module(module_name)
+    if module_name not in MODULES:
+        return sorted(module.__all__, key=str.lower)
+    own = [
+        name
+        for name, thing in vars(module).items()
+        if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == module_name
+    ]
+    return sorted((name for name in own if not name.startswith("_")), key=str.lower)
+
+
+def rendered() -> str:
+    """Return the page."""
+    packages = [f"rlpyt.{info.name}" for info in pkgutil.iter_modules(rlpyt.__path__) if info.ispkg]
+    names = {name: public_names(name) for name in ["rlpyt", *sorted([*packages, *MODULES])]}
+    return HEAD + "".join(f"| `from {name}` | `{', '.join(names[name])}` |\n" for name in names)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered())
