@@ -16,8 +16,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 MODULES = ["rlpyt.core", "rlpyt.spaces", "rlpyt.types"]
 HEAD = """# Public names
 
-What a script imports, and from where: `from rlpyt.agents import DqnAgent`. A name that stands in two packages is the same
-thing in both; what is not here may change without notice. `python -m tests.names_page` writes this page.
+What a script imports, and from where: `from rlpyt.agents import DqnAgent`. A name that stands in two
+packages is the same thing in both; what is not here may change without notice.
+`python -m tests.names_page` writes this page.
 
 | from | names |
 |---|---|

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABCMeta
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
@@ -96,14 +96,11 @@ def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "a
         names: that there are.
         noun: what they are called.
     """
-    return f"{who} has no {noun} {name!r}. {_hint(name, names)}It has: {', '.join(names)}."
-
-
-def _hint(name: str, names: Collection[str], gone: Mapping[str, str] = GONE) -> str:
-    if name in gone:
-        return f"{gone[name]} "
+    if name in GONE:
+        return f"{who} has no {name!r}, as rlpyt 0.1 had. {GONE[name]} See docs/from_rlpyt_0_1.md."
     close = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else close_names(name, names)
-    return f"Did you mean {' or '.join(close)}? " if close else ""
+    hint = f"Did you mean {' or '.join(close)}? " if close else ""
+    return f"{who} has no {noun} {name!r}. {hint}It has: {', '.join(names)}."
 
 
 def close_names(name: str, names: Collection[str]) -> list[str]:

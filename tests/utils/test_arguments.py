@@ -79,11 +79,9 @@ def test_there_are_no_far_fetched_hints() -> None:
 
 
 def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(arguments.GONE, "discounts", "Leave it out.")
-    assert (
-        unknown_argument("A", "discounts", ["discount"])
-        == "A has no argument 'discounts'. Leave it out. It has: discount."
-    )
+    monkeypatch.setitem(arguments.GONE, "discounts", "Every row has one. Delete it.")
+    said = "A has no 'discounts', as rlpyt 0.1 had. Every row has one. Delete it. See docs/from_rlpyt_0_1.md."
+    assert unknown_argument("A", "discounts", ["discount"]) == said
 
 
 def test_a_signature_is_the_constructor_s() -> None:
