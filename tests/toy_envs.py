@@ -292,7 +292,12 @@ class CountingModel(nn.Module):
         self.n, self.recurrent = int(action_space.n), recurrent
 
     def forward(
-        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, rnn_state: Any = None
+        self,
+        observation: Any,
+        prev_action: torch.Tensor,
+        prev_reward: torch.Tensor,
+        rnn_state: Any = None,
+        episode_start: Any = None,
     ) -> tuple[Any, ...]:
         counts = observation if isinstance(observation, torch.Tensor) else observation["counts"]
         number, t, episode = counts.unbind(-1)

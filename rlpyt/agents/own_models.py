@@ -65,11 +65,11 @@ def _call(who: str, Cls: Callable[..., Any], offered: Mapping[str, Any], kwargs:
     try:
         return Cls(**given)
     except TypeError as error:
-        name = refused_argument(error, Cls)
-        if name not in given:
+        refused = refused_argument(error, Cls)
+        if refused is None or refused not in given:
             raise
         names = argument_names(Cls) if isinstance(Cls, type) else list(by_name)
-        raise TypeError(f"{who}: {unknown_argument(_name(Cls), name, names)}") from error
+        raise TypeError(f"{who}: {unknown_argument(_name(Cls), refused, names)}") from error
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:

@@ -178,7 +178,8 @@ class DQN(OffPolicyAlgo):
         """
         outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
         loss, td_abs_error, *own = self.td_loss(batch, outputs, now)
-        return self.mean_loss(loss, batch), td_abs_error.detach(), *own
+        mean, errors = self.mean_loss(loss, batch), td_abs_error.detach()
+        return (mean, errors, own[0]) if own else (mean, errors)
 
     def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> LossAndErrors:
         """Return the loss and the absolute TD error of each row, [M] or [T, M]; a variant of Q-learning has its own.

@@ -129,7 +129,7 @@ def test_the_mode_can_be_asked() -> None:
     agent = PgAgent(model_kwargs=SMALL)
     assert agent.mode is None
     agent.initialize(SPACES)
-    modes = []
+    modes: list[str | None] = []
     for set_mode in (agent.sample_mode, agent.eval_mode, agent.train_mode):
         set_mode(0)
         modes.append(agent.mode)

@@ -18,7 +18,7 @@ from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils import arguments
 from rlpyt.utils.arguments import close_names, unknown_argument
 
-ENV = dict(EnvCls=gymnasium.make, env_kwargs={"id": "CartPole-v1"})
+ENV: dict[str, Any] = dict(EnvCls=gymnasium.make, env_kwargs={"id": "CartPole-v1"})
 
 
 class OldStyle(PPO):
