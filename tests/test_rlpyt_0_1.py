@@ -327,7 +327,12 @@ def test_a_setting_without_a_choice_is_refused_with_what_to_do(AlgoCls, name):
 
 
 def test_old_settings_are_sentences_and_no_class_of_today_has_them():
-    known = {p for name in algos.__all__ if name != "LossInputs" for p in vars(algos)[name].__init__.__annotations__}
+    known = {
+        p
+        for Cls in vars(algos).values()
+        if isinstance(Cls, type) and issubclass(Cls, algos.RlAlgorithm)
+        for p in Cls.__init__.__annotations__
+    }
     assert not known & set(SETTINGS)
     assert all(text[0].isupper() and text.endswith((" it.", " there.", "the algorithm.")) for text in SETTINGS.values())
 

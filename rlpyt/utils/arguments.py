@@ -96,8 +96,8 @@ def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "a
         names: that there are.
         noun: what they are called.
     """
-    if name in GONE:
-        return f"{who} has no {name!r}, as rlpyt 0.1 had. {GONE[name]} See docs/from_rlpyt_0_1.md."
+    if name in SETTINGS:
+        return f"{who} has no {name!r}, as rlpyt 0.1 had. {SETTINGS[name]} See {PAGE}."
     close = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else close_names(name, names)
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     return f"{who} has no {noun} {name!r}. {hint}It has: {', '.join(names)}."

@@ -12,11 +12,11 @@ from torch import nn
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
 from rlpyt.algos import DQN, PPO
 from rlpyt.models import PgModel
+from rlpyt.old_names import SETTINGS
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.samplers import CpuSampler, SerialSampler
-from rlpyt.utils import arguments
-from rlpyt.utils.arguments import close_names, unknown_argument
+from rlpyt.utils.arguments import close_names
 
 ENV: dict[str, Any] = dict(EnvCls=gymnasium.make, env_kwargs={"id": "CartPole-v1"})
 
@@ -78,10 +78,12 @@ def test_there_are_no_far_fetched_hints() -> None:
     assert close_names("size_replay", names) == ["replay_size"]
 
 
-def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(arguments.GONE, "discounts", "Every row has one. Delete it.")
-    said = "A has no 'discounts', as rlpyt 0.1 had. Every row has one. Delete it. See docs/from_rlpyt_0_1.md."
-    assert unknown_argument("A", "discounts", ["discount"]) == said
+def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
+    said = f"^SacAgent has no 'action_squash', as rlpyt 0.1 had. {SETTINGS['action_squash']} See docs/"
+    with pytest.raises(TypeError, match=said):
+        SacAgent(action_squash=1.0)
+    with pytest.raises(TypeError, match=r"^OldStyle has no 'bootstrap_timelimit', as rlpyt 0.1 had"):
+        OldStyle(bootstrap_timelimit=True)
 
 
 def test_a_signature_is_the_constructor_s() -> None:
