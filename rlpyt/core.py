@@ -115,6 +115,10 @@ class Agent(CheckedSubclasses, ABC):
         """Move the model to the device, in the precision and memory format of the run."""
 
     @abstractmethod
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """Return all networks, targets included."""
+
+    @abstractmethod
     def parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what an optimiser updates."""
 

@@ -103,6 +103,8 @@ class BaseAgent(Agent, metaclass=NamedArguments):
                 "agent with initial_model_state_dict=agent.model.state_dict()."
             )
         self.env_spaces = env_spaces
+        # A run that stopped before it learned may have placed the networks that are now replaced.
+        self.device, self.settings = torch.device("cpu"), ComputeSettings()
         self.distribution = self.make_distribution(env_spaces)
         self._mode, self._group, self._groups = None, NOBODY, {}
         self.make_networks()

@@ -232,6 +232,7 @@ class DqnAgent(OffPolicyAgent):
         """Return a copy that acts in another process, which has no target."""
         clone = super().worker_copy()
         clone.target_model = nn.Module()
+        clone._noisy_layers = []  # those of this one's network, on its device
         return clone
 
     # ---- state ----

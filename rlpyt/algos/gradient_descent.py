@@ -62,6 +62,7 @@ class GradientDescent:
         """Return the optimiser's state."""
         return self.optimizer.state_dict()
 
+    @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         scales = self._lr_scales()
@@ -70,6 +71,11 @@ class GradientDescent:
         # It takes over the settings of the groups too; their learning rates follow those given to this algorithm.
         for group, scale in zip(self.optimizer.param_groups, scales, strict=True):
             group["lr_scale"] = scale
+        # Fused optimisers read memory in its order, which is another one if the state comes from channels-last weights.
+        for parameter, state in self.optimizer.state.items():
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                    state[name] = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _clip_norm(grads: list[torch.Tensor], max_norm: float) -> torch.Tensor:

@@ -15,7 +15,7 @@ from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_per
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
 from rlpyt.types import Samples
-from rlpyt.utils.arrays import buffer_func
+from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
 @dataclass(kw_only=True, eq=False)
@@ -115,7 +115,7 @@ class PPO(PolicyGradientAlgo):
             for idxs in self._random_parts(torch.arange(valid.shape[1])):
                 if not valid[:, idxs].any():
                     continue
-                on_device = idxs.to(self.agent.device)
+                on_device = buffer_to(idxs, self.agent.device)
                 starts = batch.episode_start[:, idxs]
                 rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
                 yield rows, init_rnn_state[on_device]
@@ -123,7 +123,7 @@ class PPO(PolicyGradientAlgo):
         # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
         flat = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
         for idxs in self._random_parts(valid.flatten().nonzero().squeeze(1)):
-            yield buffer_func(flat, torch.index_select, 0, idxs.to(self.agent.device)), None
+            yield buffer_func(flat, torch.index_select, 0, buffer_to(idxs, self.agent.device)), None
 
     def _random_parts(self, idxs: torch.Tensor) -> list[torch.Tensor]:
         order = torch.randperm(len(idxs), generator=self.generator)

@@ -13,6 +13,7 @@ from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.functional import ScheduleLike
 from rlpyt.types import AgentInputs, BatchSpec
+from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
 
@@ -121,7 +122,8 @@ class SAC(QpgAlgo):
         action, log_prob, _ = self._act(rows.next)
         q = self.agent.target_q(rows.target, action)
         if self.n_target_q is not None:
-            q = q[torch.randperm(len(q), generator=self.generator)[: self.n_target_q]]
+            drawn = torch.randperm(len(q), generator=self.generator)[: self.n_target_q]
+            q = q[buffer_to(drawn, q.device)]
         return q.amin(0) - self.alpha(now) * log_prob
 
     def q_target(self, batch: Any, rows: Outputs, now: Any) -> torch.Tensor:
@@ -147,7 +149,7 @@ class SAC(QpgAlgo):
             "piGradNorm": grad_norm,
             "piMu": self.mean_of_rows(dist_info.mean.detach().mean(-1), batch),
             "piLogStd": self.mean_of_rows(dist_info.log_std.detach().mean(-1), batch),
-            "alpha": torch.as_tensor(alpha, device=loss.device),
+            "alpha": torch.zeros_like(loss.detach()) + alpha,
             "entropy": -self.mean_of_rows(log_prob, batch),
         }
 

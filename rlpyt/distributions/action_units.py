@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -78,6 +78,11 @@ class ActionUnits:
                 "with the bounds that are meant (gymnasium.wrappers.RescaleAction, or its own action_space)."
             )
         return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what lies on other devices: a worker that is sent it would start CUDA."""
+        cpu = torch.device("cpu")
+        return {**self.__dict__, "_units": {cpu: self._units[cpu]}}
 
     def _units_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return center, scale and the numbers of the free dimensions on a device, copied there once."""

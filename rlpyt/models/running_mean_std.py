@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from rlpyt.functional import zero_invalid
+from rlpyt.utils.arrays import buffer_to
 
 
 class RunningMeanStdModel(nn.Module):
@@ -46,12 +47,13 @@ class RunningMeanStdModel(nn.Module):
             x: [..., *shape].
             valid: [...] bool, which entries to take; None is all.
         """
-        x = x.to(self.mean).reshape(-1, *self.mean.shape)  # its dtype, and its device: a replay's rows are on the CPU
+        x = buffer_to(x, self.mean.device)  # a replay's rows are on the CPU
+        x = x.to(self.mean.dtype).reshape(-1, *self.mean.shape)
         if valid is None:
             count = torch.full_like(self.count, len(x))
             keep = None
         else:
-            valid = valid.to(x.device)
+            valid = buffer_to(valid, x.device)
             keep = valid.reshape(-1, *[1] * self.mean.dim()).expand_as(x)
             count = valid.sum(dtype=torch.float64)
         n = count.clamp(min=1)

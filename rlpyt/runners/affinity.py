@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from typing import Any
 
 import psutil
@@ -23,11 +24,16 @@ def check_affinity(affinity: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: if a key is not known.
-        TypeError: if cores are not given as a list.
+        TypeError: if cores are not given as a list, or the device not by its number.
     """
     unknown = sorted(set(affinity) - {*AFFINITY_KEYS, *_AFFINITY_KEYS_WITHOUT_EFFECT})
     if unknown:
         raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(AFFINITY_KEYS)}.")
+    cuda_idx = affinity.get("cuda_idx")
+    if cuda_idx is not None and (type(cuda_idx) is bool or not isinstance(cuda_idx, Integral) or cuda_idx < 0):
+        raise TypeError(
+            f"affinity: cuda_idx is {cuda_idx!r}; expected the number of a CUDA device, from 0, or None for the CPU."
+        )
     for name in ("master_cpus", "workers_cpus"):
         if isinstance(affinity.get(name), int):
             raise TypeError(f"affinity: {name} is {affinity[name]}; expected a list. Write [{affinity[name]}].")

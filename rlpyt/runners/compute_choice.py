@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +20,12 @@ _ROWS = 128
 _WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
 
 
+def device_of(affinity: Mapping[str, Any]) -> str:
+    """Return the device that an affinity names."""
+    cuda_idx = affinity.get("cuda_idx")
+    return "cpu" if cuda_idx is None else f"cuda:{cuda_idx}"
+
+
 def choose_settings(agent: Agent, affinity: Mapping[str, Any]) -> ComputeSettings:
     """Return settings for an initialised agent.
 
@@ -30,8 +37,7 @@ def choose_settings(agent: Agent, affinity: Mapping[str, Any]) -> ComputeSetting
         agent: initialised, still on the CPU.
         affinity: `cuda_idx` and `master_torch_threads` are obeyed.
     """
-    cuda_idx = affinity.get("cuda_idx")
-    device = "cpu" if cuda_idx is None else f"cuda:{cuda_idx}"
+    device = device_of(affinity)
     inputs = agent.example_inputs()
     images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
     threads = affinity.get("master_torch_threads") or (available_threads() if images else 1)
@@ -59,13 +65,28 @@ def _seconds(agent: Agent, settings: ComputeSettings, rows: Any) -> float:
     agent.to_device(settings)
     rows = buffer_to(rows, settings.device)
     times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        outputs = agent(*rows)
-        sum(leaf.float().sum() for leaf in buffer_leaves(outputs) if leaf.requires_grad).backward()
-        if settings.device != "cpu":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+    with _recurrent_layers_in_training(agent):
+        for _ in range(4):
+            start = time.perf_counter()
+            outputs = agent(*rows)
+            sum(leaf.float().sum() for leaf in buffer_leaves(outputs) if leaf.requires_grad).backward()
+            if settings.device != "cpu":
+                torch.cuda.synchronize(settings.device)
+            times.append(time.perf_counter() - start)
     for parameter in agent.parameters():
         parameter.grad = None
     return min(times[1:])
+
+
+@contextmanager
+def _recurrent_layers_in_training(agent: Agent) -> Iterator[None]:
+    """Set the recurrent layers to training, without which cuDNN has no gradient; all others stay as they are."""
+    layers = [x for module in agent.modules() for x in module.modules() if isinstance(x, torch.nn.RNNBase)]
+    modes = [layer.training for layer in layers]
+    for layer in layers:
+        layer.train()
+    try:
+        yield
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.train(mode)

@@ -19,7 +19,7 @@ from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.affinity import check_affinity, pinned_to
 from rlpyt.runners.arguments import check_numbers, check_parts
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.compute_choice import choose_settings, device_of
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.types import TrajInfo
 from rlpyt.utils.arguments import NamedArguments
@@ -65,6 +65,8 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
         check_parts(type(self).__name__, algo, agent, sampler)
         check_numbers(type(self).__name__, n_steps, log_interval_steps, seed)
         check_affinity(affinity or {})
+        if settings is None:
+            ComputeSettings(device=device_of(affinity or {}))  # refuses a device that is not there, before any worker
         self.algo = algo
         self.agent = agent
         self.sampler = sampler

@@ -72,7 +72,8 @@ class Part:
     def bootstrap(self) -> None:
         """Write the value of the observation after the last row."""
         if self.rows.bootstrap_value is not None:
-            self.rows.bootstrap_value[0] = self.agent.value(*self._inputs[self.T])
+            # By torch: numpy has no bfloat16, which a model of one's own may give.
+            torch.from_numpy(self.rows.bootstrap_value)[0] = self.agent.value(*self._inputs[self.T])
             self.stopwatch.lap("network")
 
     def _forget(self, mask: np.ndarray) -> None:

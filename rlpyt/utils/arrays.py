@@ -58,9 +58,7 @@ def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_m
 
 def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> np.ndarray:
     """Allocate one array like the example plus leading dimensions; see `buffer_from_example`."""
-    if isinstance(example, torch.Tensor):
-        example = example.detach().cpu().float() if example.dtype == torch.bfloat16 else example.detach().cpu()
-    a = np.asarray(example)
+    a = _numpy(example) if isinstance(example, torch.Tensor) else np.asarray(example)
     if a.dtype.kind not in "biufc":
         raise TypeError(
             f"Allocating a buffer: the example {example!r} has dtype {a.dtype}; expected numbers or booleans. "
@@ -76,8 +74,13 @@ def torchify_buffer(buffer: Any) -> Any:
 
 
 def numpify_buffer(buffer: Any) -> Any:
-    """Return the buffer as numpy arrays that share the (CPU) tensors' memory."""
-    return buffer_func(buffer, lambda x: x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x))
+    """Return the buffer as numpy arrays that share the (CPU) tensors' memory; of bfloat16 they are float32 copies."""
+    return buffer_func(buffer, lambda x: _numpy(x) if isinstance(x, torch.Tensor) else np.asarray(x))
+
+
+def _numpy(x: torch.Tensor) -> np.ndarray:
+    x = x.detach().cpu()
+    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:

@@ -31,8 +31,17 @@ class ComputeSettings:
         if self.torch_threads < 1:
             raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")
         device = torch.device(self.device)
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"Compute settings: device is {self.device!r}, but torch sees no CUDA device; use 'cpu'.")
+        if device.type == "cuda":
+            n = torch.cuda.device_count() if torch.cuda.is_available() else 0  # which does not start CUDA
+            if n == 0:
+                raise ValueError(
+                    f"Compute settings: device is {self.device!r}, but torch sees no CUDA device; use 'cpu'."
+                )
+            if (device.index or 0) >= n:
+                raise ValueError(
+                    f"Compute settings: device is {self.device!r}, but torch sees {n} CUDA devices, numbered from 0; "
+                    f"expected one of 'cuda:0' to 'cuda:{n - 1}'. CUDA_VISIBLE_DEVICES numbers them anew."
+                )
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return the context in which networks on a device are called.

@@ -1,0 +1,223 @@
+"""What would fail or be wrong on a GPU only, shown on a machine without one; `tests/gpu` has what needs one."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, RecurrentCategoricalPgAgent, SacAgent
+from rlpyt.algos import PPO, SAC
+from rlpyt.distributions import Gaussian
+from rlpyt.runners import MinibatchRl, compute_choice
+from rlpyt.samplers import SerialSampler, evaluate
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import BatchSpec
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import RandomEnv, batches, set_up
+
+VECTOR, IMAGE = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (1, 12, 12), np.uint8)
+SMALL: dict[str, Any] = dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=8)
+META = ComputeSettings(device="meta")
+"""Another device, where nothing is computed."""
+
+
+# ---- a device that is not there ----
+
+
+def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def test_a_device_of_too_high_a_number_is_refused(monkeypatch):
+    two_devices(monkeypatch)
+    assert ComputeSettings(device="cuda:1").device == "cuda:1"
+    with pytest.raises(
+        ValueError, match=r"'cuda:2', but torch sees 2 CUDA devices.*expected one of 'cuda:0' to 'cuda:1'"
+    ):
+        ComputeSettings(device="cuda:2")
+
+
+@pytest.mark.parametrize(("cuda_idx", "error"), [(2, ValueError), ("0", TypeError), (True, TypeError), (-1, TypeError)])
+def test_a_wrong_cuda_idx_is_refused_before_workers_start(monkeypatch, cuda_idx, error):
+    two_devices(monkeypatch)
+    parts = PPO(), CategoricalPgAgent(), SerialSampler(RandomEnv, {}, 4, 2)
+    with pytest.raises(error, match=f"{cuda_idx}"):
+        MinibatchRl(*parts, n_steps=100, affinity=dict(cuda_idx=cuda_idx))
+    if error is ValueError:
+        MinibatchRl(*parts, n_steps=100, affinity=dict(cuda_idx=cuda_idx), settings=ComputeSettings())
+
+
+# ---- the choice of settings ----
+
+
+def test_the_device_that_is_timed_is_the_one_that_is_waited_for(monkeypatch):
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    agent: Any = nn.Linear(3, 2)  # as much of an agent as is timed
+    agent.to_device = lambda settings: agent.to(settings.device)
+    compute_choice._seconds(agent, META, (torch.zeros(2, 3),))
+    assert waited == ["meta"] * 4
+
+
+class OwnLstm(nn.Module):
+    """A recurrent image model of a user; notes in which mode its LSTM has to have a gradient."""
+
+    modes: ClassVar[list[tuple[bool, bool]]] = []
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.dropout, self.lstm, self.heads = nn.Dropout(0.5), nn.LSTM(144, 4), nn.Linear(4, 4)
+
+    def forward(self, observation, prev_action, prev_reward, rnn_state, episode_start=None):
+        T, B = (1, 1, *prev_reward.shape)[-2:]
+        if torch.is_grad_enabled():
+            self.modes.append((self.lstm.training, self.dropout.training))
+        x, next_state = self.lstm(observation.reshape(T, B, -1) / 255, rnn_state)
+        out = self.heads(x).reshape(*prev_reward.shape, 4)
+        return out[..., :3], out[..., 3], next_state
+
+
+def test_recurrent_layers_are_timed_in_training_mode():
+    """Without it cuDNN refuses the backward pass of an LSTM; nothing else leaves the mode that it is in."""
+    agent = RecurrentCategoricalPgAgent(ModelCls=OwnLstm)
+    agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
+    agent.model.eval()
+    threads = torch.get_num_threads()
+    OwnLstm.modes.clear()
+    compute_choice.choose_settings(agent, BatchSpec(2, 1), {})
+    torch.set_num_threads(threads)
+    assert set(OwnLstm.modes) == {(True, False)}
+    assert not any(module.training for module in agent.model.modules())
+
+
+# ---- agents ----
+
+
+def test_an_agent_that_was_placed_and_did_not_learn_begins_anew_on_the_cpu():
+    agent = CategoricalPgAgent()
+    agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
+    agent.to_device(META)
+    agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
+    agent.collector_initialize(1, [0], 0)
+    agent.sample_mode(0)
+    assert agent.step(*agent.example_inputs()).action.device.type == "cpu"
+    assert agent.settings == ComputeSettings()
+
+
+def test_units_of_actions_are_sent_without_what_lies_on_a_device():
+    units = Gaussian.from_space(spaces.Box(np.array([0, -2], np.float32), np.array([4, 2], np.float32)))
+    units.encode(torch.zeros(3, 2, device="meta"))
+    sent = pickle.loads(pickle.dumps(units))
+    assert list(sent._units) == [torch.device("cpu")]
+    assert torch.equal(sent.decode(torch.ones(2)), torch.tensor([4.0, 2.0]))
+
+
+class NotingPickler(pickle.Pickler):
+    """Notes the memory of every tensor that is pickled."""
+
+    def reducer_override(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            self.seen.add(x.untyped_storage().data_ptr())
+            return int, ()
+        return NotImplemented
+
+    seen: set[int]
+
+
+def test_a_worker_is_sent_no_weights_of_the_network_that_learns():
+    """They may be on a device, which every worker would start."""
+    agent = CatDqnAgent(model_kwargs=dict(noisy=True, hidden_sizes=8))
+    agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
+    agent.collector_initialize(2, [0, 1], 0)
+    agent.sample_mode(0)
+    pickler = NotingPickler(io.BytesIO())
+    pickler.seen = set()
+    clone = agent.worker_copy()
+    for name, value in vars(clone).items():
+        if name != "_shared":
+            pickler.dump(value)
+    assert len(pickler.seen) > 3
+    assert not pickler.seen & {p.untyped_storage().data_ptr() for p in agent.parameters()}
+
+
+class OwnPlain(nn.Module):
+    """A model of a user whose last layers are none of the library's: under autocast they give bfloat16."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.heads = nn.Linear(3, 4)
+
+    def forward(self, observation, prev_action, prev_reward):
+        out = self.heads(observation)
+        return out[..., :3], out[..., 3]
+
+
+def test_a_model_that_gives_bfloat16_acts_learns_and_is_evaluated():
+    algo, agent = PPO(epochs=1), CategoricalPgAgent(ModelCls=OwnPlain)
+    sampler = set_up(algo, agent, RandomEnv, settings=ComputeSettings(precision="bfloat16"))
+    for itr in range(2):
+        samples, _ = sampler.obtain_samples(itr)
+        assert samples.agent.bootstrap_value.dtype == torch.float32
+        assert samples.agent.bootstrap_value.all()
+        metrics = algo.optimize_agent(itr, samples)
+    assert all(value.isfinite().all() for value in metrics.values())
+    assert len(evaluate(agent, RandomEnv, n_trajectories=2, n_envs=2).traj_infos) == 2
+
+
+# ---- optimisers ----
+
+
+@pytest.mark.parametrize("saved_channels_last", [False, True])
+def test_the_state_of_an_optimiser_takes_the_memory_format_of_the_weights(saved_channels_last):
+    """A GPU run may have chosen channels-last; a fused Adam reads its moments in the order of the memory."""
+
+    def make(channels_last: bool) -> tuple[PPO, CategoricalPgAgent, Any]:
+        algo, agent = PPO(epochs=2, minibatches=2), CategoricalPgAgent(model_kwargs=SMALL)
+        sampler = set_up(algo, agent, ImageEnv, settings=ComputeSettings(channels_last=channels_last))
+        return algo, agent, sampler
+
+    algo, agent, sampler = make(saved_channels_last)
+    first, second = batches(sampler, 2)
+    algo.optimize_agent(0, first)
+    others = []
+    for channels_last in (False, True):
+        other, other_agent, _ = make(channels_last)
+        other.load_state_dict(algo.state_dict())
+        other_agent.load_state_dict(agent.state_dict())
+        other.optimize_agent(1, second)
+        others.append([p.detach() for p in other_agent.parameters()])
+        assert all(
+            x.stride() == p.stride()
+            for p, state in other.optimizer.state.items()
+            for x in state.values()
+            if x.shape == p.shape
+        )
+    for one, other in zip(*others, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+class ImageEnv(RandomEnv):
+    """Random images of two channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
+
+    def _observation(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (2, 12, 12), dtype=np.uint8)
+
+
+def test_a_fixed_alpha_is_logged_as_it_is():
+    algo = SAC(fixed_alpha=0.3, batch_size=8, replay_size=200, replay_ratio=1, min_steps_learn=64, n_target_q=2)
+    agent = SacAgent(n_q=3, model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
+    sampler = set_up(algo, agent, RandomEnv, dict(action_space=spaces.Box(-1, 1, (2,))))
+    metrics = [algo.optimize_agent(itr, samples) for itr, samples in enumerate(batches(sampler, 3))][-1]
+    torch.testing.assert_close(metrics["alpha"], torch.full_like(metrics["alpha"], 0.3))
