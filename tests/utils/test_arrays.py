@@ -111,14 +111,6 @@ def test_only_a_copy_to_a_device_may_be_underway_when_it_is_given():
     assert buffer_to(Pair(Leaf(), None), torch.device("cuda:0"))["ale.lives"] is True
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_what_comes_from_a_device_has_arrived():
-    ones = torch.ones(1 << 20, device="cuda")
-    for value in range(2, 6):
-        torch.cuda._sleep(100_000_000)
-        assert (buffer_to(ones * value, "cpu") == value).all()
-
-
 def test_leading_dimensions_are_those_of_every_leaf():
     buffer = Pair(np.zeros((4, 3)), (torch.zeros(4, 3, 7), None))
     assert get_leading_dims(buffer) == (4,)

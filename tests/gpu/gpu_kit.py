@@ -1,0 +1,159 @@
+"""Every algorithm with an agent and an environment, small, and the comparison of what two devices give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import (
+    CatDqnAgent,
+    CategoricalPgAgent,
+    DdpgAgent,
+    DqnAgent,
+    GaussianPgAgent,
+    IqnAgent,
+    QrDqnAgent,
+    R2d1Agent,
+    RecurrentCatDqnAgent,
+    RecurrentCategoricalPgAgent,
+    RecurrentDdpgAgent,
+    RecurrentGaussianPgAgent,
+    RecurrentIqnAgent,
+    RecurrentQrDqnAgent,
+    RecurrentSacAgent,
+    RecurrentTd3Agent,
+    SacAgent,
+    Td3Agent,
+)
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN
+from rlpyt.utils.arrays import buffer_leaves
+from tests.algos.small_problems import RandomEnv
+
+BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 5], np.float32))
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+RNN: dict[str, Any] = dict(**SMALL, rnn_size=8)
+CONV: dict[str, Any] = dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=8)
+# Without a large eps Adam would turn the rounding of a gradient near 0 into a whole step.
+SMOOTH: dict[str, Any] = dict(optim_kwargs=dict(eps=1e-2))
+REPLAY: dict[str, Any] = dict(**SMOOTH, batch_size=16, replay_size=200, replay_ratio=1.0, min_steps_learn=64)
+SEQUENCES: dict[str, Any] = dict(
+    **SMOOTH, batch_T=4, batch_B=3, warmup_T=2, store_rnn_state_interval=2, replay_size=200, replay_ratio=1.5,
+    min_steps_learn=64,
+)  # fmt: skip
+PER: dict[str, Any] = dict(prioritized_replay=True, pri_beta_steps=300, n_step_return=3)
+MU: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
+MU_RNN: dict[str, Any] = dict(**MU, feature_kwargs=dict(rnn_size=8))
+
+
+class ImageEnv(RandomEnv):
+    """`RandomEnv` that shows random images."""
+
+    def __init__(self, action_space: Any = None) -> None:
+        super().__init__(action_space)
+        self.observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
+
+    def _observation(self) -> np.ndarray:
+        return self.np_random.integers(0, 256, (2, 12, 12), dtype=np.uint8)
+
+
+class CudaWatchEnv(RandomEnv):
+    """`RandomEnv` whose info says whether its process has started CUDA."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *rest, _ = super().step(action)
+        return *rest, {"cuda": int(torch.cuda.is_initialized())}
+
+
+DISCRETE: tuple[Any, dict[str, Any]] = RandomEnv, {}
+CONTINUOUS: tuple[Any, dict[str, Any]] = RandomEnv, dict(action_space=BOX)
+IMAGES: tuple[Any, dict[str, Any]] = ImageEnv, {}
+CONTINUOUS_IMAGES: tuple[Any, dict[str, Any]] = ImageEnv, dict(action_space=BOX)
+
+CASES: dict[str, Any] = {
+    "A2C": lambda: (A2C(**SMOOTH), CategoricalPgAgent(model_kwargs=SMALL), DISCRETE),
+    "A2C LSTM": lambda: (A2C(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
+    "PPO": lambda: (
+        PPO(**SMOOTH, normalize_advantage=True, normalize_reward=True, value_clip=0.2),
+        GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),
+        CONTINUOUS,
+    ),
+    "PPO images": lambda: (PPO(**SMOOTH, epochs=2), CategoricalPgAgent(model_kwargs=CONV), IMAGES),
+    "PPO LSTM": lambda: (
+        PPO(**SMOOTH, minibatches=2),
+        RecurrentGaussianPgAgent(model_kwargs=dict(**RNN, normalize_observation=True)),
+        CONTINUOUS,
+    ),
+    "DQN": lambda: (
+        DQN(**REPLAY, double_dqn=True),
+        DqnAgent(model_kwargs=dict(**SMALL, dueling=True, normalize_observation=True)),
+        DISCRETE,
+    ),
+    "DQN images": lambda: (DQN(**REPLAY), DqnAgent(model_kwargs=CONV), IMAGES),
+    "DQN priorities": lambda: (DQN(**REPLAY, **PER, input_priorities=True), DqnAgent(model_kwargs=SMALL), DISCRETE),
+    "Rainbow": lambda: (
+        CategoricalDQN(**REPLAY, **PER, double_dqn=True, unique_draws=True),
+        CatDqnAgent(n_atoms=11, model_kwargs=dict(**SMALL, dueling=True, noisy=True)),
+        DISCRETE,
+    ),
+    "C51 LSTM": lambda: (
+        CategoricalDQN(**SEQUENCES),
+        RecurrentCatDqnAgent(n_atoms=11, model_kwargs=RNN),
+        DISCRETE,
+    ),
+    "QRDQN": lambda: (QRDQN(**REPLAY), QrDqnAgent(n_quantiles=5, model_kwargs=SMALL), DISCRETE),
+    "QRDQN LSTM": lambda: (QRDQN(**SEQUENCES), RecurrentQrDqnAgent(n_quantiles=5, model_kwargs=RNN), DISCRETE),
+    "IQN": lambda: (IQN(**REPLAY), IqnAgent(model_kwargs=dict(**SMALL, n_tau=4)), DISCRETE),
+    "IQN GRU": lambda: (
+        IQN(**SEQUENCES),
+        RecurrentIqnAgent(model_kwargs=dict(**RNN, n_tau=4, recurrent="gru", noisy=True)),
+        DISCRETE,
+    ),
+    "R2D1": lambda: (R2D1(**SEQUENCES, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
+    "DDPG": lambda: (DDPG(**REPLAY), DdpgAgent(**MU, action_noise_correlation=0.5), CONTINUOUS),
+    "DDPG LSTM": lambda: (DDPG(**SEQUENCES), RecurrentDdpgAgent(**MU_RNN), CONTINUOUS),
+    "TD3": lambda: (TD3(**REPLAY, **PER), Td3Agent(**MU), CONTINUOUS),
+    "TD3 LSTM": lambda: (TD3(**SEQUENCES), RecurrentTd3Agent(**MU_RNN), CONTINUOUS),
+    "SAC": lambda: (SAC(**REPLAY), SacAgent(**MU), CONTINUOUS),
+    "REDQ": lambda: (
+        SAC(**REPLAY, fixed_alpha=0.2, n_target_q=2, q_of_policy="mean"),
+        SacAgent(**MU, n_q=4),
+        CONTINUOUS,
+    ),
+    "SAC images": lambda: (
+        SAC(**REPLAY, random_shift=2),
+        SacAgent(
+            **MU, feature_kwargs=dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], image_feature_size=8)
+        ),
+        CONTINUOUS_IMAGES,
+    ),
+    "SAC LSTM": lambda: (SAC(**SEQUENCES, prioritized_replay=True), RecurrentSacAgent(**MU_RNN), CONTINUOUS),
+}
+OF_EVERY_FAMILY = ("PPO", "PPO LSTM", "DQN priorities", "Rainbow", "R2D1", "TD3", "SAC", "SAC LSTM")
+
+
+def assert_close(one: Any, other: Any, tolerance: float = 1e-4) -> None:
+    """Compare structures of tensors wherever they lie: floats up to a tolerance, all others exactly."""
+    leaves = [[x.detach().cpu() for x in buffer_leaves(tree)] for tree in (one, other)]
+    assert len(leaves[0]) == len(leaves[1])
+    for x, y in zip(*leaves, strict=True):
+        close = tolerance if x.is_floating_point() else 0
+        torch.testing.assert_close(x, y, rtol=close, atol=close, equal_nan=True)
+
+
+def devices_of(tree: Any) -> set[str]:
+    """Return the kinds of device that the tensors of a structure lie on."""
+    return {x.device.type for x in buffer_leaves(tree)}
+
+
+def tensors_in(state: Any) -> list[torch.Tensor]:
+    """Return all tensors in nested dictionaries, lists and tuples."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    if isinstance(state, dict):
+        return [tensor for value in state.values() for tensor in tensors_in(value)]
+    if isinstance(state, list | tuple):
+        return [tensor for value in state for tensor in tensors_in(value)]
+    return []

@@ -1,0 +1,128 @@
+"""Acting with a network on a GPU: the rows are those of the CPU, through every sampler and with every agent."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.agents import CatDqnAgent, GaussianPgAgent, PgAgent
+from rlpyt.samplers import CpuSampler, evaluate
+from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+from rlpyt.utils.compute import ComputeSettings
+from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.algos.small_problems import RandomEnv
+from tests.gpu.gpu_kit import BOX, CudaWatchEnv, assert_close, devices_of
+from tests.samplers.sampler_kit import TWO_OF_EACH, collect, in_order, random_agent, running
+from tests.toy_envs import CountingEnv, DictCountingEnv
+from tests.vector_toy_envs import CountingVectorEnv
+
+pytestmark = pytest.mark.gpu
+
+CASES: list[tuple[str, Any, bool]] = [
+    *((kind, EnvCls, recurrent) for kind in TWO_OF_EACH for EnvCls, recurrent in [(CountingEnv, True)]),
+    *((kind, DictCountingEnv, False) for kind in ("serial", "gpu2")),
+    *((kind, CountingVectorEnv, False) for kind in ("serial", "halves", "cpu2", "gpu2")),
+]
+
+
+def rows(kind: str, EnvCls: Any, recurrent: bool, device: str) -> tuple[Any, ...]:
+    """Return what a sampler collects, an evaluation, and what it collects after its state was taken and set."""
+    agent = random_agent(recurrent)
+    options: dict[str, Any] = dict(EnvCls=EnvCls, T=4, B=4, eval_n_envs=2, eval_max_trajectories=4)
+    with running(kind, agent, bootstrap_value=True, **options) as sampler:
+        agent.to_device(ComputeSettings(device=device))
+        first = collect(sampler, 2)
+        evaluation = sampler.evaluate_agent(1)
+        state: Any = None
+        if EnvCls is CountingEnv:
+            state = deepcopy(sampler.state_dict())
+        again = collect(sampler, 1, first=2)
+        if state is not None:
+            sampler.load_state_dict(state)
+    return first, again, in_order(evaluation.traj_infos), evaluation.steps
+
+
+@pytest.mark.parametrize(("kind", "EnvCls", "recurrent"), CASES)
+def test_every_sampler_gives_the_rows_of_the_cpu(kind, EnvCls, recurrent, device):
+    one, other = rows(kind, EnvCls, recurrent, "cpu"), rows(kind, EnvCls, recurrent, device)
+    assert one[2:] == other[2:]
+    for (samples, infos), (other_samples, other_infos) in zip(one[0] + one[1], other[0] + other[1], strict=True):
+        assert infos == other_infos
+        assert devices_of(other_samples) == {"cpu"}
+        assert_close(samples, other_samples)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_agent_acts_as_on_the_cpu(kind, device):
+    """The noise is drawn on the CPU: the same actions, and the same recurrent and exploration states."""
+    steps: list[Any] = []
+    for where in ("cpu", device):
+        agent = make_agent(kind)
+        agent.to_device(ComputeSettings(device=where))
+        agent.collector_initialize(4, [1, 2, 3], seed=3)
+        agent.sample_mode(1)
+        own = []
+        for t in range(3):
+            inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
+            own.append(agent.step(*inputs))
+            if isinstance(agent, PgAgent):
+                own.append(agent.value(*inputs))
+            agent.reset_one(1)
+        saved = agent.group_state_dict()
+        agent.load_group_state_dict(saved)
+        own.append(agent.step(*inputs))
+        agent.collector_initialize(2, [0, 1], seed=3, evaluation=True)
+        agent.eval_mode(1)
+        own.append(agent.step(*(x[:2] for x in inputs)))
+        agent.sample_mode(2)
+        own.append(agent.step(*inputs))
+        assert devices_of(tuple(own)) == {"cpu"}
+        assert {x.device.type for x in buffer_leaves(agent._group.rnn_state)} <= {torch.device(where).type}
+        steps.append(tuple(own))
+    assert_close(*steps)
+
+
+def test_workers_never_start_cuda(device):
+    """What they are sent holds nothing of the device, after networks and units of actions have been used there."""
+    for agent, env_kwargs in (
+        (CatDqnAgent(n_atoms=5, model_kwargs=dict(noisy=True, hidden_sizes=8)), {}),
+        (GaussianPgAgent(model_kwargs=dict(hidden_sizes=8)), dict(action_space=BOX)),
+    ):
+        sampler = CpuSampler(CudaWatchEnv, env_kwargs, 3, 2, n_workers=2, env_info_keys=["cuda"])
+        try:
+            sampler.initialize(agent)
+            agent.to_device(ComputeSettings(device=device))
+            if isinstance(agent, GaussianPgAgent):
+                agent(*(x.to(device) for x in agent.example_inputs(2)))
+            samples, _ = sampler.obtain_samples(0)
+            assert not samples.env.env_info.cuda.any()
+        finally:
+            sampler.shutdown()
+
+
+def test_an_evaluation_without_a_sampler(device):
+    results = []
+    for where in ("cpu", device):
+        agent = random_agent()
+        env = RandomEnv()
+        agent.initialize(EnvSpaces(env.observation_space, env.action_space))
+        agent.to_device(ComputeSettings(device=where))
+        results.append(evaluate(agent, RandomEnv, n_trajectories=4, n_envs=2))
+    assert in_order(results[0].traj_infos) == in_order(results[1].traj_infos)
+
+
+def test_weights_that_learn_on_the_device_reach_the_workers(device):
+    agent = random_agent()
+    with running("cpu2", agent, bootstrap_value=True, T=3, B=2) as sampler:
+        agent.to_device(ComputeSettings(device=device))
+        before = collect(sampler, 1)[0][0].agent.agent_info.value
+        with torch.no_grad():
+            for parameter in agent.parameters():
+                parameter.zero_()
+        after = collect(sampler, 1)[0][0].agent.agent_info.value
+    assert before.any()
+    assert not after.any()

@@ -1,0 +1,196 @@
+"""Whole runs on a GPU, the settings chosen for it, and copies to and from it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
+from rlpyt.logging import load_snapshot
+from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import BatchSpec
+from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.compute import ComputeSettings
+from tests.gpu.gpu_kit import CASES, CONV, tensors_in
+from tests.runners.runner_kit import make_sampler, rows_of, run, status_of
+from tests.toy_envs import CountingEnv
+
+pytestmark = pytest.mark.gpu
+IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)
+
+
+def affinity_of(device: str) -> dict[str, Any]:
+    """Return what names the device to a runner."""
+    index = torch.device(device).index
+    return {} if index is None else {"cuda_idx": index}
+
+
+@pytest.fixture(autouse=True)
+def _threads_stay():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("algo", "kind", "Runner"),
+    [
+        ("ppo", "serial", MinibatchRl),
+        ("ppo lstm", "alternating2", MinibatchRlEval),
+        ("dqn", "cpu2", MinibatchRlEval),
+        ("dqn", "gpu2", MinibatchRl),
+    ],
+)
+def test_a_run_goes_to_its_end_and_leaves_its_files(algo, kind, Runner, device, tmp_path):
+    evaluation = dict(eval_n_envs=2, eval_max_trajectories=2) if Runner is MinibatchRlEval else {}
+    runner = run(tmp_path, algo, make_sampler(kind, **evaluation), Runner, affinity=affinity_of(device), settings=None)
+    assert {p.device.type for p in runner.agent.parameters()} == {torch.device(device).type}
+    assert status_of(tmp_path)["status"] == "finished"
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows][-1] == "100"
+    assert all(np.isfinite(float(rows[-1][name])) for name in ("lossAverage", "gradNormAverage"))
+    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
+    assert {x.device.type for x in tensors_in(snapshot)} == {"cpu"}
+    assert all(x.isfinite().all() for x in tensors_in(snapshot["agent_state_dict"]["model"]))
+    runner.agent.load_state_dict(snapshot["agent_state_dict"])
+
+
+def test_a_snapshot_loads_where_there_is_no_gpu(device, tmp_path):
+    run(tmp_path, "ppo", affinity=affinity_of(device), settings=None)
+    script = (
+        "import sys, torch\n"
+        "from rlpyt.logging import load_snapshot\n"
+        "assert not torch.cuda.is_available()\n"
+        "print(len(load_snapshot(sys.argv[1])['agent_state_dict']['model']))\n"
+    )
+    path = str(tmp_path / "run_0" / "params.pkl")
+    env = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([sys.executable, "-c", script, path], env=env, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 0
+
+
+CUDA_STARTS_LATE = """
+import sys, torch
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.algos import A2C
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import GpuSampler
+from tests.gpu.gpu_kit import CudaWatchEnv
+
+class Sampler(GpuSampler):
+    def start_workers(self, *args):
+        assert not torch.cuda.is_initialized(), "before the workers"
+        examples = super().start_workers(*args)
+        assert not torch.cuda.is_initialized(), "with the workers"
+        return examples
+
+if __name__ == "__main__":
+    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=8))
+    sampler = Sampler(CudaWatchEnv, {}, 4, 2, n_workers=2, env_info_keys=["cuda"])
+    affinity = {} if sys.argv[1] == "None" else {"cuda_idx": int(sys.argv[1])}
+    runner = MinibatchRl(A2C(), agent, sampler, n_steps=16, affinity=affinity, seed=1)
+    runner.train()
+    assert torch.cuda.is_initialized() == bool(affinity)
+    assert not sampler._samples.env.env_info.cuda.any(), "in the workers"
+    print("done")
+"""
+
+
+def test_workers_are_started_before_cuda(device, tmp_path):
+    """In a process of its own, as this one has started CUDA."""
+    (tmp_path / "script.py").write_text(CUDA_STARTS_LATE)
+    env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, str(tmp_path / "script.py"), str(torch.device(device).index)]
+    result = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split()[-1] == "done"
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize("AgentCls", [CategoricalPgAgent, RecurrentCategoricalPgAgent, DqnAgent])
+def test_settings_are_chosen_for_the_device(AgentCls, device):
+    recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
+    agent = AgentCls(model_kwargs={**CONV, **recurrent})
+    agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
+    settings = choose_settings(agent, BatchSpec(4, 2), affinity_of(device))
+    assert settings.device == device
+    assert settings.channels_last or settings.precision == "float32"
+    agent.to_device(settings)
+    agent.collector_initialize(2, [0, 1], 0)
+    agent.sample_mode(0)
+    assert agent.step(*agent.example_inputs(2)).action.device.type == "cpu"
+
+
+@pytest.mark.parametrize("Agent", [CategoricalPgAgent, RecurrentCategoricalPgAgent])
+def test_bfloat16_has_heads_and_recurrent_states_in_float32(Agent, device):
+    recurrent = {"rnn_size": 8} if Agent.recurrent else {}
+    outputs = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        agent = Agent(model_kwargs={**CONV, **recurrent})
+        agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
+        agent.to_device(ComputeSettings(device=device, precision=precision, channels_last=True))
+        agent.collector_initialize(2, [0, 1], 0)
+        agent.sample_mode(0)
+        with agent.autocast():
+            outputs.append(agent.step(*agent.example_inputs(2)).agent_info)
+        info = outputs[-1]
+        assert info.dist_info.logits.dtype == info.value.dtype == torch.float32
+        if Agent.recurrent:
+            assert info.prev_rnn_state.h.dtype == torch.float32
+    torch.testing.assert_close(outputs[0].value, outputs[1].value, rtol=0.05, atol=0.05)
+
+
+def test_a_device_that_is_not_there_is_refused_before_workers_start(on_gpu):
+    n = torch.cuda.device_count() if on_gpu else 0
+    algo, agent, _ = CASES["A2C"]()
+    message = f"sees {n} CUDA devices" if on_gpu else "sees no CUDA device"
+    with pytest.raises(ValueError, match=message):
+        MinibatchRl(algo, agent, make_sampler("cpu2"), n_steps=100, affinity=dict(cuda_idx=n))
+
+
+# ---- copies ----
+
+
+def test_what_comes_from_the_device_has_arrived(device, on_gpu):
+    ones = torch.ones(1 << 20, device=device)
+    for value in range(2, 6):
+        if on_gpu:
+            torch.cuda._sleep(100_000_000)
+        assert (buffer_to(ones * value, "cpu") == value).all()
+
+
+def test_what_goes_to_the_device_may_be_overwritten_at_once(device, on_gpu):
+    """A sampler writes its batch again while the last update may still be under way."""
+    if not on_gpu:
+        pytest.skip("on the CPU nothing is copied")
+    for n in (1 << 8, 1 << 14, 1 << 24):  # small copies and large ones take different ways
+        source = torch.zeros(n)
+        torch.cuda._sleep(100_000_000)
+        copied = buffer_to(source, device)
+        source.fill_(1.0)
+        assert not copied.any()
+
+
+def test_numbers_of_a_run_do_not_depend_on_what_else_the_device_does(device, on_gpu, tmp_path):
+    """Twice the same run, once beside other work on the GPU: a copy that is read too early would show."""
+    results = []
+    for busy in (False, True):
+        if busy and on_gpu:
+            torch.cuda._sleep(1_000_000_000)
+        sampler = make_sampler("gpu2", CountingEnv)
+        run(tmp_path / str(busy), "dqn", sampler, affinity=affinity_of(device), settings=None)
+        rows = rows_of(tmp_path / str(busy))
+        results.append([(row["ReturnAverage"], row["LengthAverage"], row["Diagnostics/CumUpdates"]) for row in rows])
+    assert results[0] == results[1]

@@ -1,0 +1,153 @@
+"""Updates on a GPU: every algorithm's are those of the CPU, wait for nothing, and are saved from one to the other."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.algos import PPO, CategoricalDQN
+from rlpyt.algos.off_policy import OffPolicyAlgo
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import batches, set_up
+from tests.gpu.gpu_kit import CASES, OF_EVERY_FAMILY, assert_close, devices_of, tensors_in
+
+pytestmark = pytest.mark.gpu
+N = 5
+
+
+def wired(case: str, device: str, seed: int = 0, **settings: Any) -> tuple[Any, Any, Any]:
+    """Return algorithm, agent and sampler; the weights follow the seed, wherever they lie."""
+    algo, agent, (EnvCls, env_kwargs) = CASES[case]()
+    settings = {"device": device, **settings}
+    return (
+        algo,
+        agent,
+        set_up(algo, agent, EnvCls, env_kwargs, n_itr=N, seed=seed, settings=ComputeSettings(**settings)),
+    )
+
+
+def learned(case: str, device: str, collected: list[Any], **settings: Any) -> tuple[Any, Any, list[Any]]:
+    algo, agent, _ = wired(case, device, **settings)
+    return algo, agent, [algo.optimize_agent(itr, samples) for itr, samples in enumerate(collected)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_updates_are_those_of_the_cpu(case, device):
+    collected = batches(wired(case, "cpu")[2], N)
+    algo, agent, metrics = learned(case, "cpu", collected)
+    other_algo, other_agent, other_metrics = learned(case, device, collected)
+    assert other_algo.update_counter == algo.update_counter > 0
+    for one, other in zip(metrics, other_metrics, strict=True):
+        assert one.keys() == other.keys()
+        assert_close(tuple(one.values()), tuple(other.values()), 2e-3)
+    for one, other in zip(agent.modules(), other_agent.modules(), strict=True):
+        assert_close(tuple(one.state_dict().values()), tuple(other.state_dict().values()), 2e-3)
+    kind = torch.device(device).type
+    assert all(devices_of(tuple(m.values())) <= {kind} for m in other_metrics)
+    assert {p.device.type for module in other_agent.modules() for p in module.parameters()} == {kind}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting):
+    algo, _agent, sampler = wired(case, device)
+    collected = batches(sampler, N)
+    for itr in range(N - 1):  # constants are copied to the device once
+        algo.optimize_agent(itr, collected[itr])
+    if isinstance(algo, OffPolicyAlgo):
+        original = algo.update_priorities
+
+        def update_priorities(batch: Any, td_abs_error: torch.Tensor) -> torch.Tensor:
+            """Priorities go back to the CPU, where the index is: the one wait of an update."""
+            before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
+            if before and algo.prioritized_replay:
+                torch.cuda.set_sync_debug_mode("default")
+            try:
+                return original(batch, td_abs_error)
+            finally:
+                if before:
+                    torch.cuda.set_sync_debug_mode(before)
+
+        algo.update_priorities = update_priorities
+    updates = algo.update_counter
+    with no_waiting():
+        algo.optimize_agent(N - 1, collected[-1])
+    assert algo.update_counter > updates
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_update_learns_from_is_on_the_device(case, device):
+    algo, agent, sampler = wired(case, device)
+    collected = batches(sampler, N)
+    for itr, samples in enumerate(collected):
+        algo.optimize_agent(itr, samples)
+    if isinstance(algo, OffPolicyAlgo):
+        batch = algo.sample_batch()
+    else:
+        batch, rnn_state = algo.loss_inputs(collected[-1], algo.now(0))
+        assert agent.recurrent == bool(devices_of(rnn_state))
+        assert devices_of(rnn_state) <= {torch.device(device).type}
+    if agent.recurrent:
+        assert batch.episode_start.device.type == "cpu", "the recurrent core reads it without waiting for the device"
+        batch = batch._replace(episode_start=None)
+    assert devices_of(batch) == {torch.device(device).type}
+    if isinstance(algo, CategoricalDQN):
+        assert agent.z.device.type == torch.device(device).type
+
+
+@pytest.mark.parametrize("case", OF_EVERY_FAMILY)
+def test_a_state_goes_from_the_device_to_the_cpu_and_back(case, device):
+    algo, agent, sampler = wired(case, device)
+    collected = batches(sampler, N)
+    for itr in range(N - 1):
+        algo.optimize_agent(itr, collected[itr])
+    file = io.BytesIO()
+    torch.save((algo.state_dict(), agent.state_dict()), file)
+    file.seek(0)
+    states = torch.load(file, map_location="cpu", weights_only=True)
+    assert {x.device.type for x in tensors_in(states)} == {"cpu"}
+    metrics = []
+    for where in ("cpu", device, "cpu"):
+        other_algo, other_agent, _ = wired(case, where, seed=1)
+        other_algo.load_state_dict(states[0])
+        other_agent.load_state_dict(states[1])
+        states = other_algo.state_dict(), other_agent.state_dict()
+        expected = {"cpu", torch.device(where).type}
+        assert {x.device.type for x in tensors_in(states)} <= expected
+        assert {x.device.type for x in tensors_in(other_algo.optim_state_dict())} == {torch.device(where).type}
+        metrics.append((other_algo, other_agent))
+    last = algo.optimize_agent(N - 1, collected[-1])
+    for other_algo, other_agent in metrics:
+        assert_close(tuple(last.values()), tuple(other_algo.optimize_agent(N - 1, collected[-1]).values()), 2e-3)
+        assert_close(tuple(agent.parameters()), tuple(other_agent.parameters()), 2e-3)
+
+
+@pytest.mark.parametrize("case", ["PPO images", "DQN images", "SAC images"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_other_settings_learn_the_same(case, precision, device):
+    """Channels-last is a matter of memory; bfloat16 rounds to three digits, and weights and losses stay float32."""
+    collected = batches(wired(case, "cpu")[2], N)
+    _, agent, metrics = learned(case, device, collected)
+    _, other_agent, other_metrics = learned(case, device, collected, channels_last=True, precision=precision)
+    tolerance = 2e-3 if precision == "float32" else 0.1
+    assert {p.dtype for p in other_agent.parameters()} == {torch.float32}
+    for one, other in zip(metrics, other_metrics, strict=True):
+        assert {value.dtype for value in other.values()} <= {torch.float32}
+        if precision == "float32":
+            assert_close(tuple(one.values()), tuple(other.values()), tolerance)
+        assert all(value.isfinite().all() for value in other.values())
+    assert_close(tuple(agent.parameters()), tuple(other_agent.parameters()), tolerance)
+    weights = [p for p in other_agent.parameters() if p.dim() == 4]
+    assert weights
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in weights)
+
+
+def test_a_limit_on_the_divergence_stops_the_epochs(device):
+    """Its comparison, on the device, is the one wait of an epoch."""
+    algo, agent, (EnvCls, env_kwargs) = CASES["A2C"]()
+    algo = PPO(target_kl=1e-9, minibatches=2, epochs=5, learning_rate=0.05)
+    sampler = set_up(algo, agent, EnvCls, env_kwargs, settings=ComputeSettings(device=device))
+    algo.optimize_agent(0, batches(sampler, 1)[0])
+    assert algo.update_counter == 2
