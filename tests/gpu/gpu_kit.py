@@ -76,13 +76,13 @@ CASES: dict[str, Any] = {
     "A2C": lambda: (A2C(**SMOOTH), CategoricalPgAgent(model_kwargs=SMALL), DISCRETE),
     "A2C LSTM": lambda: (A2C(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
     "PPO": lambda: (
-        PPO(**SMOOTH, normalize_advantage=True, normalize_reward=True, value_clip=0.2),
+        PPO(**SMOOTH, epochs=2, normalize_advantage=True, normalize_reward=True, value_clip=0.2),
         GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),
         CONTINUOUS,
     ),
-    "PPO images": lambda: (PPO(**SMOOTH, epochs=2), CategoricalPgAgent(model_kwargs=CONV), IMAGES),
+    "PPO images": lambda: (PPO(**SMOOTH, epochs=2, minibatches=2), CategoricalPgAgent(model_kwargs=CONV), IMAGES),
     "PPO LSTM": lambda: (
-        PPO(**SMOOTH, minibatches=2),
+        PPO(**SMOOTH, epochs=2, minibatches=2),
         RecurrentGaussianPgAgent(model_kwargs=dict(**RNN, normalize_observation=True)),
         CONTINUOUS,
     ),

@@ -1,0 +1,94 @@
+"""Updates and actions on a device that is as strict as a GPU and needs none; see `tests/gpu/simulated.py`.
+
+`tests/test_simulated_device.py` runs this in a process of its own; or `RLPYT_TEST_DEVICE=cpu pytest FILE`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.agents import PgAgent
+from rlpyt.utils.arrays import buffer_func, torchify_buffer
+from rlpyt.utils.compute import ComputeSettings
+from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.algos.small_problems import batches
+from tests.gpu.gpu_kit import CASES, assert_close, devices_of
+from tests.gpu.test_gpu_updates import wired
+
+try:
+    from tests.gpu.simulated import NAME, SimulatedDevice, content_of
+except ImportError as error:
+    pytest.skip(f"torch {torch.__version__} has no devices in Python: {error}", allow_module_level=True)
+
+N = 3
+UPDATES = sorted(CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM"})
+"""All that differ in what an update does; a GPU runs the others too."""
+
+
+@pytest.mark.parametrize("case", UPDATES)
+def test_updates_meet_no_other_device_and_wait_for_nothing(case):
+    """Priorities go back to the CPU, where the index is: the one wait of an update, where it has any."""
+    collected = batches(wired(case, "cpu")[2], N)
+    algo, agent, _ = wired(case, "cpu")
+    metrics = [algo.optimize_agent(itr, samples) for itr, samples in enumerate(collected)]
+    with SimulatedDevice() as device:
+        other_algo, other_agent, _ = wired(case, f"{NAME}:0")
+        other_metrics = []
+        for itr, samples in enumerate(collected):
+            device.waits.clear()
+            other_metrics.append(other_algo.optimize_agent(itr, samples))
+        assert {p.device.type for p in other_agent.parameters()} == {NAME}
+        assert devices_of(tuple(other_metrics[-1].values())) == {NAME}
+    priorities = [line for _, line in device.waits if line.endswith("update_batch_priorities(priority.cpu())")]
+    assert len(priorities) == len(device.waits), device.waits
+    assert bool(priorities) == getattr(algo, "prioritized_replay", False)
+    for one, other in zip(metrics, other_metrics, strict=True):
+        assert_close(tuple(one.values()), tuple(map(content_of, other.values())), 1e-5)
+    assert_close(tuple(agent.parameters()), tuple(content_of(p) for p in other_agent.parameters()), 1e-5)
+
+
+def acted(kind: str, device: str) -> Any:
+    """Return what an agent gives of three steps, an end of an episode, and a step of an evaluation."""
+    agent = make_agent(kind)
+    agent.to_device(ComputeSettings(device=device))
+    agent.collector_initialize(4, [1, 2, 3], seed=3)
+    agent.sample_mode(1)
+    steps: list[Any] = []
+    for t in range(2):
+        inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
+        steps.append(agent.step(*inputs))
+        steps.append(agent.value(*inputs) if isinstance(agent, PgAgent) else None)
+        agent.reset_one(1)
+    agent.collector_initialize(3, [0, 1, 2], seed=3, evaluation=True)
+    agent.eval_mode(1)
+    steps.append(agent.step(*inputs))
+    return buffer_func(tuple(steps), torch.clone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_agents_act_as_on_the_cpu_and_give_what_the_cpu_can_read(kind):
+    expected = acted(kind, "cpu")
+    with SimulatedDevice():
+        steps = acted(kind, f"{NAME}:0")
+    assert devices_of(steps) == {"cpu"}
+    assert_close(steps, expected, 1e-5)
+
+
+def test_the_device_is_strict():
+    with SimulatedDevice() as device:
+        x, index = torch.ones(3).to(NAME), torch.tensor([0, 1])
+        device.waits.clear()
+        (x + 1).sum() * torch.tensor(2.0)
+        x[torch.tensor([0, 1]).to(NAME, non_blocking=True)]
+        assert not device.waits
+        with pytest.raises(RuntimeError, match="same device"):
+            x + torch.ones(3)
+        with pytest.raises(RuntimeError, match="generator"):
+            x.normal_(generator=torch.Generator())
+        for wait in (x.sum().item, x.cpu, lambda: x[index], lambda: x[x > 0], lambda: torch.tensor(1.0, device=NAME)):
+            device.waits.clear()
+            wait()
+            assert device.waits
