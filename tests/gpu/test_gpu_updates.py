@@ -51,7 +51,7 @@ def test_updates_are_those_of_the_cpu(case, device):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting):
+def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting, monkeypatch):
     algo, _agent, sampler = wired(case, device)
     collected = batches(sampler, N)
     for itr in range(N - 1):  # constants are copied to the device once
@@ -70,7 +70,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting)
                 if before:
                     torch.cuda.set_sync_debug_mode(before)
 
-        algo.update_priorities = update_priorities
+        monkeypatch.setattr(algo, "update_priorities", update_priorities)
     updates = algo.update_counter
     with no_waiting():
         algo.optimize_agent(N - 1, collected[-1])
