@@ -16,7 +16,6 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import BatchSpec
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
 from tests.gpu.gpu_kit import CASES, CONV, tensors_in
@@ -123,7 +122,7 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
     agent = AgentCls(model_kwargs={**CONV, **recurrent})
     agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-    settings = choose_settings(agent, BatchSpec(4, 2), affinity_of(device))
+    settings = choose_settings(agent, affinity_of(device))
     assert settings.device == device
     assert settings.channels_last or settings.precision == "float32"
     agent.to_device(settings)
