@@ -14,6 +14,7 @@ import io
 import math
 import mmap
 import os
+import resource
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -22,11 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-# Version 2 of control groups, and version 1: folder, limit, usage, and the part of it that is cache.
-_CGROUP_FILES = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
+from rlpyt.utils import cgroups
+
+_FILES_A_BLOCK = 2  # Python's mmap keeps a copy of the descriptor
 
 
 class SharedMemory(mmap.mmap):
@@ -40,7 +39,7 @@ class SharedMemory(mmap.mmap):
 
         Raises:
             MemoryError: if the machine (or its container) has not that much memory left.
-            OSError: on a system without memfd (only Linux has it).
+            OSError: on a system without memfd (only Linux has it), or if the process may open no more files.
         """
         if not hasattr(os, "memfd_create"):
             raise OSError(
@@ -48,6 +47,7 @@ class SharedMemory(mmap.mmap):
                 "Use SerialSampler, which needs no shared memory."
             )
         free = free_memory()
+        reserve_descriptors(_FILES_A_BLOCK)
         fd = os.memfd_create("rlpyt")
         try:
             if size > free:
@@ -66,6 +66,7 @@ class SharedMemory(mmap.mmap):
     @classmethod
     def attach(cls, pid: int, fd: int, size: int) -> Self:
         """Map the block that process `pid` holds under the descriptor `fd`."""
+        reserve_descriptors(_FILES_A_BLOCK)
         return cls._map(os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC), size)
 
     @classmethod
@@ -81,24 +82,31 @@ class SharedMemory(mmap.mmap):
 
 def free_memory() -> int:
     """Return the bytes that this process can still take: what the machine has, or its container's limit leaves."""
-    free = [psutil.virtual_memory().available]
-    for path in ["", *{line.split(":", 2)[2] for line in _read("/proc/self/cgroup").splitlines()}]:
-        for folder, limit, used, cache in _CGROUP_FILES:
-            room = _read(f"{folder}{path}/{limit}").strip()
-            if room.isdigit():
-                # The page cache counts as used there, and is given up where memory is asked for.
-                stat = dict(line.split() for line in _read(f"{folder}{path}/memory.stat").splitlines())
-                free.append(int(room) - int(_read(f"{folder}{path}/{used}")) + int(stat.get(cache, 0)))
-    return max(0, min(free))
+    return int(max(0, min(psutil.virtual_memory().available, cgroups.free_memory())))
 
 
-def _read(path: str) -> str:
-    """Return a small file, empty where there is none."""
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""
+def reserve_descriptors(n: int) -> None:
+    """Make sure that this process can open some more files, and raise its limit where it has to.
+
+    The usual limit of 1,024 is one for programs that still call `select`; a process may raise it to the hard limit.
+
+    Args:
+        n: how many more.
+
+    Raises:
+        OSError: if the hard limit is in the way.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/proc/self/fd")) + n
+    if needed <= soft:
+        return
+    if needed > hard:
+        raise OSError(
+            errno.EMFILE,
+            f"Opening {n} files (shared arrays and pipes to workers are files): this process would have {needed} open, "
+            f"and may have {hard}. Raise the hard limit (ulimit -Hn, or LimitNOFILE of its service), or lower n_workers",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:

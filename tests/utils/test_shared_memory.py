@@ -6,7 +6,9 @@ import gc
 import os
 import pickle
 import resource
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlpyt import namedarraytuple
-from rlpyt.utils import shared_memory
+from rlpyt.utils import cgroups
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
 from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array
@@ -129,33 +131,33 @@ def test_more_than_there_is_is_an_error_and_not_a_killed_process(shape):
     assert open_descriptors() == before
 
 
-def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
-    """Both versions of control groups, one of them a subgroup that is named in /proc/self/cgroup."""
-    v1, v2 = tmp_path / "memory", tmp_path / "v2" / "job"
-    for folder in (v1, v2):
-        folder.mkdir(parents=True)
-    (v1 / "limit").write_text("9223372036854771712\n")
-    (v1 / "used").write_text("100\n")
-    (v1 / "memory.stat").write_text("cache 5\ntotal_inactive_file 50\n")
-    (v2 / "limit").write_text("max\n")
-    (v2 / "used").write_text("7000\n")
-    (v2 / "memory.stat").write_text("anon 1\ninactive_file 500\n")
-    files = (
-        (str(tmp_path / "v2"), "limit", "used", "inactive_file"),
-        (str(v1), "limit", "used", "total_inactive_file"),
-    )
-    monkeypatch.setattr(shared_memory, "_CGROUP_FILES", files)
-    read = shared_memory._read
-    monkeypatch.setattr(shared_memory, "_read", lambda path: "0::/job\n" if path == "/proc/self/cgroup" else read(path))
-    assert free_memory() > 10**6  # no limit
-    (v2 / "limit").write_text("10000\n")
-    assert free_memory() == 10_000 - 7000 + 500
-    (v1 / "limit").write_text("1100\n")
-    assert free_memory() == 1100 - 100 + 50
+def test_the_limit_of_a_container_counts(monkeypatch):
+    monkeypatch.setattr(cgroups, "free_memory", lambda: 1050)
+    assert free_memory() == 1050
     with pytest.raises(MemoryError, match="2,000 bytes were asked for, and this process can have 1,050"):
         shared_array(500, np.float32)
-    (v1 / "used").write_text("5000\n")
+    monkeypatch.setattr(cgroups, "free_memory", lambda: -50)
     assert free_memory() == 0
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_may_be():
+    """And no further: then the error says what to raise."""
+    code = """
+        import os, resource
+        from rlpyt.utils.shared_memory import shared_array
+
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 5, used + 45))
+        arrays = [shared_array(1, "int64") for _ in range(20)]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == used + 45
+        try:
+            arrays += [shared_array(1, "int64") for _ in range(20)]
+        except OSError as error:
+            assert "Raise the hard limit (ulimit -Hn" in str(error), error
+        else:
+            raise AssertionError("no error")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_an_address_space_that_is_full_is_an_error_that_leaks_nothing():
