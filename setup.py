@@ -49,6 +49,7 @@ setup(
         "cloudpickle>=3",
         "psutil>=5.9",
         "pyprind>=2.11",
+        "threadpoolctl>=3.1",
     ],
     extras_require=extras,
 )

@@ -24,7 +24,7 @@ import torch
 from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
-from rlpyt.utils.processes import available_cpus, available_threads
+from rlpyt.utils.processes import available_cores, available_threads
 
 
 class Candidate(NamedTuple):
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 def candidates(batch_Bs: list[int], has_native: bool) -> Iterator[Candidate]:
     """Yield what is worth trying on as many cores as there are."""
-    cores = len(available_cpus())
+    cores = available_cores()
     for B in batch_Bs:
         yield Candidate(SerialSampler, False, B, {})
         for n_workers in sorted({cores, 2 * cores}):

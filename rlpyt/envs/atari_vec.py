@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlpyt.envs.atari import find_rom
 from rlpyt.spaces import FrameStack
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import available_cores
 
 
 def atari_make_vec(
@@ -74,7 +74,7 @@ def atari_make_vec(
     env = AtariVectorEnv(
         find_rom(game).stem,
         num_envs,
-        num_threads=min(num_envs, len(available_cpus())) if num_threads is None else num_threads,
+        num_threads=min(num_envs, available_cores()) if num_threads is None else num_threads,
         # The horizon is kept here: ale-py would show no final observation, see `AtariVec`.
         max_num_frames_per_episode=2**30,
         repeat_action_probability=repeat_action_probability,

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlpyt.spaces import FrameStack
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import available_cores
 
 
 def envpool_make_vec(
@@ -49,7 +49,7 @@ def envpool_make_vec(
             f"envpool_make_vec: a sampler steps all environments at once, each with one player; got {num_envs} "
             f"environments and {env_kwargs}. Leave out batch_size and max_num_players."
         )
-    threads = min(num_envs, len(available_cpus())) if num_threads is None else num_threads
+    threads = min(num_envs, available_cores()) if num_threads is None else num_threads
     return EnvPoolVec(envpool, task_id, seed, {"num_envs": num_envs, "num_threads": threads, **env_kwargs})
 
 

@@ -13,7 +13,7 @@ from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.env_set import Plan
-from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cpus
+from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.worker_pool import WorkerPool
 
 
@@ -155,8 +155,7 @@ class ParallelSampler(BaseSampler):
     def _worker_cpus(self, affinity: Mapping[str, Any]) -> list[list[int] | None]:
         """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out."""
         pinned: list[Any] = list(affinity.get("workers_cpus", []))
-        n_cores = len(available_cpus())
-        n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(n_cores, self.batch_spec.B))
+        n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(available_cores(), self.batch_spec.B))
         self._check_n_workers(n_workers, "affinity names cores for workers, in number" if pinned else "n_workers is")
         if not affinity.get("set_affinity", True):
             return [None] * n_workers

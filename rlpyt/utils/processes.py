@@ -8,37 +8,29 @@ master tells it when to stop) and is killed by the kernel when its master dies, 
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
+import math
 import multiprocessing
 import os
 import pickle
-import select
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
-import torch
 
+from rlpyt.utils.cgroups import cpu_quota
 from rlpyt.utils.shared_memory import dumps, shared_array
+from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
 
 START_METHODS = ("forkserver", "spawn", "fork")
-_PR_SET_PDEATHSIG = 1
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
-# A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles: so spin first.
-_SPIN_SECONDS = 200e-6
-
-
-_DONE = dumps(None)  # as a request: close and end; as a reply: nothing to say
 
 
 class WorkerError(RuntimeError):
@@ -52,11 +44,6 @@ class WorkerError(RuntimeError):
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
         self.rank = rank
-
-
-class _Failure(NamedTuple):
-    error: str
-    traceback: str
 
 
 class Worker:
@@ -88,13 +75,20 @@ class Worker:
             ) from error
         self._connection, child = context.Pipe()
         lifeline, self._lifeline = context.Pipe(duplex=False)
+        inherited = [self._connection, self._lifeline] if start_method == "fork" else []
+        # The kernel counts the thread that started a process as its parent; a forkserver starts all in its main thread.
+        parent_stays = start_method == "forkserver" or threading.current_thread() is threading.main_thread()
         self._process = context.Process(
-            target=_worker_main, args=(child, lifeline), daemon=True, name=f"rlpyt-worker-{rank}"
+            target=worker_main,
+            args=(child, lifeline, inherited, parent_stays),
+            daemon=True,
+            name=f"rlpyt-worker-{rank}",
         )
-        self._process.start()
+        with _start_conditions():
+            self._process.start()
         child.close()
         lifeline.close()
-        self._has_reply = _poll_for([self._connection.fileno()])
+        self._has_reply = poll_for([self._connection.fileno()])
         self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bound on a write alone
         self.send_bytes(first_request)
 
@@ -143,7 +137,7 @@ class Worker:
             reply = pickle.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise self._death() from None
-        if isinstance(reply, _Failure):
+        if isinstance(reply, Failure):
             text = f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
             raise WorkerError(text, self.rank)
         return reply
@@ -166,6 +160,26 @@ class Worker:
         return WorkerError(f"{self._where()} {how}.{hint if not self.progress.any() else ''}", self.rank)
 
 
+@contextmanager
+def _start_conditions() -> Iterator[None]:
+    """Have a process that is started meanwhile find one thread for each of its pools, and a main module it can run.
+
+    Both are read before any code of ours: numpy makes its threads when it is imported, and multiprocessing runs the
+    main module's file, which a script on standard input has not.
+    """
+    before, main = dict(os.environ), sys.modules["__main__"]
+    file = main.__dict__.pop("__file__", None) if main.__dict__.get("__file__") == "<stdin>" else None
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in ONE_THREAD if name in before})
+        if file is not None:
+            main.__file__ = file
+
+
 class _Watch:
     """Waits for the first reply of some workers, and sees the ones that die or stand still.
 
@@ -177,7 +191,7 @@ class _Watch:
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
         self._timeout = timeout
         self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
-        self._poller = _poll_for(self._worker_of)
+        self._poller = poll_for(self._worker_of)
         self._seen = {w.rank: (w.progress.tolist(), time.monotonic()) for w in workers}
 
     def wait(self) -> list[Worker]:
@@ -186,7 +200,7 @@ class _Watch:
         Raises:
             WorkerError: if a worker has stood still for too long.
         """
-        ready = _spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout))
+        ready = spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout))
         if not ready:
             self._check_progress()
         return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
@@ -251,22 +265,6 @@ def receive_all(
     return [replies[worker.rank] for worker in workers]
 
 
-def _poll_for(fds: Iterable[int]) -> select.poll:
-    """Return a poll object: one call of 1 us, where `multiprocessing.connection.wait` builds a selector each time."""
-    poller = select.poll()
-    for fd in fds:
-        poller.register(fd, select.POLLIN)
-    return poller
-
-
-def _spin(poller: select.poll) -> list[tuple[int, int]]:
-    """Return what is ready within a short while, in which this process stays awake and lets others pass."""
-    deadline = time.perf_counter() + _SPIN_SECONDS
-    while not (ready := poller.poll(0)) and time.perf_counter() < deadline:
-        os.sched_yield()
-    return ready
-
-
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait a little, and kill what is left; may be called again, and after a failure.
 
@@ -276,7 +274,7 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
     """
     for worker in workers:
         with suppress(WorkerError, OSError):
-            worker.send_bytes(_DONE, timeout=0.01)
+            worker.send_bytes(DONE, timeout=0.01)
     deadline = time.monotonic() + (_STOP_SECONDS if seconds is None else seconds)
     for worker in workers:
         process = worker._process
@@ -286,56 +284,6 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
             process.join()
         for end in (worker._connection, worker._lifeline, worker._socket):
             end.close()
-
-
-def _worker_main(connection: Connection, lifeline: Connection) -> None:
-    """Serve requests until None comes or the master is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_master(lifeline)
-    torch.set_num_threads(1)
-    poller = _poll_for([connection.fileno()])
-    serve, rank, progress, args = _receive(connection, poller) or (None, 0, None, ())
-    if serve is None:
-        return
-    server = None
-    try:
-        server = serve(rank, progress, *args)
-        while (request := _receive(connection, poller)) is not None:
-            _send(connection, server(request))
-    except BaseException as error:
-        _send(connection, _Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
-    finally:
-        if server is not None:
-            server.close()
-
-
-def _die_with_master(lifeline: Connection) -> None:
-    """Have the kernel kill this process when the other end of the pipe is closed, or when its parent dies.
-
-    Neither is enough: a forkserver, the parent of its workers, lives on as long as one of them does; and a forked
-    worker holds the other end of its own pipe.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-def _receive(connection: Connection, poller: select.poll) -> Any:
-    """Return the next request; a master that is gone counts as the request to stop."""
-    _spin(poller)
-    try:
-        return pickle.loads(connection.recv_bytes())
-    except (EOFError, ConnectionResetError):
-        return None
-
-
-def _send(connection: Connection, reply: Any) -> None:
-    data = _DONE if reply is None else dumps(reply)
-    with suppress(OSError):  # the master is gone: nobody is left to tell
-        connection.send_bytes(data)
 
 
 def available_cpus() -> list[int]:
@@ -364,8 +312,16 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
     return allowed
 
 
+def available_cores() -> int:
+    """Return how many cores' worth of work this process can do at a time.
+
+    These are its cores, or fewer where its container may take less time than they have; a part of a core counts as one.
+    """
+    return max(1, math.ceil(min(len(available_cpus()), cpu_quota())))
+
+
 def available_threads() -> int:
-    """Return the threads worth having: one for each core there is, or fewer where OMP_NUM_THREADS says so."""
+    """Return the threads worth having: as many as `available_cores`, or fewer where OMP_NUM_THREADS says so."""
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # OpenMP takes a list, one number a level
-    n_cpus = len(available_cpus())
-    return min(n_cpus, int(limit)) if limit.isdigit() and int(limit) > 0 else n_cpus
+    n_cores = available_cores()
+    return min(n_cores, int(limit)) if limit.isdigit() and int(limit) > 0 else n_cores

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
-from rlpyt.utils.shared_memory import dumps
+from rlpyt.utils.shared_memory import dumps, reserve_descriptors
+
+_FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of its progress
 
 
 class Message(NamedTuple):
@@ -51,12 +53,15 @@ class WorkerPool:
         restarts: int = 0,
         recover: Callable[[int, np.ndarray, WorkerError, Any], Any] | None = None,
     ) -> None:
-        self._serve, self._args_of, self._start_method, self._recover = serve, args_of, start_method, recover
+        self._serve, self._start_method = serve, start_method
+        self._args_of: Callable[[int, int], tuple[Any, ...]] | None = args_of
+        self._recover = recover
         self.restarts_left = restarts
         self.n_restarts = 0
         self._under_way: dict[int, Message] = {}  # requests without a reply yet, by rank
         self._replacing = False
         self.workers: list[Worker] = []
+        reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
             for rank in range(n_workers):
                 self.workers.append(self._start(rank))
@@ -65,6 +70,7 @@ class WorkerPool:
             raise
 
     def _start(self, rank: int) -> Worker:
+        assert self._args_of is not None, "a stopped pool starts no worker"
         return Worker(rank, self._serve, self._args_of(rank, self.n_restarts), self._start_method)
 
     def post(self, requests: Mapping[int, Message]) -> None:
@@ -135,6 +141,11 @@ class WorkerPool:
         return message if request is message.request else Message.of(request)
 
     def stop(self) -> None:
-        """Stop all workers; may be called again."""
+        """Stop all workers; may be called again.
+
+        What the pool calls is let go too: it belongs to who holds the pool, and a circle would keep shared memory
+        until the garbage collector comes.
+        """
         workers, self.workers = self.workers, []
+        self._args_of = self._recover = None
         stop_workers(workers)

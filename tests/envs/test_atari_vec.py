@@ -20,7 +20,7 @@ from rlpyt.envs import (
     makes_vector_env,
 )
 from rlpyt.envs.atari_vec import AtariVec
-from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.processes import available_cores
 
 NOOP, FIRE = 0, 1
 EQUAL: dict[str, Any] = {"max_start_noops": 0, "image_size": (42, 30)}
@@ -306,7 +306,7 @@ def test_one_thread_a_game_but_no_more_than_cores(monkeypatch):
     for num_envs, num_threads in ((1, None), (200, None), (200, 3)):
         with pytest.raises(InterruptedError):
             atari_make_vec("pong", num_envs, num_threads)
-    assert made == [1, min(200, len(available_cpus())), 3]
+    assert made == [1, min(200, available_cores()), 3]
 
 
 def test_check_gives_the_examples_of_atari_env():

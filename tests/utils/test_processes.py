@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from threadpoolctl import threadpool_limits
 
 from rlpyt.utils import processes
 from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
@@ -64,6 +66,18 @@ def test_replies_come_in_the_order_of_the_workers(method):
         assert slept == "slept"
         assert echoed["a"].tolist() == [0, 1, 2]
         assert ask(made, "threads") == [1, 1]
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    before = dict(os.environ)
+    with threadpool_limits(2), workers(1, method=method) as made:
+        pools, environment = ask(made, "pools")[0]
+    assert pools
+    assert set(pools.values()) == {1}, pools
+    assert {environment[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"1"}
+    assert dict(os.environ) == before
 
 
 def test_messages_of_any_size_go_both_ways():
@@ -212,6 +226,45 @@ def test_ctrl_c_is_left_to_the_master():
         assert ask(made, "echo", 2) == [2, 2]
 
 
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_outlive_the_thread_that_started_them(method):
+    made: list[Worker] = []
+
+    def start() -> None:
+        made.append(Worker(0, Server, (), method))
+        ask(made, "echo", 1)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    try:
+        # A signal at the thread's end may come a little after the join.
+        assert [ask(made, "sleep", 0.1) for _ in range(3)] == [["slept"]] * 3
+    finally:
+        stop_workers(made)
+
+
+def test_a_script_on_standard_input_starts_workers():
+    script = """
+        from rlpyt.utils.processes import Worker, receive_all, stop_workers
+        from tests.utils.worker_servers import Server
+
+        class Local(Server):
+            def more(self, x):
+                return x + 1
+
+        made = [Worker(0, Local, (), "forkserver")]
+        made[0].send(("more", 4))
+        print(receive_all(made, 60), __file__)
+        stop_workers(made)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT) + os.pathsep + os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(
+        [sys.executable, "-"], input=textwrap.dedent(script), capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "[5] <stdin>\n", done.stderr
+
+
 def test_an_unknown_start_method_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"start_method is 'threads'; expected one of .*forkserver.*spawn.*fork"):
         Worker(0, Server, (), "threads")
@@ -232,6 +285,7 @@ def test_the_cores_are_those_that_this_process_may_use():
 )
 def test_threads_are_as_many_as_cores_or_as_openmp_was_told(variable, expected, monkeypatch):
     monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
+    monkeypatch.setattr(processes, "cpu_quota", lambda: float("inf"))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if variable is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", variable)
@@ -244,13 +298,17 @@ def named_memory(pid: int) -> list[str]:
 
 
 MASTER = """
-    import sys, time
+    import sys, threading, time
     from rlpyt.utils.processes import Worker, receive_all
     from tests.utils.worker_servers import Server
 
     if __name__ == "__main__":
-        methods = ["forkserver", "fork", "forkserver", "fork"]
-        made = [Worker(i, Server, (), method) for i, method in enumerate(methods)]
+        methods = ["forkserver", "fork", "forkserver", "fork", "fork", "fork"]
+        made = [Worker(i, Server, (), method) for i, method in enumerate(methods[:4])]
+        # The kernel takes no notice when these lose their parent.
+        thread = threading.Thread(target=lambda: made.extend(Worker(i, Server, (), methods[i]) for i in (4, 5)))
+        thread.start()
+        thread.join()
         for worker in made:
             worker.send(("echo", 1))
         receive_all(made, 60)
@@ -269,7 +327,7 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
     try:
         assert master.stdout is not None
         pids = [int(pid) for pid in master.stdout.readline().split()]
-        assert len(pids) == 4
+        assert len(pids) == 6
         descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
         assert set(pids) <= descendants
         assert not any(named_memory(pid) for pid in descendants)  # which nobody would be left to unlink

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_info
 
 from rlpyt.utils.arrays import buffer_leaves
 
@@ -88,6 +89,12 @@ class Server:
 
     def threads(self) -> int:
         return torch.get_num_threads()
+
+    def pools(self) -> tuple[dict[str, int], dict[str, str]]:
+        """Return the threads of every pool, after a product that is worth several; and the environment."""
+        square = np.ones((300, 300))
+        square @ square
+        return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}, dict(os.environ)
 
 
 class BrokenServer(Server):

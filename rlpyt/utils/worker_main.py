@@ -1,0 +1,126 @@
+"""A worker process from inside: it serves its master's requests, with one thread, and dies with its master."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from rlpyt.utils.shared_memory import dumps
+
+_PR_SET_PDEATHSIG = 1
+# A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles: so spin first.
+_SPIN_SECONDS = 200e-6
+_POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
+ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THREADS_NUM": "1"}
+"""Environment variables that libraries read when they are loaded, to make their pools of threads."""
+
+DONE = dumps(None)
+"""As a request: close and end; as a reply: nothing to say."""
+
+
+class Failure(NamedTuple):
+    """Reply of a worker that raised."""
+
+    error: str
+    traceback: str
+
+
+def worker_main(
+    connection: Connection, lifeline: Connection, inherited: Sequence[Connection], parent_stays: bool
+) -> None:
+    """Serve requests until None comes or the master is gone.
+
+    Args:
+        connection: to the master.
+        lifeline: the master holds the other end, and nothing comes through it.
+        inherited: the master's ends, where this process was forked with them.
+        parent_stays: whether the thread that started this process lives as long as the master.
+    """
+    for end in inherited:
+        end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_with_master(lifeline, parent_stays)
+    _keep_to_one_thread()
+    poller = poll_for([connection.fileno()])
+    serve, rank, progress, args = _receive(connection, poller) or (None, 0, None, ())
+    if serve is None:
+        return
+    server = None
+    try:
+        server = serve(rank, progress, *args)
+        while (request := _receive(connection, poller)) is not None:
+            _send(connection, server(request))
+    except BaseException as error:
+        _send(connection, Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
+    finally:
+        if server is not None:
+            server.close()
+
+
+def _keep_to_one_thread() -> None:
+    """Hold all pools of threads to one: those of loaded libraries, and of libraries that are loaded later."""
+    os.environ.update(ONE_THREAD)
+    torch.set_num_threads(1)
+    # Asked for one thread, the OpenBLAS of a forked process first starts those that its parent had.
+    if any(pool["num_threads"] > 1 for pool in threadpool_info()):
+        threadpool_limits(1)
+
+
+def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:
+    """Have the kernel kill this process when the other end of the pipe is closed, or when its parent dies.
+
+    Neither is enough: a forkserver, the parent of its workers, lives on as long as one of them does; and workers that
+    were forked hold the other ends of those before them.
+    """
+    if sys.platform == "linux":
+        if parent_stays:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def poll_for(fds: Iterable[int]) -> select.poll:
+    """Return a poll object: one call of 1 us, where `multiprocessing.connection.wait` builds a selector each time."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return poller
+
+
+def spin(poller: select.poll) -> list[tuple[int, int]]:
+    """Return what is ready within a short while, in which this process stays awake and lets others pass."""
+    deadline = time.perf_counter() + _SPIN_SECONDS
+    while not (ready := poller.poll(0)) and time.perf_counter() < deadline:
+        os.sched_yield()
+    return ready
+
+
+def _receive(connection: Connection, poller: select.poll) -> Any:
+    """Return the next request; a master that is gone counts as the request to stop."""
+    spin(poller)
+    try:
+        return pickle.loads(connection.recv_bytes())
+    except (EOFError, ConnectionResetError):
+        return None
+
+
+def _send(connection: Connection, reply: Any) -> None:
+    data = DONE if reply is None else dumps(reply)
+    with suppress(OSError):  # the master is gone: nobody is left to tell
+        connection.send_bytes(data)
