@@ -297,8 +297,8 @@ class BaseAgent(Agent, metaclass=NamedArguments):
     def worker_copy(self) -> Self:
         """Return a copy that acts in another process: on the CPU, with weights in shared memory.
 
-        The other process calls `attach_shared_memory` once; this one calls `sync_shared_memory` whenever the weights
-        have changed and nobody acts.
+        This process calls `sync_shared_memory` whenever the weights have changed and nobody acts; the other one calls
+        `attach_shared_memory` before it acts.
         """
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
@@ -309,7 +309,7 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         return clone
 
     def attach_shared_memory(self) -> None:
-        """Let this copy's weights be those in shared memory."""
+        """Let this copy's weights be those in shared memory; called again before every batch."""
         assert self._shared is not None, "only a worker's copy is attached"
         self._shared.attach(self.model)
 

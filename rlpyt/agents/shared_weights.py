@@ -2,51 +2,105 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+import pickle
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from rlpyt.utils.shared_memory import shared_array
+from rlpyt.utils.shared_memory import dumps, shared_array
+
+_ALIGNMENT = 64
+_EXTRA_STATE = "_extra_state"  # torch's key of what `get_extra_state` returns
+_ROOM_TO_GROW = 2**16
 
 
 class _Place(NamedTuple):
-    array: np.ndarray
-    shape: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    shape: torch.Size
     stride: tuple[int, ...]
 
-    def tensor(self) -> torch.Tensor:
+    def tensor(self, block: np.ndarray) -> torch.Tensor:
+        size = math.prod(self.shape) * self.dtype.itemsize
+        flat = torch.from_numpy(block[self.offset : self.offset + size]).view(self.dtype)
         # By strides, so that weights in channels-last order stay in it.
-        return torch.from_numpy(self.array).as_strided(self.shape, self.stride)
+        return flat.as_strided(self.shape, self.stride)
 
 
 class SharedWeights:
-    """The parameters and buffers of a module, once in shared memory.
+    """The state of a module, once in shared memory: parameters, buffers, and what its `get_extra_state` returns.
 
     Made where the module is trained; sent to another process by reference (see `rlpyt.utils.shared_memory`), where a
-    copy of the module is attached to it.
+    copy of the module is attached to it. All tensors lie in one block, as every block takes two descriptors a process.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._places = {
-            name: _Place(
-                shared_array(tensor.numel(), torch.empty(0, dtype=tensor.dtype).numpy().dtype),
-                tuple(tensor.shape),
-                tensor.stride(),
-            )
-            for name, tensor in module.state_dict().items()
-        }
+        state = module.state_dict()
+        self._places: dict[str, _Place] = {}
+        size = 0
+        for name, tensor in state.items():
+            if not _is_extra(name):
+                # Overlapping or sparse memory is laid out anew; all else keeps its order.
+                self._places[name] = _Place(size, tensor.dtype, tensor.shape, torch.empty_like(tensor).stride())
+                size += math.ceil(tensor.numel() * tensor.element_size() / _ALIGNMENT) * _ALIGNMENT
+        self._block = shared_array(size, np.uint8)
+        extra = _extra_state_of(state)
+        self._extra = shared_array(2 * len(extra) + _ROOM_TO_GROW if extra else 0, np.uint8)
+        self._extra_version = shared_array(2, np.int64)  # how often it was written, and its bytes
+        self._attached: nn.Module | None = None
+        self._attached_version = 0
         self.publish(module)
 
     @torch.no_grad()
     def publish(self, module: nn.Module) -> None:
-        """Copy the module's weights into the shared memory; nobody may act meanwhile."""
+        """Copy the module's state into the shared memory; nobody may act meanwhile.
+
+        Raises:
+            RuntimeError: if its extra state has outgrown the room that it was given.
+        """
         state = module.state_dict()
         for name, place in self._places.items():
-            place.tensor().copy_(state[name])
+            place.tensor(self._block).copy_(state[name])
+        self._publish_extra(_extra_state_of(state))
 
     def attach(self, module: nn.Module) -> None:
-        """Let a copy of the module, on the CPU, have its weights in the shared memory from now on."""
-        for name, tensor in module.state_dict(keep_vars=True).items():
-            tensor.data = self._places[name].tensor()
+        """Let a copy of the module, on the CPU, have its tensors in the shared memory from now on.
+
+        Extra state is no tensor: it is taken over as it was published, so call this again whenever it may have changed.
+        """
+        if module is not self._attached:
+            self._attached, self._attached_version = module, 0
+            state = module.state_dict(keep_vars=True)
+            for name, place in self._places.items():
+                state[name].data = place.tensor(self._block)
+        version, size = self._extra_version.tolist()
+        if version != self._attached_version and size:
+            for name, extra in pickle.loads(self._extra[:size].tobytes()).items():
+                module.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip(".")).set_extra_state(extra)
+        self._attached_version = version
+
+    def _publish_extra(self, extra: bytes) -> None:
+        version, size = self._extra_version.tolist()
+        if version and extra == self._extra[:size].tobytes():
+            return
+        if len(extra) > len(self._extra):
+            raise RuntimeError(
+                f"Publishing the model's weights: its extra state (get_extra_state) takes {len(extra):,} bytes, and had "
+                f"room to grow to {len(self._extra):,}. Keep what grows out of the model, or in buffers of a fixed size."
+            )
+        self._extra[: len(extra)] = np.frombuffer(extra, np.uint8)
+        self._extra_version[:] = version + 1, len(extra)
+
+
+def _extra_state_of(state: Mapping[str, Any]) -> bytes:
+    """Return the extra state of a state_dict as bytes, none where there is none."""
+    extra = {name: value for name, value in state.items() if _is_extra(name)}
+    return dumps(extra) if extra else b""
+
+
+def _is_extra(name: str) -> bool:
+    return name.split(".")[-1] == _EXTRA_STATE

@@ -15,7 +15,7 @@ from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 
 RESERVED = ("traj_done", "game_score")
 """Fields that samplers and TrajInfo read by themselves."""
-_RECORDED_FROM = {"f": "fiub", "i": "iub", "b": "b"}
+_RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
 """Which kinds of number may be recorded as which, without losing what they say."""
 
 
@@ -39,8 +39,9 @@ def info_recorder(
     A field that is missing from an info, or None there, is recorded as zeros.
 
     Args:
-        keys: names of the fields to record, any strings; or a mapping from name to an example, for fields
-            that no example shows (given once in an episode, say).
+        keys: names of the fields to record, any strings; or a mapping from name to an example, for fields that no
+            example shows (given once in an episode, say). A numpy example decides the dtype, `np.float64(0)` for
+            clocks; a Python number, and a field without an example, is recorded as bool, int64 or float32.
         info_example: numeric fields that the environment was seen to give (see `check_env`), by name.
         ignored: further fields that it was seen to give and that are no numbers, for the notice.
 
@@ -82,13 +83,22 @@ def as_recorded(key: str, value: Any, like: np.ndarray) -> np.ndarray:
         ValueError: if it has another shape, or is a number that this dtype would cut.
     """
     array = np.asarray(value)
-    if array.shape != like.shape or array.dtype.kind not in _RECORDED_FROM[like.dtype.kind]:
+    if (
+        array.shape != like.shape
+        or array.dtype.kind not in _RECORDED_FROM[like.dtype.kind]
+        or (like.dtype.kind in "iu" and _is_out_of_range(array, like.dtype))
+    ):
         raise ValueError(
             f"Recording {key!r} of the environment's info: got {value!r:.100}, {array.dtype} {list(array.shape)}; "
             f"expected {like.dtype} {list(like.shape)}, as it was seen at first. Give an example of its largest kind "
             f"instead of the name alone: env_info_keys={{{key!r}: 0.0}}, say."
         )
     return array
+
+
+def _is_out_of_range(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Return whether an integer dtype is too small for some of these integers."""
+    return not np.can_cast(array.dtype, dtype) and bool((array.astype(dtype) != array).any())
 
 
 def numeric(value: Any) -> np.ndarray | None:
@@ -105,6 +115,8 @@ def numeric(value: Any) -> np.ndarray | None:
 
 
 def _null(key: str, example: Any) -> np.ndarray:
+    if isinstance(example, np.ndarray | np.generic) and example.dtype.kind in _RECORDED_FROM:
+        return np.zeros(example.shape, example.dtype)
     array = numeric(example)
     if array is None:
         raise ValueError(

@@ -40,6 +40,7 @@ class CollectorServer:
         self._plan, self._progress = plan, progress
         progress[0], progress[2] = plan.env_ranks[0], _NOT_BEGUN
         self._env_set = EnvSet(plan)
+        self._agent: Any
         self._collector: Collector
         self._evaluator: Evaluator | None = None
 
@@ -51,6 +52,7 @@ class CollectorServer:
             case ("start", agent, rows, eval_rows):
                 return self._start(agent, rows, eval_rows)
             case ("collect", itr, first_t):
+                self._agent.attach_shared_memory()
                 return self._collector.collect_batch(itr, first_t)
             case ("wake",):
                 return self._collector.wake()
@@ -66,6 +68,7 @@ class CollectorServer:
 
     def _start(self, agent: Any, rows: Any, eval_rows: Any) -> None:
         agent.attach_shared_memory()
+        self._agent = agent
         envs = self._env_set.local_envs(rows, self._progress)
         start_envs(self._plan, envs)
         self._collector = start_collector(self._plan, agent, [envs])
@@ -79,6 +82,7 @@ class CollectorServer:
 
         if self._evaluator is None:
             return EvalResult([], 0, 0)
+        self._agent.attach_shared_memory()
         return self._evaluator.evaluate(itr, note, deterministic)
 
     def close(self) -> None:

@@ -73,3 +73,24 @@ def test_a_field_may_be_of_a_smaller_kind():
     _, record, _ = info_recorder(["ale.lives", "game_score"], EXAMPLES)
     row = record({"ale.lives": True, "game_score": 7})
     assert (row["ale.lives"], row.game_score) == (1, 7)
+
+
+def test_a_numpy_example_decides_the_dtype():
+    given = {"clock": np.float64(0), "level": np.zeros(2, np.uint8), "plain": 0.0}
+    example, record, _ = info_recorder(given, {})
+    assert [str(null.dtype) for null in example] == ["float64", "uint8", "float32"]
+    row = record({"clock": 1234567890.123, "level": [3, 255], "plain": 1})
+    buffer = type(example)(*[np.zeros((1, *null.shape), null.dtype) for null in example])
+    buffer[0] = row
+    assert buffer.clock[0] == 1234567890.123
+    assert buffer.level[0].tolist() == [3, 255]
+
+
+@pytest.mark.parametrize(
+    ("example", "value"), [(np.int8(0), 128), (np.uint8(0), -1), (0, np.uint64(2**63)), (np.uint32(0), 2**40)]
+)
+def test_an_integer_that_would_wrap_is_refused(example, value):
+    _, record, _ = info_recorder({"x": example}, {})
+    assert record({"x": 7}).x == 7
+    with pytest.raises(ValueError, match=r"Recording 'x'.*Give an example of its largest kind"):
+        record({"x": value})
