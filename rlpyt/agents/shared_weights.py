@@ -89,8 +89,9 @@ class SharedWeights:
             return
         if len(extra) > len(self._extra):
             raise RuntimeError(
-                f"Publishing the model's weights: its extra state (get_extra_state) takes {len(extra):,} bytes, and had "
-                f"room to grow to {len(self._extra):,}. Keep what grows out of the model, or in buffers of a fixed size."
+                f"Publishing the model's weights: its extra state (get_extra_state) takes {len(extra):,} bytes, and "
+                f"had room to grow to {len(self._extra):,}. Keep what grows out of the model, or in buffers of a fixed "
+                "size."
             )
         self._extra[: len(extra)] = np.frombuffer(extra, np.uint8)
         self._extra_version[:] = version + 1, len(extra)

@@ -19,6 +19,7 @@ from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.samplers.stopwatch import PARTS
 from rlpyt.types import BatchSpec, Samples, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import NamedArguments
+from rlpyt.utils.checks import whole_number
 
 
 class BaseSampler(Sampler, metaclass=NamedArguments):
@@ -77,44 +78,38 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
             raise TypeError(
                 f"{type(self).__name__}: EnvCls is {EnvCls!r}; expected a callable that returns an environment."
             )
-        for name, size, least in (
-            ("batch_T", batch_T, 1),
-            ("batch_B", batch_B, 1),
-            ("max_decorrelation_steps", max_decorrelation_steps, 0),
-            ("eval_n_envs", eval_n_envs, 0),
-            ("acting_threads", 1 if acting_threads is None else acting_threads, 1),
-        ):
-            if int(size) != size or size < least:
-                raise ValueError(f"{type(self).__name__}: {name} is {size!r}; expected a whole number from {least}.")
-        self._check_evaluation(eval_n_envs, eval_max_steps, eval_max_trajectories)
-        self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
+        self.batch_spec = BatchSpec(self._whole("batch_T", batch_T), self._whole("batch_B", batch_B))
         self.EnvCls = EnvCls
         self.env_kwargs = dict(env_kwargs or {})
         self.CollectorCls = CollectorCls
         self.TrajInfoCls = TrajInfoCls
-        self.max_decorrelation_steps = int(max_decorrelation_steps)
-        self.eval_n_envs: int = min(int(eval_n_envs), eval_max_trajectories or int(eval_n_envs))
+        self.max_decorrelation_steps = self._whole("max_decorrelation_steps", max_decorrelation_steps, 0)
         self.eval_CollectorCls = eval_CollectorCls
         self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else dict(eval_env_kwargs)
-        self.eval_max_steps = eval_max_steps
-        self.eval_max_trajectories = eval_max_trajectories
+        self._set_evaluation(eval_n_envs, eval_max_steps, eval_max_trajectories)
         self.env_info_keys = env_info_keys
         self.mid_batch_reset = mid_batch_reset and CollectorCls.mid_batch_reset  # type: ignore[attr-defined]
-        self.acting_threads = acting_threads or self.default_acting_threads
+        given = None if acting_threads is None else self._whole("acting_threads", acting_threads)
+        self.acting_threads = given or self.default_acting_threads
         self.time_breakdown = time_breakdown
         self._gives_score = False
         self._traj_info_kwargs: dict[str, Any] = {}
 
-    def _check_evaluation(self, n_envs: int, max_steps: int | None, max_trajectories: int | None) -> None:
+    def _whole(self, name: str, value: Any, least: int = 1, expected: str | None = None) -> int:
+        return whole_number(type(self).__name__, name, value, least, expected)
+
+    def _set_evaluation(self, n_envs: Any, max_steps: Any, max_trajectories: Any) -> None:
+        """Check and keep how much an evaluation runs; environments that would have no episode are left out."""
+        n_envs = self._whole("eval_n_envs", n_envs, 0)
+        expected = "the number of episodes of one evaluation, from 1, or None for as many as eval_max_steps allows"
+        if max_trajectories is not None:
+            max_trajectories = self._whole("eval_max_trajectories", max_trajectories, 1, expected)
+        if max_steps is not None:
+            max_steps = self._whole("eval_max_steps", max_steps, 0, "a whole number of steps, or None for no limit")
         if n_envs > 0 and not max_steps and max_trajectories is None:
             raise ValueError(
                 f"{type(self).__name__}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor "
                 "eval_max_steps says when an evaluation ends. Give eval_max_trajectories, for example 100."
-            )
-        if max_trajectories is not None and max_trajectories < 1:
-            raise ValueError(
-                f"{type(self).__name__}: eval_max_trajectories is {max_trajectories}; expected the number of episodes "
-                "of one evaluation, from 1, or None for as many as eval_max_steps allows."
             )
         least = min(n_envs, max_trajectories or n_envs)
         if n_envs > 0 and max_steps and max_steps < least:
@@ -123,6 +118,9 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
                 "expected at least one step for each, and better enough for whole episodes. Raise it, or lower "
                 "eval_n_envs."
             )
+        self.eval_n_envs: int = least
+        self.eval_max_steps: int | None = max_steps
+        self.eval_max_trajectories: int | None = max_trajectories
 
     @property
     def batch_size(self) -> int:
@@ -197,7 +195,7 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         """Return the plan of all environments of this replica."""
         B, n = self.batch_spec.B, self.eval_n_envs
         self._traj_info_kwargs = dict(traj_info_kwargs or {})
-        max_T = int(self.eval_max_steps // n) if n and self.eval_max_steps else NO_LIMIT
+        max_T = self.eval_max_steps // n if n and self.eval_max_steps else NO_LIMIT
         return Plan(
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
@@ -225,4 +223,4 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         recorder = info_recorder(plan.env_info_keys, env.info, env.ignored_info)
         if recorder.notice:
             current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
-        return example_of(agent, env, recorder.example)
+        return example_of(agent, env.spaces, recorder.example)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.envs import EnvExamples
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
+from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
 
@@ -68,23 +68,26 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
     )
 
 
-def example_of(agent: Any, env: EnvExamples, env_info: Any) -> Samples:
+def example_of(agent: Any, spaces: EnvSpaces, env_info: Any) -> Samples:
     """Return one row of what the agent and an environment give, as numpy, to allocate rows from.
 
     Args:
         agent: initialised for the environment's spaces.
-        env: examples of what the environment gives.
+        spaces: of the environment.
         env_info: an example of what is recorded of its info, or None.
     """
     agent.collector_initialize(1, [0], 0)
     agent.sample_mode(0)
-    inputs = buffer_func((env.observation, env.action, np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None]))
+    observation = null_value(spaces.observation)
+    inputs = buffer_func(
+        (observation, null_action(spaces.action), np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None])
+    )
     step = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
     flag, reward = np.bool_(False), np.float32(0)
     return Samples(
         agent=AgentSamples(step.action, step.action, step.agent_info, np.float32(0)),
         env=EnvSamples(
-            observation=env.observation,
+            observation=observation,
             reward=reward,
             prev_reward=reward,
             terminated=flag,

@@ -47,8 +47,7 @@ class Part:
         for all_rows in (rows.observation, rows.action, rows.reward):
             all_rows[0] = all_rows[-1]
         if resting.any():
-            for leaf in buffer_leaves((rows.action, rows.reward)):
-                leaf[0, resting] = 0
+            rows.action[0, resting], rows.reward[0, resting] = self.envs.null_action, 0.0
             self._forget(resting)
             resting[:] = False
 

@@ -7,13 +7,12 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import psutil
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import ProgBarCounter
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import (
-    EnvSet,
+    Check,
     Plan,
     columns_of,
     in_order,
@@ -24,6 +23,7 @@ from rlpyt.samplers.env_set import (
 )
 from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.parallel import ParallelSampler
+from rlpyt.samplers.server import PlanServer
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import Samples, TrajInfo
 from rlpyt.utils.worker_pool import Message
@@ -31,15 +31,12 @@ from rlpyt.utils.worker_pool import Message
 _NOT_BEGUN = -1
 
 
-class CollectorServer:
-    """What runs in a worker: a collector and an evaluator that answer the master's requests."""
+class CollectorServer(PlanServer):
+    """Server of a worker that acts: a collector and an evaluator that answer the master's requests."""
 
     def __init__(self, rank: int, progress: np.ndarray, plan: Plan, cpus: list[int] | None) -> None:
-        if cpus is not None:
-            psutil.Process().cpu_affinity(cpus)
-        self._plan, self._progress = plan, progress
-        progress[0], progress[2] = plan.env_ranks[0], _NOT_BEGUN
-        self._env_set = EnvSet(plan)
+        super().__init__(rank, progress, plan, cpus)
+        progress[2] = _NOT_BEGUN
         self._agent: Any
         self._collector: Collector
         self._evaluator: Evaluator | None = None
@@ -47,10 +44,10 @@ class CollectorServer:
     def __call__(self, request: tuple[Any, ...]) -> Any:
         """Answer one request: its name, and its arguments."""
         match request:
-            case ("examples",):
-                return self._env_set.examples
-            case ("start", agent, rows, eval_rows):
-                return self._start(agent, rows, eval_rows)
+            case ("build", with_check):
+                return self.build(with_check)
+            case ("start", check, agent, rows, eval_rows):
+                return self._start(check, agent, rows, eval_rows)
             case ("collect", itr, first_t):
                 self._agent.attach_shared_memory()
                 return self._collector.collect_batch(itr, first_t)
@@ -66,28 +63,24 @@ class CollectorServer:
                 return self._collector.load_state_dict(state_dict)
         raise ValueError(f"A collector was sent the request {request!r}, which it does not know.")
 
-    def _start(self, agent: Any, rows: Any, eval_rows: Any) -> None:
+    def _start(self, check: Check, agent: Any, rows: Any, eval_rows: Any) -> None:
         agent.attach_shared_memory()
         self._agent = agent
-        envs = self._env_set.local_envs(rows, self._progress)
-        start_envs(self._plan, envs)
-        self._collector = start_collector(self._plan, agent, [envs])
+        envs = self.env_set.training_envs(rows, check, self.progress)
+        start_envs(self.plan, envs)
+        self._collector = start_collector(self.plan, agent, [envs])
         if eval_rows is not None:
-            eval_envs = self._env_set.local_envs(eval_rows, self._progress, evaluation=True)
-            self._evaluator = start_evaluator(self._plan, agent, eval_envs)
+            eval_envs = self.env_set.evaluation_envs(eval_rows, self.progress)
+            self._evaluator = start_evaluator(self.plan, agent, eval_envs)
 
     def _evaluate(self, itr: int, deterministic: bool) -> EvalResult:
         def note(done: int) -> None:
-            self._progress[3] = done
+            self.progress[3] = done
 
         if self._evaluator is None:
             return EvalResult([], 0, 0)
         self._agent.attach_shared_memory()
         return self._evaluator.evaluate(itr, note, deterministic)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._env_set.close()
 
 
 class CpuSampler(ParallelSampler):
@@ -189,7 +182,7 @@ class CpuSampler(ParallelSampler):
         if not self._started:
             copy = self._agent.worker_copy()
             columns = zip(self._worker_rows, self._worker_eval_rows, strict=True)
-            self._start([("start", copy, rows, eval_rows) for rows, eval_rows in columns])
+            self._start([("start", self._check, copy, rows, eval_rows) for rows, eval_rows in columns])
         self._agent.sync_shared_memory()
 
     def _times(self) -> dict[str, float]:

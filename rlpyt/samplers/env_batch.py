@@ -15,6 +15,7 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import InfoDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.seeds import Role, stream_seed
 
 
 class CompletedTraj(NamedTuple):
@@ -35,12 +36,14 @@ class EnvBatch(ABC):
     rows: Rows
     ranks: list[int]
     """Global ranks of the environments, in the order of the rows' B dimension."""
+    null_action: Any
+    """What counts as the action before the first step, in row form."""
     waits_for: str
     """What `recv` spends its time on, for the measured breakdown: "environments" or "waiting"."""
 
     @abstractmethod
     def reset(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a new episode everywhere: first observations, null actions and zero rewards in row T."""
+        """Begin a new game everywhere: first observations, null actions and zero rewards in row T."""
 
     @abstractmethod
     def send(self, t: int) -> None:
@@ -101,11 +104,12 @@ class LocalEnvs(EnvBatch):
         self._progress = np.zeros(3, np.int64) if progress is None else progress
         self._wait_reset = wait_reset
         self._resting = rows.resting[0]
-        self._null_action, self._null_observation = null_action(spaces.action), null_value(spaces.observation)
+        self.null_action, self._null_observation = null_action(spaces.action), null_value(spaces.observation)
         self._traj_infos = [self._new_traj_info() for _ in self.ranks]
         self._unlogged = np.zeros(len(self.ranks), bool)  # trajectories that began with random steps
         self._ended = np.zeros(len(self.ranks), bool)  # the row at hand holds a final observation
         self._game_goes_on = np.zeros(len(self.ranks), bool)  # after the last end of an episode
+        self._last_seeds = [0] * len(self.ranks)  # which the environments were reset with
 
     @abstractmethod
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
@@ -126,11 +130,16 @@ class LocalEnvs(EnvBatch):
     def ready(self) -> None:
         """Nothing to wait for: here `wake` resets at once."""
 
+    def _new_game_seed(self, b: int) -> int:
+        """Return a seed for a reset that is to begin a new game: without one it may go on after a lost life."""
+        self._last_seeds[b] = stream_seed(self._last_seeds[b], Role.EVAL_ENV)
+        return self._last_seeds[b]
+
     def _begin_all(self) -> None:
         """Forget all trajectories, and write null actions and rewards into row T."""
         self._traj_infos = [self._new_traj_info() for _ in self.ranks]
         self._unlogged[:] = self._ended[:] = False
-        self.rows.action[self.T], self.rows.reward[self.T] = self._null_action, 0.0
+        self.rows.action[self.T], self.rows.reward[self.T] = self.null_action, 0.0
 
     def _begin_lost(self, b: int) -> None:
         """Forget a trajectory whose environment was lost."""
@@ -140,7 +149,7 @@ class LocalEnvs(EnvBatch):
     def _null_row(self, t: int, b: int) -> None:
         """Write a row in which no step is taken."""
         rows = self.rows
-        rows.action[t + 1, b], rows.reward[t + 1, b] = self._null_action, 0.0
+        rows.action[t + 1, b], rows.reward[t + 1, b] = self.null_action, 0.0
         rows.terminated[t, b] = rows.truncated[t, b] = rows.valid[t, b] = False
 
     def _end_episode(self, t: int, b: int, observation: Any, traj_done: bool, completed: list[CompletedTraj]) -> None:
@@ -219,18 +228,21 @@ class EnvList(LocalEnvs):
         self._seeds: list[int | None] = [None] * len(self.envs)  # of an environment's next reset
 
     def reset(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a new episode everywhere."""
+        """Begin a new game everywhere."""
+        goes_on = self._ended & self._game_goes_on
         self._begin_all()
         if seeds is not None:
-            self._seeds = list(seeds)
+            self._seeds, self._last_seeds = list(seeds), list(seeds)
         for b in range(len(self.envs)):
+            if goes_on[b] and self._seeds[b] is None:
+                self._seeds[b] = self._new_game_seed(b)
             self.rows.observation[self.T, b] = self._reset_env(b)[0]
 
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
         """Take random steps, as many in each environment as its generator says."""
         rows, T = self.rows, self.T
         for b, (env, rng) in enumerate(zip(self.envs, rngs, strict=True)):
-            observation, action, reward = rows.observation[T, b], self._null_action, 0.0
+            observation, action, reward = rows.observation[T, b], self.null_action, 0.0
             for _ in range(int(rng.integers(1, max_steps + 1))):
                 self._unlogged[b] = True
                 self._progress[0] = env.rank
@@ -240,7 +252,7 @@ class EnvList(LocalEnvs):
                 if terminated or truncated:
                     self._unlogged[b] = not info.get("traj_done", True)
                     observation, _ = self._reset_env(b)
-                    action, reward = self._null_action, 0.0
+                    action, reward = self.null_action, 0.0
             rows.observation[T, b], rows.action[T, b], rows.reward[T, b] = observation, action, reward
 
     def recv(self, t: int) -> list[CompletedTraj]:
@@ -277,7 +289,7 @@ class EnvList(LocalEnvs):
         """Treat the row at hand as final; the resets that follow take these seeds."""
         for b in range(len(self.envs)):
             self._begin_lost(b)
-        self._seeds = list(seeds)
+        self._seeds, self._last_seeds = list(seeds), list(seeds)
 
     def _reset_env(self, b: int) -> tuple[Any, Mapping[str, Any]]:
         seed, self._seeds[b] = self._seeds[b], None

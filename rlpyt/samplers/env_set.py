@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.core import EvalResult
 from rlpyt.envs import (
+    EnvAdapter,
     EnvError,
     EnvExamples,
     VectorEnvAdapter,
@@ -78,90 +79,121 @@ class Plan(NamedTuple):
         ]
 
 
+class Check(NamedTuple):
+    """Result of the check at the start, one for all processes of a run: their rows are made from it."""
+
+    examples: EnvExamples
+    can_reset_some: bool = True
+    """Whether a vector environment can reset a part of itself."""
+
+
+def check_one(plan: Plan) -> Check:
+    """Build and check an environment, and close it again.
+
+    An environment may remember what it has seen: random numbers drawn, episodes behind it. So none that was checked is
+    used; it is closed before others are built, which may need its licence, port or memory.
+
+    Raises:
+        EnvError: if it cannot be built, or does not keep to its spaces.
+    """
+    seed = stream_seed(plan.seed, Role.ENV_CHECK)
+    if makes_vector_env(plan.EnvCls):
+        vector_env = make_vector_env(plan.EnvCls, plan.env_kwargs, plan.env_ranks)
+        try:
+            return Check(check_vector_env(vector_env, seed), vector_env.can_reset_some)
+        finally:
+            _close(vector_env)
+    env = make_env(plan.EnvCls, plan.env_kwargs, plan.env_ranks[0])
+    try:
+        return Check(check_env(env, seed))
+    finally:
+        _close(env)
+
+
+class Built(NamedTuple):
+    """Environments with the same spaces, for messages."""
+
+    name: str
+    what: str
+    ranks: list[int]
+    spaces: EnvSpaces
+
+    def check_spaces(self, expected: EnvSpaces) -> None:
+        """Refuse spaces whose rows are not those expected: numpy would broadcast a small one in silence."""
+        if not (same_rows(self.spaces.observation, expected.observation) and self.spaces.action == expected.action):
+            raise EnvError(
+                f"{self.name} ({self.what} of rank {', '.join(map(str, self.ranks))}): its spaces are "
+                f"{tuple(self.spaces)}; expected those of the run's first environment, {tuple(expected)}. One agent "
+                "acts in all of them: pad or scale them alike."
+            )
+
+
 class EnvSet:
-    """The environments of one process, built and checked before anything else is started.
+    """The environments of one process, all with the same spaces.
 
     Args:
         plan: says what to build.
 
     Raises:
-        EnvError: if an environment cannot be built, or does not keep to its spaces; those built before are closed.
+        EnvError: if an environment cannot be built, or has other spaces; those built before are closed.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.envs: list[Any] = []  # EnvAdapters, or one VectorEnvAdapter
         self.eval_envs: list[Any] = []
+        self.built: Built
         try:
-            self.examples = self._build_vector() if makes_vector_env(plan.EnvCls) else self._build_list()
+            self._build("environment", plan.env_ranks, plan.env_kwargs, self.envs)
+            self._build("evaluation environment", plan.eval_env_ranks, plan.eval_env_kwargs, self.eval_envs)
         except BaseException:
             self.close()
             raise
 
-    def _build_list(self) -> EnvExamples:
-        plan, examples = self.plan, None
-        for what, ranks, env_kwargs, envs in (
-            ("environment", plan.env_ranks, plan.env_kwargs, self.envs),
-            ("evaluation environment", plan.eval_env_ranks, plan.eval_env_kwargs, self.eval_envs),
-        ):
-            for rank in ranks:
-                env = make_env(plan.EnvCls, env_kwargs, rank)
-                envs.append(env)
-                examples = examples or check_env(env, stream_seed(plan.seed, Role.ENV_CHECK))
-                _check_spaces(env.name, [rank], env.spaces, examples.spaces, what)
-        assert examples is not None
-        return examples
+    def _build(self, what: str, ranks: list[int], env_kwargs: dict[str, Any], envs: list[Any]) -> None:
+        EnvCls = self.plan.EnvCls
+        is_vector = makes_vector_env(EnvCls)
+        for group in [ranks] if is_vector and ranks else [[rank] for rank in ranks]:
+            env = make_vector_env(EnvCls, env_kwargs, group) if is_vector else make_env(EnvCls, env_kwargs, group[0])
+            envs.append(env)
+            built = Built(env.name, what, group, env.spaces)
+            if len(self.envs) + len(self.eval_envs) == 1:
+                self.built = built._replace(ranks=ranks)
+            built.check_spaces(self.built.spaces)
 
-    def _build_vector(self) -> EnvExamples:
-        plan, examples = self.plan, None
-        for what, ranks, env_kwargs, envs in (
-            ("environments", plan.env_ranks, plan.env_kwargs, self.envs),
-            ("evaluation environments", plan.eval_env_ranks, plan.eval_env_kwargs, self.eval_envs),
-        ):
-            if ranks:
-                env = make_vector_env(plan.EnvCls, env_kwargs, ranks)
-                envs.append(env)
-                examples = examples or check_vector_env(env, stream_seed(plan.seed, Role.ENV_CHECK))
-                _check_spaces(env.name, ranks, env.spaces, examples.spaces, what)
-        assert examples is not None
-        return examples
+    def training_envs(self, rows: Rows, check: Check, progress: np.ndarray | None = None) -> LocalEnvs:
+        """Return the environments of training as a batch that fills these rows."""
+        names, env = list(self.plan.env_info_keys), self.envs[0]
+        recorder = info_recorder(self.plan.env_info_keys, check.examples.info)
+        common = {**self._common(progress), "wait_reset": not self.plan.mid_batch_reset}
+        if isinstance(env, VectorEnvAdapter):
+            env.can_reset_some = check.can_reset_some
+            return NativeEnvs(env, rows, {name: recorder.example[name] for name in names}, **common)
+        return EnvList(self.envs, rows, recorder.record if names else None, **common)
 
-    def local_envs(self, rows: Rows, progress: np.ndarray | None = None, evaluation: bool = False) -> LocalEnvs:
-        """Return the environments of training or of evaluation as a batch that fills these rows."""
-        plan, envs = self.plan, self.eval_envs if evaluation else self.envs
-        common: dict[str, Any] = dict(
-            TrajInfoCls=plan.TrajInfoCls,
-            traj_info_kwargs=plan.traj_info_kwargs,
-            progress=progress,
-            wait_reset=not plan.mid_batch_reset and not evaluation,
-        )
-        recorder = info_recorder(plan.env_info_keys, self.examples.info)
-        if isinstance(envs[0], VectorEnvAdapter):
-            names = list(plan.env_info_keys)
-            nulls = {name: recorder.example[name] for name in names} if names and not evaluation else None
-            return NativeEnvs(envs[0], rows, nulls, **common)
-        record = recorder.record if plan.env_info_keys and not evaluation else None
-        return EnvList(envs, rows, record, **common)
+    def evaluation_envs(self, rows: Rows, progress: np.ndarray | None = None) -> LocalEnvs:
+        """Return the environments of evaluation as a batch that fills these rows."""
+        env, common = self.eval_envs[0], self._common(progress)
+        if isinstance(env, VectorEnvAdapter):
+            return NativeEnvs(env, rows, **common)
+        return EnvList(self.eval_envs, rows, **common)
+
+    def _common(self, progress: np.ndarray | None) -> dict[str, Any]:
+        plan = self.plan
+        return dict(TrajInfoCls=plan.TrajInfoCls, traj_info_kwargs=plan.traj_info_kwargs, progress=progress)
 
     def close(self) -> None:
         """Close all; what one of them raises keeps no other open, and hides no error that ended the run."""
         for env in [*self.envs, *self.eval_envs]:
-            try:
-                env.close()
-            except Exception as error:
-                ranks = env.ranks if isinstance(env, VectorEnvAdapter) else env.rank
-                warnings.warn(
-                    f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}", stacklevel=2
-                )
+            _close(env)
 
 
-def _check_spaces(name: str, ranks: Sequence[int], spaces: EnvSpaces, expected: EnvSpaces, what: str) -> None:
-    """Refuse an environment whose rows are not those of the first: numpy would broadcast a small one in silence."""
-    if not (same_rows(spaces.observation, expected.observation) and spaces.action == expected.action):
-        raise EnvError(
-            f"{name} ({what} of rank {', '.join(map(str, ranks))}): its spaces are {tuple(spaces)}; expected those of "
-            f"the run's first environment, {tuple(expected)}. One agent acts in all of them: pad or scale them alike."
-        )
+def _close(env: EnvAdapter | VectorEnvAdapter) -> None:
+    try:
+        env.close()
+    except Exception as error:
+        ranks = env.ranks if isinstance(env, VectorEnvAdapter) else env.rank
+        warnings.warn(f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def columns_of(rows: Rows, plans: Sequence[Plan]) -> list[Rows]:

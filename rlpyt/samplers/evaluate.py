@@ -12,6 +12,7 @@ from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import EnvSet, Plan, start_evaluator
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.types import TrajInfo
+from rlpyt.utils.checks import whole_number
 
 
 def evaluate(
@@ -25,6 +26,7 @@ def evaluate(
     discount: float = 1.0,
     seed: int = 0,
     deterministic: bool = False,
+    max_steps: int | None = None,
 ) -> EvalResult:
     """Run whole episodes of an agent that was trained or loaded, without a sampler.
 
@@ -42,18 +44,17 @@ def evaluate(
         discount: of the trajectories' `DiscountedReturn`.
         seed: of environments and actions.
         deterministic: whether the agent takes the most probable action instead of a sampled one.
+        max_steps: at most, all environments together; what it cuts off is counted in `unfinished`. None is no limit.
 
     Returns:
-        `traj_infos`, of whole episodes; `steps` taken; and `unfinished` episodes, none here.
+        `traj_infos`, of whole episodes; `steps` taken; and `unfinished` episodes, those that `max_steps` cut off.
 
     Raises:
         ValueError: if there is nothing to run.
     """
-    if n_trajectories < 1 or n_envs < 1:
-        raise ValueError(
-            f"evaluate: n_trajectories is {n_trajectories} and n_envs is {n_envs}; expected at least 1 of each."
-        )
-    n_envs = min(n_envs, n_trajectories)
+    n_trajectories = whole_number("evaluate", "n_trajectories", n_trajectories, 1)
+    n_envs = min(whole_number("evaluate", "n_envs", n_envs, 1), n_trajectories)
+    max_T = NO_LIMIT if max_steps is None else whole_number("evaluate", "max_steps", max_steps, n_envs) // n_envs
     plan = Plan(
         EnvCls=EnvCls,
         env_kwargs={},
@@ -71,13 +72,11 @@ def evaluate(
         eval_global_B=n_envs,
         eval_env_ranks=list(range(n_envs)),
         eval_quotas=quotas(n_envs, n_trajectories),
-        eval_max_T=NO_LIMIT,
+        eval_max_T=max_T,
     )
     agent, env_set = copy.copy(agent), EnvSet(plan)  # a copy, whose random streams and states are its own
     try:
-        rows = allocate_rows(example_of(agent, env_set.examples, None), 1, n_envs, bootstrap_value=False)
-        return start_evaluator(plan, agent, env_set.local_envs(rows, evaluation=True)).evaluate(
-            itr=1, deterministic=deterministic
-        )
+        rows = allocate_rows(example_of(agent, env_set.built.spaces, None), 1, n_envs, bootstrap_value=False)
+        return start_evaluator(plan, agent, env_set.evaluation_envs(rows)).evaluate(itr=1, deterministic=deterministic)
     finally:
         env_set.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from rlpyt.samplers.env_batch import EnvBatch
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import TrajInfo
 
+_PATIENCE = 1_000_000
+"""Steps without the end of an episode, all environments together, after which an evaluation without a limit says so."""
 NO_LIMIT = 2**62
 """Steps an evaluation takes at most where no limit was set."""
 
@@ -46,6 +49,7 @@ class Evaluator(CheckedSubclasses):
         self._max_T = max_T
         self._limited = self._quotas < NO_LIMIT
         self._seeds: Sequence[int] | None = None
+        self._is_patient = max_T == NO_LIMIT  # until it has warned
 
     def start(self, seeds: Sequence[int]) -> None:
         """Set the seeds that the first evaluation resets its environments with; later ones go on from there."""
@@ -72,6 +76,7 @@ class Evaluator(CheckedSubclasses):
         row_of = {rank: b for b, rank in enumerate(self.envs.ranks)}
         left, steps = self._quotas.copy(), np.zeros(len(self._quotas), np.int64)
         completed: list[TrajInfo] = []
+        steps_at_last_end = 0
         # An own agent's method may have no such argument, and needs none where nothing is asked of it.
         agent.eval_mode(itr, **({"deterministic": True} if deterministic else {}))
         agent.select(part.group)
@@ -88,10 +93,23 @@ class Evaluator(CheckedSubclasses):
                 for _, rank, traj_info in part.recv(0):
                     completed.append(traj_info)
                     left[row_of[rank]] -= 1
+                    steps_at_last_end = int(steps.sum())
                 steps += rows.valid[0]
+                if self._is_patient and int(steps.sum()) - steps_at_last_end >= _PATIENCE:
+                    self._warn_of_no_end(len(completed))
                 resting[:] = (left == 0) | (steps >= self._max_T)
                 on_progress(len(completed) if self._limited.all() else int(steps.sum()))
         return EvalResult(completed, int(steps.sum()), int(left[self._limited].sum() + (~self._limited).sum()))
+
+    def _warn_of_no_end(self, n_completed: int) -> None:
+        self._is_patient = False
+        warnings.warn(
+            f"Evaluation: no episode has ended for {_PATIENCE:,} steps, and {n_completed} of {self._quotas.sum()} have "
+            "in all; it goes on until all have. Where an environment does not end its episodes, give the sampler "
+            "eval_max_steps (rlpyt.samplers.evaluate: max_steps), or the environment a time limit "
+            "(gymnasium.wrappers.TimeLimit).",
+            stacklevel=3,
+        )
 
 
 SerialEvalCollector = CpuEvalCollector = GpuEvalCollector = Evaluator

@@ -45,18 +45,21 @@ class GpuSampler(ParallelSampler):
         rows, eval_rows = self._allocate(example, bootstrap_value, share_memory=True)
         self._worker_rows = columns_of(rows, self._plans)
         columns = zip(self._worker_rows, self._eval_columns(eval_rows), strict=True)
-        self._start([("start", train, evaluation) for train, evaluation in columns])
+        self._start([("start", self._check, train, evaluation) for train, evaluation in columns])
+        null_action = self._check.examples.action
         parts: list[EnvBatch] = []
         lo = 0
         for workers in np.array_split(np.arange(len(self._plans)), self.n_parts):
             ranks_of = {int(w): self._plans[w].env_ranks for w in workers}
             hi = lo + sum(map(len, ranks_of.values()))
-            parts.append(RemoteEnvs(self.pool, ranks_of, rows[:, lo:hi], "train"))
+            parts.append(RemoteEnvs(self.pool, ranks_of, rows[:, lo:hi], "train", null_action))
             lo = hi
         self._collector: Collector = start_collector(plan, agent, parts, self.overlap)
         if eval_rows is not None:
             ranks_of = {w: p.eval_env_ranks for w, p in enumerate(self._plans) if p.eval_env_ranks}
-            self._evaluator = start_evaluator(plan, agent, RemoteEnvs(self.pool, ranks_of, eval_rows, "eval"))
+            self._evaluator = start_evaluator(
+                plan, agent, RemoteEnvs(self.pool, ranks_of, eval_rows, "eval", null_action)
+            )
         return example
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:

@@ -43,7 +43,11 @@ class NativeEnvs(LocalEnvs):
         self._after_loss: Any = None  # the first observations of the episodes that begin after a loss
 
     def reset(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a new episode everywhere."""
+        """Begin a new game everywhere; all are seeded anew where one of them would go on."""
+        if seeds is None and (self._ended & self._game_goes_on).any():
+            seeds = [self._new_game_seed(b) for b in range(len(self.ranks))]
+        elif seeds is not None:
+            self._last_seeds = list(seeds)
         self._begin_all()
         self._after_loss = None
         self._progress[0] = self.ranks[0]
@@ -64,7 +68,7 @@ class NativeEnvs(LocalEnvs):
                 _write(rows.observation[T], self.env.reset_some(begins)[0], begins)
                 ended[begins] = self._unlogged[begins] = False
             for b, rng in enumerate(rngs):
-                rows.action[T, b] = self._null_action if ended[b] else random_value(self.env.action_space, rng)
+                rows.action[T, b] = self.null_action if ended[b] else random_value(self.env.action_space, rng)
             self._progress[1] += 1
             self.env.send(rows.action[T])
             rows.observation[T], reward, terminated, truncated, info = self.env.recv()
@@ -82,7 +86,7 @@ class NativeEnvs(LocalEnvs):
         self._null = self._ended | self._resting
         if self._null.any():
             for b in np.flatnonzero(self._null).tolist():
-                action[b] = self._null_action
+                action[b] = self.null_action
         if self._after_loss is None:
             self.env.send(action)
 
@@ -142,6 +146,8 @@ class NativeEnvs(LocalEnvs):
         """Treat the row at hand as final; the environments are reset at once, and shown with the next row."""
         for b in range(len(self.ranks)):
             self._begin_lost(b)
+        if seeds is not None:
+            self._last_seeds = list(seeds)
         self._after_loss = self.env.reset(seeds)[0]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from rlpyt.envs import EnvExamples
 from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.env_set import Plan
+from rlpyt.samplers.env_set import Check, Plan
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.worker_pool import WorkerPool
 
@@ -46,16 +46,15 @@ class ParallelSampler(BaseSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._check_n_workers(n_workers, "n_workers is")
-        if not worker_timeout > 0 or restart_workers < 0:
+        self.n_workers = None if n_workers is None else self._whole("n_workers", n_workers)
+        self._check_n_workers(self.n_workers, "n_workers is")
+        if not worker_timeout > 0:
             raise ValueError(
-                f"{type(self).__name__}: worker_timeout is {worker_timeout} and restart_workers {restart_workers}; "
-                "expected a number of seconds above 0, and a number of restarts from 0."
+                f"{type(self).__name__}: worker_timeout is {worker_timeout}; expected a number of seconds above 0."
             )
-        self.n_workers = n_workers
         self.worker_timeout = worker_timeout
         self.start_method = start_method
-        self.restart_workers = restart_workers
+        self.restart_workers = self._whole("restart_workers", restart_workers, 0)
         self._pool: WorkerPool | None = None
 
     def _check_n_workers(self, n_workers: int | None, what: str) -> None:
@@ -77,7 +76,7 @@ class ParallelSampler(BaseSampler):
         return plan.deal(n_workers)
 
     def start_workers(self, plan: Plan, affinity: Mapping[str, Any]) -> EnvExamples:
-        """Start workers, which build and check environments; return examples of what these give."""
+        """Start workers, which build environments, after the first has checked one; return examples of what it gave."""
         cpus = self._worker_cpus(affinity)
         self._plans = self.deal(plan, len(cpus))
         self._started = False  # whether the workers have got their rows
@@ -89,7 +88,11 @@ class ParallelSampler(BaseSampler):
             self.restart_workers,
             self._recover,
         )
-        return self._ask_all("examples")[0]
+        replies = self.pool.ask({rank: ("build", rank == 0) for rank in range(len(cpus))})
+        self._check: Check = replies[0][0]
+        for _, built in replies:
+            built.check_spaces(self._check.examples.spaces)
+        return self._check.examples
 
     def _ask_all(self, *request: Any) -> list[Any]:
         return self.pool.ask(dict.fromkeys(range(len(self._plans)), request))
@@ -116,6 +119,10 @@ class ParallelSampler(BaseSampler):
             f"{error}\nWorker {rank} was replaced ({left} restarts left); its environments {env_ranks} begin new "
             "episodes, and the lost ones are truncated where they stood."
         )
+        if request[0] == "build":
+            return request
+        [(_, built)] = self._pool.ask({rank: ("build", False)})
+        built.check_spaces(self._check.examples.spaces)
         if not self._started:
             return request
         self._pool.ask({rank: self._start_requests[rank]})

@@ -6,24 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import psutil
 
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch, LocalEnvs
-from rlpyt.samplers.env_set import EnvSet, Plan, start_envs
+from rlpyt.samplers.env_set import Check, Plan, start_envs
+from rlpyt.samplers.server import PlanServer
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
 
-class EnvServer:
-    """What runs in a worker: environments of training and of evaluation that answer the master's requests."""
+class EnvServer(PlanServer):
+    """Server of a worker that does not act: environments that answer the master's requests."""
 
     def __init__(self, rank: int, progress: np.ndarray, plan: Plan, cpus: list[int] | None) -> None:
-        if cpus is not None:
-            psutil.Process().cpu_affinity(cpus)
-        self._plan, self._progress = plan, progress
-        progress[0] = plan.env_ranks[0]
-        self._env_set = EnvSet(plan)
+        super().__init__(rank, progress, plan, cpus)
         self._envs: dict[str, LocalEnvs] = {}
         self._stopwatches = {"train": Stopwatch(), "eval": Stopwatch()}
 
@@ -34,13 +30,13 @@ class EnvServer:
                 return self._step(kind, t)
             case ("reset", kind, seeds):
                 # Environments that replaced lost ones have seeds of their own, which await their first reset.
-                return self._envs[kind].reset(None if self._plan.restarts else seeds)
+                return self._envs[kind].reset(None if self.plan.restarts else seeds)
             case ("wake", kind):
                 return self._envs[kind].wake()
-            case ("examples",):
-                return self._env_set.examples
-            case ("start", rows, eval_rows):
-                return self._start(rows, eval_rows)
+            case ("build", with_check):
+                return self.build(with_check)
+            case ("start", check, rows, eval_rows):
+                return self._start(check, rows, eval_rows)
             case ("times",):
                 return self._stopwatches["train"].take()
             case ("state_dict", kind):
@@ -49,13 +45,13 @@ class EnvServer:
                 return self._envs[kind].load_state_dict(state_dict)
         raise ValueError(f"A batch of environments was sent the request {request!r}, which it does not know.")
 
-    def _start(self, rows: Rows, eval_rows: Rows | None) -> None:
-        self._envs["train"] = self._env_set.local_envs(rows, self._progress)
-        start_envs(self._plan, self._envs["train"])
+    def _start(self, check: Check, rows: Rows, eval_rows: Rows | None) -> None:
+        self._envs["train"] = self.env_set.training_envs(rows, check, self.progress)
+        start_envs(self.plan, self._envs["train"])
         if eval_rows is not None:
-            self._envs["eval"] = self._env_set.local_envs(eval_rows, self._progress, evaluation=True)
-            if self._plan.restarts:  # an evaluation may be under way; it goes on with new episodes
-                self._envs["eval"].begin_after_loss(self._plan.seeds(evaluation=True))
+            self._envs["eval"] = self.env_set.evaluation_envs(eval_rows, self.progress)
+            if self.plan.restarts:  # an evaluation may be under way; it goes on with new episodes
+                self._envs["eval"].begin_after_loss(self.plan.seeds(evaluation=True))
 
     def _step(self, kind: str, t: int) -> list[CompletedTraj] | None:
         envs, stopwatch = self._envs[kind], self._stopwatches[kind]
@@ -64,10 +60,6 @@ class EnvServer:
         completed = envs.recv(t)
         stopwatch.lap(envs.waits_for)
         return completed or None
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._env_set.close()
 
 
 class RemoteEnvs(EnvBatch):
@@ -78,12 +70,15 @@ class RemoteEnvs(EnvBatch):
         ranks_of: for each worker with environments of this batch, their global ranks, in the order of the columns.
         rows: the memory of all these environments, shared.
         kind: "train" or "eval".
+        null_action: see `EnvBatch`.
     """
 
     waits_for = "waiting"
 
-    def __init__(self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, kind: str) -> None:
-        self.rows = rows
+    def __init__(
+        self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, kind: str, null_action: Any
+    ) -> None:
+        self.rows, self.null_action = rows, null_action
         self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
         self._pool, self._kind = pool, kind
         self._workers = list(ranks_of)

@@ -8,7 +8,7 @@ from typing import Any
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.env_set import EnvSet, columns_of, in_order, start_collector, start_envs, start_evaluator
+from rlpyt.samplers.env_set import EnvSet, check_one, columns_of, in_order, start_collector, start_envs, start_evaluator
 from rlpyt.types import Samples, TrajInfo
 
 
@@ -26,7 +26,8 @@ class SerialSampler(BaseSampler):
 
     def __init__(self, *args: Any, n_parts: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not 1 <= n_parts <= self.batch_spec.B:
+        n_parts = self._whole("n_parts", n_parts)
+        if n_parts > self.batch_spec.B:
             raise ValueError(
                 f"{type(self).__name__}: n_parts is {n_parts}; expected 1 to batch_B, {self.batch_spec.B}: every part "
                 "needs an environment."
@@ -50,17 +51,19 @@ class SerialSampler(BaseSampler):
         plan = self.make_plan(seed, traj_info_kwargs, world_size, rank)
         first, *others = plan.deal(self.n_parts)
         first = first._replace(eval_env_ranks=plan.eval_env_ranks, eval_quotas=plan.eval_quotas)
+        check = check_one(first)
         for part in (first, *(p._replace(eval_env_ranks=[], eval_quotas=[]) for p in others)):
             self._env_sets.append(EnvSet(part))
-        example = self.make_example(agent, self._env_sets[0].examples, plan)
+            self._env_sets[-1].built.check_spaces(check.examples.spaces)
+        example = self.make_example(agent, check.examples, plan)
         rows, eval_rows = self._allocate(example, bootstrap_value, share_memory=False)
         parts = []
         for env_set, columns in zip(self._env_sets, columns_of(rows, [s.plan for s in self._env_sets]), strict=True):
-            parts.append(env_set.local_envs(columns))
+            parts.append(env_set.training_envs(columns, check))
             start_envs(env_set.plan, parts[-1])
         self._collector: Collector = start_collector(plan, agent, parts)
         if eval_rows is not None:
-            self._evaluator = start_evaluator(plan, agent, self._env_sets[0].local_envs(eval_rows, evaluation=True))
+            self._evaluator = start_evaluator(plan, agent, self._env_sets[0].evaluation_envs(eval_rows))
         return example
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:

@@ -103,8 +103,8 @@ def reserve_descriptors(n: int) -> None:
     if needed > hard:
         raise OSError(
             errno.EMFILE,
-            f"Opening {n} files (shared arrays and pipes to workers are files): this process would have {needed} open, "
-            f"and may have {hard}. Raise the hard limit (ulimit -Hn, or LimitNOFILE of its service), or lower n_workers",
+            f"Opening {n} files (shared arrays and pipes to workers are files): this process would have {needed} "
+            f"open, and may have {hard}. Raise the hard limit (ulimit -Hn), or lower n_workers",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -73,7 +73,7 @@ def test_tensors_of_all_kinds_are_shared():
     module.register_buffer("channels_last", images.to(memory_format=torch.channels_last))
     module.register_buffer("transposed", images[0, 0].t())
     module.weight = module.tied = nn.Parameter(torch.randn(5))
-    weights, _, clone = shared(module)
+    _, _, clone = shared(module)
     assert_same_state(module, clone)
     assert clone.weight is clone.tied
     module.register_buffer("expanded", torch.ones(1).expand(3))
@@ -94,7 +94,7 @@ def test_extra_state_is_taken_over_when_it_has_changed():
     theirs.attach(clone)
     assert clone[2].state == "mine", "it had not changed"
     module[2].state = bytes(2**18)
-    with pytest.raises(RuntimeError, match="its extra state .* takes .* bytes, and had room to grow"):
+    with pytest.raises(RuntimeError, match=r"its extra state .* takes .* bytes, and had room to grow"):
         weights.publish(module)
 
 

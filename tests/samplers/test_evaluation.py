@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 import torch
 
-from rlpyt.envs import EnvError, make_env
-from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
+from rlpyt.envs import AtariEnv, EnvError, make_env
+from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
+from rlpyt.samplers.buffer import allocate_rows, example_of
+from rlpyt.samplers.env_batch import EnvList
 from rlpyt.samplers.evaluator import quotas
+from rlpyt.spaces import null_value
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -21,7 +25,8 @@ from tests.samplers.sampler_kit import (
     random_agent,
     running,
 )
-from tests.toy_envs import LENGTHS, CountingEnv, DictCountingEnv, GreedyTrajInfo, LifeEnv, RecordingTrajInfo
+from tests.toy_envs import LENGTHS, N_ACTIONS, CountingEnv, DictCountingEnv, GreedyTrajInfo, LifeEnv, RecordingTrajInfo
+from tests.vector_toy_envs import LifeVectorEnv
 
 SEED = 7
 
@@ -102,8 +107,84 @@ def test_after_one_that_was_cut_off_an_evaluation_begins_with_new_episodes(kind)
         for info in result.traj_infos:
             seen = vars(info)["_seen"]
             assert [t for *_, t, _ in seen] == list(range(1, 8))
-            observation, *_, value = seen[0]
+            observation, action, *_, value = seen[0]
             assert value == 100 * observation[0], "the first inputs were not null"
+            # Which the model counts from the previous action on: 0 where that is null.
+            assert action == observation[2] % N_ACTIONS, "the first action looked back into another episode"
+
+
+class OldLifeEnv:
+    """`LifeEnv` through the old interface, where a lost life asks for no reset, and a reset begins a game."""
+
+    def __init__(self) -> None:
+        self.inner = LifeEnv()
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+
+    def reset(self) -> Any:
+        self.inner.lost_life = False
+        return self.inner.reset()[0]
+
+    def step(self, action: Any) -> Any:
+        if self.inner.lost_life:
+            self.inner.reset()
+        observation, reward, terminated, truncated, info = self.inner.step(action)
+        return observation, reward, terminated or truncated, {**info, "TimeLimit.truncated": truncated}
+
+
+@pytest.mark.parametrize(
+    ("kind", "EnvCls"),
+    [("serial", LifeEnv), ("cpu1", LifeEnv), ("gpu1", LifeEnv), ("serial", OldLifeEnv), ("serial", LifeVectorEnv)],
+)
+def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_new_game(kind, EnvCls):
+    for first_life in (2, 3, 4):  # one of which is that of the environment
+        options: dict[str, Any] = dict(eval_n_envs=1, eval_max_trajectories=2, eval_max_steps=9 + first_life)
+        with running(kind, counting_agent(), EnvCls, B=1, **options) as sampler:
+            results = [sampler.evaluate_agent(itr) for itr in range(3)]
+        assert [[info.Length for info in result.traj_infos] for result in results] == [[9]] * 3
+
+
+def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_all_lives():
+    pytest.importorskip("ale_py")
+    env = make_env(AtariEnv, {"game": "breakout", "fire_on_reset": True}, rank=0)
+    agent = counting_agent()
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
+    observation = null_value(env.observation_space)
+    rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1, False)
+    envs = EnvList([env], rows)
+    envs.reset([SEED])
+    while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves
+        rows.action[1] = 0
+        envs.send(0)
+        envs.recv(0)
+    assert env.env.ale.lives() == 4
+    envs.reset()
+    assert env.env.ale.lives() == 5
+
+
+def test_an_evaluation_without_end_says_so_once(monkeypatch):
+    monkeypatch.setattr(evaluator, "_PATIENCE", 40)
+    message = r"no episode has ended for 40 steps, and 0 of 2 have .*eval_max_steps .*max_steps\), or the environment a"
+    options: dict[str, Any] = dict(env_kwargs={"lengths": (100,)}, eval_n_envs=2, eval_max_trajectories=2)
+    with running("serial", counting_agent(), B=1, **options) as sampler:
+        with pytest.warns(UserWarning, match=message):
+            sampler.evaluate_agent(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            sampler.evaluate_agent(1)
+    with pytest.warns(UserWarning, match=message):
+        evaluate(initialised(), CountingEnv, {"lengths": (100,)}, n_trajectories=2, n_envs=2)
+    with warnings.catch_warnings(), running("serial", counting_agent(), B=1, eval_max_steps=100, **options) as sampler:
+        warnings.simplefilter("error")
+        sampler.evaluate_agent(0)  # it ends anyway
+        evaluate(initialised(), CountingEnv, {"lengths": (3,)}, n_trajectories=60, n_envs=1)
+
+
+def test_an_evaluation_without_a_sampler_may_be_limited():
+    result = evaluate(initialised(), CountingEnv, {"lengths": (4,)}, n_trajectories=6, n_envs=2, max_steps=13)
+    assert ([info.Length for info in result.traj_infos], result.steps, result.unfinished) == ([4, 4], 12, 4)
+    with pytest.raises(ValueError, match="max_steps is 1; expected a whole number from 2"):
+        evaluate(initialised(), CountingEnv, n_trajectories=6, n_envs=2, max_steps=1)
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)

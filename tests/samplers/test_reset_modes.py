@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from rlpyt.agents import DqnAgent
+from rlpyt.agents import DqnAgent, GaussianPgAgent
 from rlpyt.algos import A2C, DQN
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import SerialSampler, WaitResetCollector
@@ -104,6 +105,31 @@ def test_what_the_words_say_of_one_environment():
     assert following.env.observation[0, 0].tolist() == [number, 0, 2 - first]
     assert following.env.valid[0, 0]
     assert (following.agent.prev_action[0, 0], following.env.prev_reward[0, 0]) == (0, 0)
+
+
+class UncentredEnv(CountingEnv):
+    """Takes numbers from 2 to 6."""
+
+    def __init__(self, lengths: Any) -> None:
+        super().__init__(lengths)
+        self.action_space: Any = spaces.Box(2, 6, (1,), np.float32)
+
+    def step(self, action: Any) -> Any:
+        return super().step(1)
+
+
+@pytest.mark.parametrize("kind", TWO_OF_EACH)
+def test_before_the_first_step_of_an_episode_there_is_the_null_action(kind):
+    # Episodes that end with the batch, and within it.
+    for length in (3, 2):
+        torch.manual_seed(0)
+        with running(kind, GaussianPgAgent(), UncentredEnv, 3, 2, env_kwargs={"lengths": (length,)}, **WAIT) as sampler:
+            for itr in range(3):
+                samples, _ = sampler.obtain_samples(itr)
+                assert (samples.env.observation[0, :, 1] == 0).all(), "every batch begins with an episode"
+                assert samples.agent.prev_action[0].tolist() == [[4.0], [4.0]]
+                assert (samples.agent.action[0] != 4).all()
+                assert samples.env.prev_reward[0].tolist() == [0, 0]
 
 
 def test_the_collector_may_ask_for_it():

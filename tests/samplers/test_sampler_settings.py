@@ -1,0 +1,55 @@
+"""Settings that cannot be meant are refused when the sampler is made, with what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
+from tests.toy_envs import CountingEnv
+
+
+def make(SamplerCls: Any = CpuSampler, **kwargs: Any) -> Any:
+    return SamplerCls(CountingEnv, {}, **{"batch_T": 4, "batch_B": 2, **kwargs})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("batch_T", True, "a whole number from 1"),
+        ("batch_T", 2.5, "a whole number from 1"),
+        ("batch_B", 0, "a whole number from 1"),
+        ("batch_B", "4", "a whole number from 1"),
+        ("max_decorrelation_steps", -1, "a whole number from 0"),
+        ("eval_n_envs", np.nan, "a whole number from 0"),
+        ("eval_max_trajectories", 2.5, "the number of episodes of one evaluation, from 1, or None"),
+        ("eval_max_trajectories", float("nan"), "the number of episodes of one evaluation"),
+        ("eval_max_trajectories", True, "the number of episodes of one evaluation"),
+        ("eval_max_steps", float("inf"), "a whole number of steps, or None for no limit"),
+        ("eval_max_steps", "many", "a whole number of steps"),
+        ("acting_threads", 0, "a whole number from 1"),
+        ("n_workers", 1.5, "a whole number from 1"),
+        ("restart_workers", -1, "a whole number from 0"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused(name, value, expected):
+    error = ValueError if type(value) in (int, float) else TypeError
+    with pytest.raises(error, match=f"CpuSampler: {name} is {value!r}; expected {expected}"):
+        make(**{name: value})
+
+
+def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
+    with pytest.raises(ValueError, match=r"SerialSampler: n_parts is 1\.5; expected a whole number from 1"):
+        make(SerialSampler, n_parts=1.5)
+    with pytest.raises(TypeError, match="evaluate: n_trajectories is True; expected a whole number from 1"):
+        evaluate(None, CountingEnv, n_trajectories=True)
+
+
+def test_whole_numbers_of_other_types_are_taken():
+    sampler = make(batch_T=4.0, batch_B=np.int64(3), eval_n_envs=4.0, eval_max_trajectories=3.0, eval_max_steps=5e3)
+    assert sampler.batch_spec == (4, 3)
+    settings = (sampler.eval_n_envs, sampler.eval_max_trajectories, sampler.eval_max_steps)
+    assert settings == (3, 3, 5000)
+    assert {type(value) for value in (*sampler.batch_spec, *settings)} == {int}
