@@ -79,6 +79,8 @@ def _keep_to_one_thread() -> None:
     # Asked for one thread, the OpenBLAS of a forked process first starts those that its parent had.
     if any(pool["num_threads"] > 1 for pool in threadpool_info()):
         threadpool_limits(1)
+    if "cv2" in sys.modules:  # whose pool is its own
+        sys.modules["cv2"].setNumThreads(1)
 
 
 def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:

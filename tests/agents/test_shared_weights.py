@@ -81,7 +81,7 @@ def test_tensors_of_all_kinds_are_shared():
 
 
 def test_extra_state_is_taken_over_when_it_has_changed():
-    module = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Counted()), Counted())
+    module: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Counted()), Counted())
     weights, theirs, clone = shared(module)
     module[2].state = torch.arange(3)
     module[1][0].state["count"] = 5

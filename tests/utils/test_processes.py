@@ -70,6 +70,7 @@ def test_replies_come_in_the_order_of_the_workers(method):
 
 @pytest.mark.parametrize("method", START_METHODS)
 def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
+    pytest.importorskip("cv2").setNumThreads(2)  # which a forked worker finds as it is here
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     before = dict(os.environ)
     with threadpool_limits(2), workers(1, method=method) as made:

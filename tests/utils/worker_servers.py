@@ -94,7 +94,10 @@ class Server:
         """Return the threads of every pool, after a product that is worth several; and the environment."""
         square = np.ones((300, 300))
         square @ square
-        return {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}, dict(os.environ)
+        pools = {pool["filepath"]: pool["num_threads"] for pool in threadpool_info()}
+        if "cv2" in sys.modules:
+            pools["cv2"] = sys.modules["cv2"].getNumThreads()
+        return pools, dict(os.environ)
 
 
 class BrokenServer(Server):
