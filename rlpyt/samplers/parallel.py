@@ -46,7 +46,8 @@ class ParallelSampler(BaseSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.n_workers = None if n_workers is None else self._whole("n_workers", n_workers)
+        expected = f"{self.least_workers} to batch_B, {self.batch_spec.B}: every worker needs an environment"
+        self.n_workers = None if n_workers is None else self._whole("n_workers", n_workers, 1, expected)
         self._check_n_workers(self.n_workers, "n_workers is")
         if not worker_timeout > 0:
             raise ValueError(

@@ -244,8 +244,9 @@ class Logged(CountingVectorEnv):
 def test_every_environment_takes_random_steps_of_its_own_number(kind, most):
     Logged.made = []
     with running(kind, counting_agent(), Logged, B=12, max_decorrelation_steps=most):
-        n_steps = np.concatenate([env.n_steps for env in Logged.made])
-        drawn = [a for env in Logged.made for actions in env.actions[20:] for a in actions]
+        _, *used = Logged.made  # the first was only checked
+        n_steps = np.concatenate([env.n_steps for env in used])
+        drawn = [a for env in used for actions in env.actions for a in actions]
     assert len(n_steps) == 12
     assert ((n_steps >= 1) & (n_steps <= most)).all()
     if most > 1:

@@ -30,7 +30,7 @@ def make(SamplerCls: Any = CpuSampler, **kwargs: Any) -> Any:
         ("eval_max_steps", float("inf"), "a whole number of steps, or None for no limit"),
         ("eval_max_steps", "many", "a whole number of steps"),
         ("acting_threads", 0, "a whole number from 1"),
-        ("n_workers", 1.5, "a whole number from 1"),
+        ("n_workers", 1.5, "1 to batch_B, 2: every worker needs an environment"),
         ("restart_workers", -1, "a whole number from 0"),
     ],
 )

@@ -145,8 +145,8 @@ def closing():
 def test_serial_shutdown_closes_every_environment(closing):
     with running("serial", counting_agent(), closing, B=3, eval_n_envs=2, eval_max_trajectories=2) as sampler:
         sampler.obtain_samples(0)
-        assert closing.closed == []
-    assert sorted(closing.closed) == closing.opened == [0, 1, 2, 3, 4]
+        assert closing.closed == [0]  # which was only checked
+    assert sorted(closing.closed) == closing.opened == [0, 1, 2, 3, 4, 5]
 
 
 def test_environments_built_before_one_that_fails_are_closed(closing):
@@ -165,7 +165,7 @@ def test_an_error_in_close_keeps_no_other_environment_open(closing):
         running("serial", counting_agent(), closing, B=3, env_kwargs={"breaks_in_close": True}),
     ):
         pass
-    assert sorted(closing.closed) == [0, 1, 2]
+    assert sorted(closing.closed) == [0, 1, 2, 3]
 
 
 class Dying(Closing):
@@ -234,7 +234,7 @@ class Shapeless(gymnasium.Env[Any, Any]):
 
     made = 0
 
-    def __init__(self, sizes: tuple[int, ...] = (3, 1)) -> None:
+    def __init__(self, sizes: tuple[int, ...] = (3, 3, 1)) -> None:  # the first is that of the check
         size = sizes[Shapeless.made % len(sizes)]
         Shapeless.made += 1
         self.observation_space = spaces.Box(-1, 1, (size,), np.float32)
