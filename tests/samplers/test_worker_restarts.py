@@ -389,11 +389,11 @@ def test_a_run_with_a_loss_repeats_and_other_workers_do_not_notice(kind):
 
 @pytest.mark.parametrize("kind", PARALLEL)
 def test_the_loss_after_the_last_restart_ends_the_run(kind):
-    # 20 steps are taken in the check of a worker's first environment; each dies soon after it.
+    # The environment of the check takes 20 steps; each of the others dies at its 26th.
     EnvCls, env_kwargs = FaultyEnv, {"fault": "kill", "at": 26}
     with restarting(kind, counting_agent(), EnvCls, env_kwargs=env_kwargs, restart_workers=2) as sampler:
         batches: list[Any] = []
-        message = r"Worker \d \(pid \d+\), last seen at environment [02], step \d+, was killed by SIGKILL"
+        message = r"Worker \d \(pid \d+\), last seen at environment [0-3], step \d+, was killed by SIGKILL"
         with pytest.raises(WorkerError, match=message):
             batches.extend(collect(sampler, 1, first=itr)[0] for itr in range(1000))
         assert 1 <= len(batches) < 20
