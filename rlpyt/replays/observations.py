@@ -25,7 +25,8 @@ class ObservationArray(ABC):
 
         Args:
             rows: [t, B, ...], t from 1.
-            goes_on: whether they follow what was written last; False where rows between them are not kept.
+            goes_on: whether they follow what was written last; False where rows between them are not kept, or come
+                from elsewhere.
 
         Raises:
             ValueError: if reading would not give the rows back.
@@ -89,7 +90,8 @@ class FrameArray(ObservationArray):
     A row's reach says how many rows before it its older frames are taken from. Writing finds it out by comparing: a
     stack goes on where its older frames are the newer ones of the row before; else an episode has begun, with older
     frames that are black or repeat the first one. So what is read is what was written, to the last byte, whatever the
-    environment does at an episode's start or at the loss of a life.
+    environment does at an episode's start or at the loss of a life. One exception: where rows follow nothing that is
+    held and begin in the middle of an episode, the older frames of the first n_frames - 1 are read as black.
 
     Args:
         example: of one row, [n_frames * k, ...], oldest frame first.
@@ -136,13 +138,12 @@ class FrameArray(ObservationArray):
         t, most = len(stacks), self.n_frames - 1
         steps = np.arange(t)[:, None]
         if goes_on and self._last is not None:
-            follows = _follows(stacks[:1], self._last[None])
-            reach, from_first = self._last_code & ~np.uint8(_FROM_FIRST), self._last_code & _FROM_FIRST > 0
-        else:  # what went before is not known, and so this row cannot be read, but those after it can
-            follows = np.ones((1, self._B), bool)
-            reach, from_first = np.full(self._B, most, np.uint8), np.zeros(self._B, bool)
-        follows = np.concatenate([follows, _follows(stacks[1:], stacks[:-1])])
-        repeats = self._repeats_first(stacks, ~follows)
+            before, n_unknown = _follows(stacks[:1], self._last[None]), 0
+        else:
+            before, n_unknown = np.zeros((1, self._B), bool), 1
+        reach, from_first = self._last_code & ~np.uint8(_FROM_FIRST), self._last_code & _FROM_FIRST > 0
+        follows = np.concatenate([before, _follows(stacks[1:], stacks[:-1])])
+        repeats = self._repeats_first(stacks, ~follows, n_unknown)
         # The time of the last break up to each row, below 0 where that lies before these rows.
         breaks = np.maximum.accumulate(np.where(follows, -1 - reach.astype(np.int64), steps), axis=0)
         inside = np.take_along_axis(repeats, np.maximum(breaks, 0), axis=0)
@@ -179,14 +180,22 @@ class FrameArray(ObservationArray):
         """Compare the next row with the newest one."""
         self._last, self._last_code = newest, self._reach[T_idx]
 
-    def _repeats_first(self, stacks: np.ndarray, breaks: np.ndarray) -> np.ndarray:
-        """Return where [t, B] the first stack of an episode repeats its first frame; refuse what is not black else."""
+    def _repeats_first(self, stacks: np.ndarray, breaks: np.ndarray, n_unknown: int) -> np.ndarray:
+        """Return where [t, B] the first stack of an episode repeats its first frame; refuse what is not black else.
+
+        Args:
+            stacks: [t, B, n_frames, ...].
+            breaks: [t, B] bool, where a stack does not go on.
+            n_unknown: first rows of which it is not known what went before them: they are refused nothing.
+        """
         starts = stacks[breaks]
         axes = tuple(range(1, starts.ndim))
         black = ~starts[:, :-1].any(axis=axes)
         repeats = (starts[:, :-1] == starts[:, -1:]).all(axis=axes)
-        if not (black | repeats).all():
-            t, b = np.argwhere(breaks)[np.argmin(black | repeats)]
+        places = np.argwhere(breaks)
+        wrong = ~(black | repeats) & (places[:, 0] >= n_unknown)
+        if wrong.any():
+            t, b = places[np.argmax(wrong)]
             raise ValueError(
                 f"Appending to a replay of single frames: the observation {t} rows into the samples of environment {b} "
                 f"is no stack of {self.n_frames} frames: its older ones are neither the newer ones of the row before, "

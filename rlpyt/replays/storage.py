@@ -141,9 +141,12 @@ class RowStorage:
         T_idxs = (self.written + np.arange(skipped, t)) % self.T
         keepers = buffer_leaves(self._observations)
         leaves = [leaf[skipped:] for leaf in buffer_leaves(rows.observation)]
-        checked = [keeper.check(leaf, not skipped) for keeper, leaf in zip(keepers, leaves, strict=True)]
-        if first is not None:
-            self._end_unless_followed(first)
+        follow = first is None or self._followed_by(first)
+        goes_on = follow and not skipped
+        checked = [keeper.check(leaf, goes_on) for keeper, leaf in zip(keepers, leaves, strict=True)]
+        self._was_loaded = False
+        if first is not None and not follow:
+            self._end_newest(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
             keeper.write(T_idxs, *observations)
         if self.held:
@@ -160,11 +163,10 @@ class RowStorage:
         """Return the fields of rows that are not kept here."""
         return _PREVIOUS if self.rnn_state_interval else {**_PREVIOUS, "prev_rnn_state": None}
 
-    def _end_unless_followed(self, first: SamplesToBuffer) -> None:
-        """End the episodes of the rows held where the first new row, [1, B], is not the one after the newest."""
-        self._was_loaded = False
+    def _followed_by(self, first: SamplesToBuffer) -> bool:
+        """Return whether the first new row, [1, B], may be the one after the newest held."""
         if not self.held or first.prev_action is None or first.prev_reward is None:
-            return
+            return True
         rows, last = self.rows, (self.written - 1) % self.T
         goes_on = ~(rows.terminated[last] | rows.truncated[last])
         for keeper, leaf in zip(buffer_leaves(self._observations), buffer_leaves(first.observation), strict=True):
@@ -174,9 +176,12 @@ class RowStorage:
             same = held[last] == came[0].astype(held.dtype)
             goes_on &= same.reshape(self.B, -1).all(axis=1)
         # Whether environments were put back is the same for all; an action that is null and unrewarded may hide it.
+        return bool(goes_on[rows.valid[last] & first.valid[0]].all())
+
+    def _end_newest(self, first: SamplesToBuffer) -> None:
+        """End the episodes of the rows held, which the first new row, [1, B], does not follow."""
+        rows, last = self.rows, (self.written - 1) % self.T
         valid = rows.valid[last].copy()
-        if goes_on[valid & first.valid[0]].all():
-            return
         if self.held > 1:
             rows.truncated[last - 1] |= valid & rows.valid[last - 1] & ~rows.terminated[last - 1]
         for flag in (rows.terminated, rows.truncated, rows.valid):

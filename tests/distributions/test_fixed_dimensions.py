@@ -75,3 +75,13 @@ def test_gradients_are_finite_and_none_reaches_a_fixed_dimension(pair: Any) -> N
         assert x.grad is not None
         assert x.grad.isfinite().all()
         assert not x.grad[:, FIXED].any()
+
+
+@pytest.mark.parametrize("Cls", [Gaussian, SquashedGaussian])
+def test_where_all_dimensions_are_fixed_nothing_is_left_to_chance(Cls: Any) -> None:
+    distribution = Cls.from_space(box(FIXED))
+    info = DistInfoStd(torch.randn(5, 2), torch.randn(5, 2))
+    action = distribution.sample(info, torch.randn(5, 2))
+    assert torch.equal(action, torch.tensor([[3.0, 7.0]] * 5))
+    for zero in (distribution.log_prob(action, info), distribution.kl(info, info)):
+        assert torch.equal(zero, torch.zeros(5))

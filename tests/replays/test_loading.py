@@ -165,6 +165,23 @@ def test_older_frames_of_a_stack_tell_what_a_null_action_does_not():
     assert not replay.storage.rows.valid[29].any()
 
 
+@pytest.mark.parametrize("held", [3, 23, 40, 65])
+def test_stacks_that_follow_nothing_may_begin_in_the_middle_of_an_episode(held):
+    """So the first ones of a sampler are, that has taken random steps before (max_decorrelation_steps)."""
+    run = make_run(1, 2, held, n_frames=4, starts=("black", "repeat"))
+    one_long = make_run(2, 2, 40, n_frames=4, starts=("goes_on",)).rows  # its first stack is from amidst
+    new = with_previous(one_long[10:])._replace(prev_action=one_long.action[9:-1] + 500)
+    replay = build(run.rows, Transitions(1), n_frames=4)
+    replay.append_samples(with_previous(run.rows))
+    replay.load_state_dict(saved_and_loaded(replay)[0])
+    replay.append_samples(new)
+    read = replay.storage.observation((held + np.arange(30))[:, None] % 40, np.arange(2))
+    assert np.array_equal(read[3:], new.observation[3:])
+    for t in range(3):
+        assert np.array_equal(read[t, :, 3 - t :], new.observation[t, :, 3 - t :])
+        assert not read[t, :, : 3 - t].any()
+
+
 class Count:
     """Its observation says which environment of all ever made this is, and the step."""
 
