@@ -53,7 +53,8 @@ class ActionUnits:
         """Dimensions that are not fixed."""
         self.log_scale = sum(math.log(scale[i]) for i in free)
         """Sum over the free dimensions: a density in the environment's units is that in x over its exponential."""
-        self._units = {torch.device("cpu"): (torch.tensor(center), torch.tensor(scale), torch.tensor(free, dtype=torch.int64))}
+        units = torch.tensor(center), torch.tensor(scale), torch.tensor(free, dtype=torch.int64)
+        self._units = {torch.device("cpu"): units}
 
     @classmethod
     def from_space(cls, space: spaces.Space) -> Self:
