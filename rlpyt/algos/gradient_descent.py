@@ -14,7 +14,7 @@ class GradientDescent:
     """Gradient steps of an optimiser's parameters; whatever else a loss depends on gets no gradient.
 
     A parameter group keeps its ratio to the learning rate of the start, whatever schedule that follows: a group of half
-    the rate goes on with half of it, one of 0 stays at 0.
+    the rate goes on with half of it, one of 0 stays at 0. A group may be given its ratio as `lr_scale` instead.
 
     Args:
         optimizer: over the parameters to be changed; another one may be set at any time.
@@ -52,8 +52,8 @@ class GradientDescent:
                 if not base and lr:
                     raise ValueError(
                         f"Taking a gradient step: a parameter group has lr {lr:g}, and the algorithm's learning rate "
-                        "is 0 at the start of the run, so that there is no ratio to keep; expected 0 of both. Let "
-                        "the schedule begin above 0."
+                        "is 0 at the start of the run, so that there is no ratio to keep; expected 0 of both. Give the "
+                        "group its ratio (lr_scale=0.1, say), or let the schedule begin above 0."
                     )
                 group["lr_scale"] = 1.0 if lr == base else lr / base
         return [group["lr_scale"] for group in self.optimizer.param_groups]

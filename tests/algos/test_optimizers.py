@@ -196,5 +196,14 @@ def test_a_schedule_that_begins_at_zero():
         def optim_initialize(self, rank: int = 0) -> None:
             self.optimizer = torch.optim.SGD(self.agent.parameters(), lr=1e-3)
 
-    with pytest.raises(ValueError, match=r"lr 0.001, and the algorithm's learning rate is 0 at the start"):
+    with pytest.raises(ValueError, match=r"lr 0.001, and the algorithm's learning rate is 0 .*Give the group its r"):
         learned(Grouped, warm_up, CategoricalPgAgent)
+
+    class WithRatios(A2C):
+        def optim_initialize(self, rank: int = 0) -> None:
+            first, *rest = self.agent.parameters()
+            groups = [dict(params=rest), dict(params=[first], lr_scale=0.1)]
+            self.descents["model"] = self.make_descent(groups, self.now(0).learning_rate)
+
+    algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
+    assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
