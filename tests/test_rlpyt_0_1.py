@@ -53,15 +53,13 @@ def test_an_old_name_is_the_new_thing_and_the_warning_tells_which():
 
 
 def test_an_old_name_of_a_module_that_was_imported_warns_too():
-    import rlpyt.utils.seed as seed
-    from rlpyt.agents.dqn import dqn_agent
-
+    dqn_agent, seed = map(importlib.import_module, ("rlpyt.agents.dqn.dqn_agent", "rlpyt.utils.seed"))
     with pytest.warns(DeprecationWarning, match="from rlpyt.agents import DqnAgent$"):
         assert dqn_agent.DqnAgent is agents.DqnAgent
     with pytest.warns(DeprecationWarning, match="from rlpyt.utils.seeds import make_seed$"):
         seed.make_seed()
-    with pytest.warns(DeprecationWarning, match="from rlpyt.algos import DQN$"):
-        exec("from rlpyt.algos.dqn.dqn import *", {})
+    with pytest.warns(DeprecationWarning, match="from rlpyt.algos import A2C$"):
+        exec("from rlpyt.algos.pg.a2c import *", {})
 
 
 def test_a_name_without_a_counterpart_says_what_to_do():

@@ -7,9 +7,12 @@ import re
 from abc import ABCMeta
 from collections.abc import Callable, Collection
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.old_names import PAGE, SETTINGS
+
+# A class has one metaclass, which must be derived from those of all its bases: a user's may be a Protocol.
+_Meta = ABCMeta if TYPE_CHECKING else type(Protocol)
 
 ELSEWHERE = {
     "gamma": "discount",
@@ -34,7 +37,7 @@ _CLOSE = 0.8
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class NamedArguments(ABCMeta):
+class NamedArguments(_Meta):
     """Metaclass whose classes say which argument was meant where a constructor does not know a name.
 
     Constructors may pass their `**kwargs` on, and take names of their own out of them: Python itself says which name
@@ -43,6 +46,9 @@ class NamedArguments(ABCMeta):
 
     noun = "argument"
     """What the arguments are called."""
+    # Those of a Protocol are slow, and rely on what only a Protocol has.
+    __instancecheck__ = ABCMeta.__instancecheck__
+    __subclasscheck__ = ABCMeta.__subclasscheck__
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
@@ -84,7 +90,7 @@ def refused_argument(error: TypeError, called: Any) -> str | None:
 
 
 def _qualname(function: Callable[..., Any]) -> str:
-    return str(vars(function).get("__qualname__", "")) if not inspect.isroutine(function) else function.__qualname__
+    return str(getattr(function, "__qualname__", ""))  # partial objects, for one, have none
 
 
 def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "argument") -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from abc import ABC, abstractmethod
+from operator import methodcaller
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import gymnasium
 import pytest
+from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
@@ -16,6 +19,7 @@ from rlpyt.old_names import SETTINGS
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import close_names
 
 ENV: dict[str, Any] = dict(EnvCls=gymnasium.make, env_kwargs={"id": "CartPole-v1"})
@@ -89,3 +93,50 @@ def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
 def test_a_signature_is_the_constructor_s() -> None:
     assert list(inspect.signature(MinibatchRlBase).parameters)[:4] == ["algo", "agent", "sampler", "n_steps"]
     assert inspect.signature(PPO).parameters["epochs"].default == PPO().epochs
+
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Reports(Protocol):
+    def report(self) -> str: ...
+
+
+class Abstract(ABC, Generic[T]):
+    @abstractmethod
+    def report(self) -> T: ...
+
+
+@pytest.mark.parametrize("Base", [PPO, DqnAgent, SerialSampler, MinibatchRl, PgModel])
+def test_a_class_may_be_mixed_with_a_protocol_and_other_bases(Base: Any) -> None:
+    class Mixed(Base, Reports, Abstract[str]):
+        def report(self) -> str:
+            return "fine"
+
+    class First(Reports, Base):
+        pass
+
+    assert issubclass(Mixed, Reports)
+    assert not issubclass(Base, Reports)
+    assert not isinstance(nn.Linear(1, 1), Base), "an instance of another class is looked for in no protocol's way"
+    if Base in (PPO, DqnAgent):
+        assert isinstance(Mixed(), Base)
+        assert First().report() is None
+        with pytest.raises(TypeError, match=r"Mixed has no .*'nonsense'"):
+            Mixed(nonsense=1)
+
+
+class Slotted:
+    """A callable without a dictionary."""
+
+    __slots__ = ()
+
+    def __call__(self, **kwargs: Any) -> nn.Module:
+        raise TypeError("of its own")
+
+
+@pytest.mark.parametrize(("ModelCls", "said"), [(Slotted(), "^of its own$"), (methodcaller("x"), "methodcaller")])
+def test_an_error_of_a_callable_without_a_dictionary_stays_what_it_is(ModelCls: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        DqnAgent(ModelCls=ModelCls).initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
