@@ -132,7 +132,10 @@ class WorkerPool:
                 self._under_way.pop(rank, None)
             finally:
                 self._replacing = False
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame: a circle would keep shared memory until the collector comes
 
     def _resumed(self, rank: int, progress: np.ndarray, error: WorkerError, message: Message) -> Message:
         if self._recover is None:

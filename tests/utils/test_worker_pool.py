@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -102,6 +104,19 @@ def test_an_error_of_what_is_settled_is_not_lost():
         pool.post(to([0], "raise_error", "late"))
         with pytest.raises(WorkerError, match="raised ValueError: late"):
             pool.settle([0])
+
+
+def test_a_pool_whose_worker_was_lost_is_gone_with_its_last_reference():
+    gc.collect()
+    gc.disable()
+    try:
+        with pool_of(1) as pool, pytest.raises(WorkerError, match="raised ValueError: lost"):
+            pool.ask({0: ("raise_error", "lost")})
+        gone = weakref.ref(pool)
+        del pool
+        assert gone() is None, "its shared memory would stay until the garbage collector comes"
+    finally:
+        gc.enable()
 
 
 def test_messages_of_any_size_go_both_ways():
