@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from numbers import Real
 from typing import Any
 
 from rlpyt.core import Agent, Algorithm, Sampler
@@ -27,7 +28,11 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
 
     Raises:
         ValueError: if one is.
+        TypeError: if one is no number.
     """
+    for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps), ("seed", seed)):
+        if not isinstance(value, Real) and not (name == "seed" and value is None):
+            raise TypeError(f"{runner}: {name} is {value!r}; expected a number.")
     for name, steps, most in (("n_steps", n_steps, 2**62), ("log_interval_steps", log_interval_steps, inf)):
         if not 1 <= steps <= most:
             raise ValueError(f"{runner}: {name} is {steps!r}; expected a number of steps from 1.")

@@ -229,6 +229,14 @@ def test_steps_that_cannot_be_meant_are_refused(setting, value):
         MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), **arguments)
 
 
+@pytest.mark.parametrize("setting", ["n_steps", "log_interval_steps", "seed"])
+def test_text_in_place_of_a_number_is_refused(setting):
+    algo, agent = make_algo("ppo")
+    arguments: dict[str, Any] = {"n_steps": 10, "log_interval_steps": 5, setting: "5"}
+    with pytest.raises(TypeError, match=f"MinibatchRl: {setting} is '5'; expected a number"):
+        MinibatchRl(algo=algo, agent=agent, sampler=make_sampler(), **arguments)
+
+
 # ---- the same again ----
 
 
