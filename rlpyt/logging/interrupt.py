@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Any
 
 from rlpyt.logging.run_logger import Logger
+
+_LOGGED = "_was_logged_by_rlpyt"
 
 
 @contextlib.contextmanager
@@ -28,11 +31,21 @@ def end_in_one_line(logger: Logger) -> Iterator[None]:
         raise
 
 
+class _Hook:
+    """Hook of `sys` that prints what another prints, but for interrupts that were logged.
+
+    These are marked: to keep one would keep its traceback, and with it all that the run had in memory.
+    """
+
+    def __init__(self, other: Callable[..., Any]) -> None:
+        self._other = other
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if _LOGGED not in vars(error):
+            self._other(kind, error, trace)
+
+
 def _print_no_traceback_of(interrupt: KeyboardInterrupt) -> None:
-    hook = sys.excepthook
-
-    def quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if error is not interrupt:
-            hook(kind, error, trace)
-
-    sys.excepthook = quiet
+    vars(interrupt)[_LOGGED] = True
+    if not isinstance(sys.excepthook, _Hook):
+        sys.excepthook = _Hook(sys.excepthook)

@@ -15,7 +15,7 @@ import math
 import mmap
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import cloudpickle
@@ -75,9 +75,9 @@ class SharedMemory(mmap.mmap):
         memory.fd = fd
         return memory
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)  # an argument, as at the end of the process the module's own names may be gone
 
 
 def free_memory() -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,21 @@ def test_the_interrupt_goes_on_and_other_errors_are_shown(tmp_path, monkeypatch)
         sys.excepthook(type(error), error, None)
     assert shown[0] is other
     assert len(shown) == 2
+
+
+def test_an_interrupt_that_was_caught_keeps_nothing_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", lambda *args: None)
+
+    class Replay:
+        pass
+
+    def train() -> None:
+        replay = Replay()
+        kept.append(weakref.ref(replay))
+        raise KeyboardInterrupt
+
+    kept: list[weakref.ref[Replay]] = []
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt), logger_context(tmp_path):
+            train()
+    assert [replay() for replay in kept] == [None, None]
