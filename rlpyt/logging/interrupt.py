@@ -41,8 +41,13 @@ class _Hook:
         self._other = other
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _LOGGED not in vars(error):
+        if not _was_logged(error):
             self._other(kind, error, trace)
+
+
+def _was_logged(error: BaseException | None) -> bool:
+    """Return whether this is a logged interrupt, or another Ctrl-C on the way out of one."""
+    return isinstance(error, KeyboardInterrupt) and (_LOGGED in vars(error) or _was_logged(error.__context__))
 
 
 def _print_no_traceback_of(interrupt: KeyboardInterrupt) -> None:

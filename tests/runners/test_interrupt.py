@@ -11,10 +11,11 @@ import textwrap
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlpyt.logging import logger_context
+from rlpyt.logging import logger_context, run_directory
 from tests.runners.runner_kit import status_of
 
 SCRIPT = """
@@ -63,6 +64,21 @@ def test_the_interrupt_goes_on_and_other_errors_are_shown(tmp_path, monkeypatch)
         sys.excepthook(type(error), error, None)
     assert shown[0] is other
     assert len(shown) == 2
+
+
+def test_ctrl_c_twice_prints_no_traceback_either(tmp_path, monkeypatch):
+    shown: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(error))
+
+    def write_json(path: Path, value: Any) -> None:
+        if value["status"] == "interrupted":
+            raise KeyboardInterrupt("again")
+
+    monkeypatch.setattr(run_directory, "write_json", write_json)
+    with pytest.raises(KeyboardInterrupt, match="again") as info, logger_context(tmp_path):
+        raise KeyboardInterrupt
+    sys.excepthook(KeyboardInterrupt, info.value, None)
+    assert shown == []
 
 
 def test_an_interrupt_that_was_caught_keeps_nothing_of_the_run(tmp_path, monkeypatch):

@@ -189,6 +189,6 @@ def test_a_reference_in_this_process_is_the_same_memory():
 
 def test_an_array_that_lives_as_long_as_the_process_is_freed_in_silence():
     # So does what the frames of an uncaught exception hold. The modules are empty by then.
-    script = "import sys; from rlpyt.utils import shared_memory as m; sys.kept = m, m.shared_array(4, int)"
+    script = "import sys; from rlpyt.utils import shared_memory as m; sys.excepthook = m, m.shared_array(4, int)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     assert done.stderr == ""
