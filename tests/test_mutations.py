@@ -35,6 +35,7 @@ def test_a_mutation_is_killed_survives_or_is_stale(tmp_path: Path, monkeypatch: 
         (Mutation("", "half.py", "x / 2", "x * 0.5", tests), "SURVIVED", "test_half.py"),
         (Mutation("", "half.py", "x / 2", "0.5 * x", tests, "the same number"), "EQUIVALENT", "the same number"),
         (Mutation("", "half.py", "x", "y", tests), "STALE", "its old text stands 2 times in half.py"),
+        (Mutation("", "half.py", "x / 2", "x /", tests), "STALE", "with its new text half.py is no Python: "),
         (Mutation("", "half.py", "x / 2", "", ("test_other.py",)), "STALE", "there are no tests test_other.py"),
         (Mutation("", "other.py", "x / 2", "", tests), "STALE", "there is no file other.py"),
     ]

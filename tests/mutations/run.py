@@ -10,7 +10,8 @@
     KILLED      if a test fails,
     SURVIVED    if none does: a test is missing, or the mutation changes nothing that can be seen,
     EQUIVALENT  if it is known to change nothing, for the reason given in its field `equivalent`; it is not run,
-    STALE       if its old text does not stand in its file exactly once, or a test file is not there,
+    STALE       if its old text does not stand in its file exactly once, its new one makes no Python of it (which
+                any test would notice), or a test file is not there,
     UNKNOWN     if the tests took longer than --timeout, or pytest could not run them.
 
 The exit status is 0 if all that were run are killed. `tests/test_mutations.py` sees to it that none is stale. To add
@@ -20,6 +21,7 @@ one, write it at the end of the file and run it by its name; what survives needs
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import queue
 import shutil
@@ -78,13 +80,20 @@ def staleness(mutation: Mutation, root: Path = ROOT) -> str:
     file = root / mutation.file
     if not file.is_file():
         return f"there is no file {mutation.file}"
-    count = file.read_text(encoding="utf-8").count(mutation.old)
+    text = file.read_text(encoding="utf-8")
+    count = text.count(mutation.old)
     if count != 1:
         return f"its old text stands {count} times in {mutation.file}; expected once"
     missing = [test for test in mutation.tests if not (root / test).exists()]
     if missing or not mutation.tests:
         return f"there are no tests {', '.join(missing) or 'named'}"
-    return "" if mutation.old != mutation.new else "its new text is the old one"
+    if mutation.old == mutation.new:
+        return "its new text is the old one"
+    try:
+        ast.parse(text.replace(mutation.old, mutation.new))
+    except SyntaxError as error:
+        return f"with its new text {mutation.file} is no Python: {error}"
+    return ""
 
 
 def judge(mutation: Mutation, root: Path, timeout: float) -> Verdict:
