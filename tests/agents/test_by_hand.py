@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
+from rlpyt.agents.by_hand import rows_of
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
@@ -67,6 +68,26 @@ def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
     assert torch.equal(following, second)
     agent.rnn_state = state
     assert torch.equal(mean(), second)
+
+
+def test_a_batch_in_evaluation_leaves_training_as_it_was() -> None:
+    agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
+    rows = random_inputs(agent.env_spaces, 2)
+    agent.eval_mode(0)
+    first = agent.step(*rows).agent_info.dist_info.mean
+    agent.sample_mode(0)
+    assert torch.equal(agent.step(*rows).agent_info.dist_info.mean, first), "it began with the evaluation's state"
+
+
+def test_what_is_left_out_is_null_and_dictionaries_are_read_by_their_keys() -> None:
+    parts = {"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Box(-1, 1, (2,), np.float32)}
+    env_spaces = EnvSpaces(spaces.Dict(parts), spaces.Box(2, 6, (1,), np.float32))
+    a, b = np.zeros(2), np.ones(2)
+    for observation in ({"a": a, "b": b}, {"b": b, "a": a}):
+        (rows, prev_action, prev_reward), is_one = rows_of(env_spaces, observation, None, None)
+        assert is_one
+        assert (rows.a.tolist(), rows.b.tolist()) == ([[0, 0]], [[1, 1]])
+        assert (prev_action.tolist(), prev_reward.tolist()) == ([[4.0]], [0.0])
 
 
 def test_noise_follows_the_global_seed_and_differs_from_episode_to_episode() -> None:

@@ -25,6 +25,7 @@ from rlpyt.agents import (
     RecurrentSacAgent,
     SacAgent,
 )
+from rlpyt.agents.own_models import build_model
 from rlpyt.models import FeatureModel, Model, MujocoFfModel
 from rlpyt.spaces import EnvSpaces
 
@@ -100,10 +101,20 @@ def test_a_model_is_told_only_what_it_takes(agent: Any, hidden: int) -> None:
     assert agent.model.hidden == hidden
 
 
+class Wide(nn.Linear):
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__(n_in, n_out)
+
+
 def test_the_parts_of_a_policy_with_action_values_too() -> None:
     DdpgAgent(ModelCls=OldMu, QModelCls=OldQOfMu).initialize(BOX)
     sizes = dict(observation_shape=(4,), action_size=2)
     GaussianPgAgent(ModelCls=MujocoFfModel, model_kwargs=sizes).initialize(BOX)  # as scripts of 0.1 had it
+
+
+def test_what_the_user_gives_comes_before_what_the_agent_tells() -> None:
+    model: Any = build_model("", Wide, {"n_in": 3, "n_out": 4, "unknown": 5}, {"n_out": 7})
+    assert (model.in_features, model.out_features) == (3, 7)
 
 
 class Needs(Old):

@@ -11,8 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from rlpyt.agents import CategoricalPgAgent
 from rlpyt.agents.shared_weights import SharedWeights
+from rlpyt.types import TrajInfo
 from rlpyt.utils.shared_memory import dumps
+from tests.samplers.sampler_kit import running
+from tests.toy_envs import N_ACTIONS
 
 
 class Counted(nn.Module):
@@ -109,3 +113,31 @@ def test_however_many_tensors_there_are_they_take_a_few_descriptors():
     weights = SharedWeights(module)
     assert len(os.listdir("/proc/self/fd")) - before <= 6
     assert weights is not None
+
+
+class Telling(Counted):
+    """Takes the action, and gives the value, that is the number kept beside its tensors."""
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        number = torch.full(prev_reward.shape, self.state["count"])
+        return 1000 * nn.functional.one_hot(number, N_ACTIONS).float(), number.float()
+
+
+class Acted(TrajInfo):
+    """Has the action of its last step."""
+
+    def step(self, observation: Any, action: Any, *rest: Any) -> None:
+        super().step(observation, action, *rest)
+        self.Action = int(action)
+
+
+def test_workers_collect_and_evaluate_with_the_extra_state_of_now():
+    agent = CategoricalPgAgent(ModelCls=Telling)
+    options: dict[str, Any] = dict(B=1, eval_n_envs=1, eval_max_trajectories=1, TrajInfoCls=Acted)
+    with running("cpu1", agent, **options) as sampler:
+        for number in (1, 2):
+            agent.model.state = {"count": number}
+            samples, _ = sampler.obtain_samples(number)
+            assert (samples.agent.agent_info.value == number).all()
+        agent.model.state = {"count": 0}
+        assert [info.Action for info in sampler.evaluate_agent(2).traj_infos] == [0]
