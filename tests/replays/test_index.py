@@ -110,6 +110,21 @@ def test_an_own_index_that_draws_out_of_reach_is_told(places):
         index.draw(64)
 
 
+class InOrder(Index):
+    """Gives views of an array that it keeps."""
+
+    kept = np.arange(10)
+
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.kept[:size], np.zeros(size, np.int64)
+
+
+def test_the_arrays_of_an_own_index_stay_as_they_are():
+    drawn = over(InOrder, np.array([[True], [False]] * 5), 0, 10).draw(10)
+    assert not (drawn.S_idxs % 2).any()
+    assert InOrder.kept.tolist() == list(range(10))
+
+
 def test_an_index_without_priorities_says_so():
     with pytest.raises(TypeError, match="draws with a OwnIndex; expected a PrioritizedIndex, or another that takes"):
         over(OwnIndex, None, 0, 3).update_priorities(np.ones(2))
