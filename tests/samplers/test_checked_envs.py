@@ -127,6 +127,10 @@ class RememberingVector(ToyVectorEnv):
     def __init__(self, num_envs: int) -> None:
         super().__init__([Remembering() for _ in range(num_envs)], {"t": 0})
 
+    def close_extras(self, **kwargs: Any) -> None:
+        for env in self.envs:
+            env.close()
+
 
 @pytest.mark.filterwarnings("ignore:.*two resets with .*seed")
 def test_the_check_leaves_no_trace_in_any_environment_for_any_number_of_workers():
@@ -156,6 +160,20 @@ def test_the_environment_that_is_checked_is_closed_before_others_are_made():
     with running("serial", counting_agent(), Watched, B=2, eval_n_envs=1, eval_max_trajectories=1):
         assert Remembering.n_made == 4
     assert sorted(Remembering.closed) == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:.*two resets with .*seed")
+def test_the_vector_environment_that_is_checked_is_closed_before_others_are_made():
+    Remembering.n_made, Remembering.closed = 0, []
+
+    class Watched(RememberingVector):
+        def __init__(self, num_envs: int) -> None:
+            assert Remembering.closed == [0, 1][: Remembering.n_made]
+            super().__init__(num_envs)
+
+    with running("serial", counting_agent(), Watched, B=2, eval_n_envs=1, eval_max_trajectories=1):
+        assert Remembering.n_made == 5
+    assert sorted(Remembering.closed) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("kind", ["serial", "cpu1", "gpu1"])
