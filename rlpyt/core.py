@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
 from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_names import PAGE
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentStep, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -95,7 +97,7 @@ class Agent(CheckedSubclasses, ABC):
 
     @abstractmethod
     def train_mode(self, itr: int) -> None:
-        """Make ready for updates."""
+        """Make ready for the updates of an iteration, after its batch; algorithms and runners call it."""
 
     @abstractmethod
     def sample_mode(self, itr: int) -> None:
@@ -206,8 +208,9 @@ class Algorithm(CheckedSubclasses, ABC):
         """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
 
 
-class EvalResult(NamedTuple):
-    """What an evaluation gives."""
+@dataclass(frozen=True)
+class EvalResult:
+    """What an evaluation gives, as attributes."""
 
     traj_infos: list[TrajInfo]
     """Whole episodes only, as many of every environment as its quota says."""
@@ -215,6 +218,14 @@ class EvalResult(NamedTuple):
     """Environment steps taken."""
     unfinished: int
     """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
+
+    def _is_no_list(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "An EvalResult was unpacked, or taken for a list, as what rlpyt 0.1 returned; expected its attributes "
+            f"traj_infos, steps and unfinished. Write result.traj_infos. See {PAGE}."
+        )
+
+    __iter__ = __len__ = __getitem__ = _is_no_list
 
 
 class Sampler(CheckedSubclasses, ABC):

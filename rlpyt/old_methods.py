@@ -3,22 +3,24 @@
 Two things are checked of every class that a user derives from an algorithm, agent, runner, sampler, collector,
 evaluator or `AtariEnv`. A method that rlpyt 0.1 called and nothing calls now is in a table, with what to define
 instead. An override of a method of the library must take the arguments that the library gives it.
+
+A third table has the attributes that objects of rlpyt 0.1 had: asked for one of them, an object says what to do.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
 
 _NOT_YET = "Asynchronous runs and runs on several GPUs are not there yet, so leave it out."
 _Q_LOSS = "Override update_q(self, batch, rows, now), or q_target(self, batch, rows, now) for another target."
 _PI_LOSS = "Override update_policy(self, batch, rows, now)."
-_SCHEDULE = "Give the hyper-parameter a schedule, or override optimize_agent, whose now has the values at a step."
+_SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
 _EPSILON = "Override anneal_exploration(self, progress) of the agent; the algorithm's eps_steps or eps_schedule set it."
-_STATE = "An agent with `recurrent = True` gets its state from step; override step to change it."
+_STATE = "agent.rnn_state is the state before the next step, and may be set; step goes on to the next one."
 _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
@@ -131,6 +133,82 @@ OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Base class -> method -> arguments of rlpyt 0.1 that mean that the method expects something else than it gets."""
 
+_PI, _Q = 'Use self.descents["pi"].optimizer.', 'Use self.descents["q"].optimizer, which has all action values.'
+_BY_STEPS = "Hyper-parameters count steps; self.now(step) has their values."
+_INITIALIZE = "RlAlgorithm.initialize sets it. Call super().initialize, with all arguments, first in your own."
+_BATCH = "obtain_samples returns the batch; numpify_buffer of it has the same memory."
+_LOOP = "Environments and loop are the sampler's own. Put your own loop into a Collector or an Evaluator."
+_PARTS = "Collector.parts has the batches of environments, each as part.envs with its rows."
+_NOISE = "Noise is an argument of sample. The agent's eps_init, eps_final, action_std and their like set it."
+_ONE_Q = "q_model has the networks of all action values, target_q_model their targets."
+_ALL_INPUTS = "all_inputs has observation, prev_action and prev_reward of all rows; action is of those to train on."
+_ENDED = "terminated says so, and bootstrap_discount is 0 there."
+
+SET_LATER: dict[str, dict[str, str]] = {
+    "Algorithm": {"batch_size": "It is the rows that one update consumes. Set it in initialize."},
+    "RlAlgorithm": dict.fromkeys(
+        ("_schedules", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE
+    ),
+}
+"""Class -> attribute that its objects have once they are set up -> what to do."""
+
+OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
+    "RlAlgorithm": {
+        "sampler_bs": "Use self.batch_spec.size.",
+        "lr_scheduler": "Give learning_rate a schedule, or set self.lr_scheduler in optim_initialize.",
+    },
+    "PolicyGradientAlgo": {"_ratio_clip": "Give ratio_clip a schedule, or set self.ratio_clip at any time."},
+    "OffPolicyAlgo": {
+        "_batch_size": "Use self.batch_size.",
+        **dict.fromkeys(("eps_itr_min", "eps_itr_max", "pri_beta_itr"), _BY_STEPS),
+    },
+    "QpgAlgo": {
+        **dict.fromkeys(("pi_optimizer", "mu_optimizer"), _PI),
+        **dict.fromkeys(("q_optimizer", "q1_optimizer", "q2_optimizer"), _Q),
+    },
+    "SAC": {
+        "_alpha": "Use self.alpha(now).",
+        "alpha_optimizer": 'Use self.descents["alpha"].optimizer.',
+    },
+    "BaseAgent": {
+        "shared_model": "The sampler sends the weights of self.model to its workers.",
+        "alternating": "Any agent alternates.",
+        "min_itr_learn": "The algorithm has it.",
+        "_prev_rnn_state": _STATE,
+    },
+    "DqnAgent": {"eps_sample": "Use self.epsilon()."},
+    "QpgAgent": dict.fromkeys(("q1_model", "q2_model", "target_q1_model", "target_q2_model"), _ONE_Q),
+    "BaseSampler": {
+        **dict.fromkeys(("samples_np", "samples_pyt"), _BATCH),
+        **dict.fromkeys(("envs", "collector", "eval_collector", "ctrl", "workers", "sync"), _LOOP),
+    },
+    "Collector": dict.fromkeys(("envs", "samples_np", "step_buffer_np", "TrajInfoCls", "batch_T", "env_ranks"), _PARTS),
+    "MinibatchRlBase": {
+        "_opt_infos": "_log_infos of the base records the metrics of the updates: call it. "
+        "store_diagnostics(self, itr, traj_infos, metrics) is given them.",
+        "min_itr_learn": "Use self.algo.min_itr_learn.",
+    },
+    "Distribution": {
+        "log_likelihood": "Use log_prob(action, dist_info).",
+        "sample_loglikelihood": "Use sample(dist_info, noise) and log_prob(action, dist_info).",
+    },
+    "EpsilonGreedy": dict.fromkeys(("set_epsilon", "epsilon"), _NOISE),
+    "ActionUnits": {
+        **dict.fromkeys(("set_std", "set_noise_clip"), _NOISE),
+        **dict.fromkeys(("set_clip", "set_squash"), "Actions are scaled to the bounds of their space."),
+        "sample_loglikelihood": "Use sample_with_log_prob(dist_info, noise) of SAC's distribution.",
+    },
+    "SamplesFromReplay": {
+        **dict.fromkeys(("done", "done_n"), _ENDED),
+        **dict.fromkeys(("timeout", "timeout_n"), "An episode that a limit cut bootstraps from its final observation."),
+    },
+    "SequencesFromReplay": {
+        **dict.fromkeys(("done", "done_n"), _ENDED),
+        **dict.fromkeys(("all_observation", "all_action", "all_reward"), _ALL_INPUTS),
+    },
+}
+"""Class -> attribute that its objects had in rlpyt 0.1 -> what to do."""
+
 CALLED_WITH: dict[str, dict[str, str]] = {
     "RlAlgorithm": {"initialize": "agent= n_itr= batch_spec= mid_batch_reset= examples= world_size= rank= seed="},
     "BaseAgent": {
@@ -147,7 +225,26 @@ CALLED_WITH: dict[str, dict[str, str]] = {
 name, which a = says."""
 
 
-class CheckedSubclasses:
+class TellsOldAttributes:
+    """Base of classes whose objects, asked for an attribute of rlpyt 0.1 that they lack, say what to do."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # to a type checker an object has what its class says
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse an attribute that there is not; called only where the object has none of that name."""
+            for cls in type(self).__mro__:
+                text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
+                did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
+                if now:
+                    before = f" rlpyt 0.1 {did}." if did else ""
+                    raise AttributeError(f"{type(self).__name__} has no {name!r}.{before} {now} See {PAGE}.")
+            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
+            return object.__getattribute__(self, name) if above is None else above(name)
+
+
+class CheckedSubclasses(TellsOldAttributes):
     """Base of what users derive from: a subclass with a method that cannot mean what it says is refused."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -37,8 +37,8 @@ _SAMPLER_PARTS = (
 )
 _ALTERNATING = "any recurrent agent alternates: the sampler selects the environments whose state is meant"
 _RECURRENT = (
-    "an agent is recurrent by `recurrent = True` in its class; rlpyt.agents.BaseAgent keeps the state of its "
-    "environments in groups (docs/own_model.md)"
+    "an agent is recurrent by `recurrent = True` in its class, and agent.rnn_state is the state of its environments "
+    "before the next step (docs/own_agent.md)"
 )
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
 _SCHEMA = "types made by rlpyt.namedarraytuple pickle under every start method, and no schema is needed"

@@ -26,6 +26,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from numpy.typing import ArrayLike, DTypeLike
 
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.utils.arguments import named_arguments
 
 Space: TypeAlias = "gymnasium.Space[Any]"
 Converter: TypeAlias = Callable[[Any], Any]
@@ -140,12 +141,9 @@ def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
 
 def subspaces(space: Space) -> list[tuple[str, Space]]:
     """Return the parts of a Dict or Tuple space with their names, in the order of the row's fields."""
-    match space:
-        case Dict():
-            return list(space.spaces.items())
-        case Tuple():
-            return [(str(i), s) for i, s in enumerate(space.spaces)]
-    return []
+    if isinstance(space, Dict):
+        return list(space.spaces.items())
+    return [(str(i), s) for i, s in enumerate(space.spaces)] if isinstance(space, Tuple) else []
 
 
 def same_rows(a: Space, b: Space) -> bool:
@@ -201,9 +199,8 @@ class FrameStack(Box):
 
 def frame_counts(space: Space) -> Any:
     """Return the frames stacked in observations of a space, 1 for no stack: a number, or a tuple like the row form."""
-    parts = subspaces(space)
     if isinstance(space, Dict | Tuple):
-        return tuple(frame_counts(part) for _, part in parts)
+        return tuple(frame_counts(part) for _, part in subspaces(space))
     return space.n_frames if isinstance(space, FrameStack) else 1
 
 
@@ -231,6 +228,7 @@ def as_gymnasium(space: Any) -> Space:
     raise TypeError(f"Got {type(space).__name__} {space!r} for a space; expected gymnasium's {_SUPPORTED}.")
 
 
+@named_arguments
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
     """Return the integers of range(low, high): Discrete without a shape, else Box; of uint8, high=255 includes 255."""
     if shape is None:
@@ -239,6 +237,7 @@ def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTy
     return Box(low, high - (not is_image), shape, np.dtype(dtype).type)
 
 
+@named_arguments
 def FloatBox(
     low: ArrayLike, high: ArrayLike, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "float32"
 ) -> Box[Any]:

@@ -22,7 +22,7 @@ from rlpyt.envs import AtariEnv
 from rlpyt.envs.info import RESERVED
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
-from rlpyt.old_methods import OLD_METHODS
+from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.affinity import AFFINITY_KEYS
@@ -153,7 +153,7 @@ def parameters(thing: Any) -> list[str]:
 @every_page
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
     metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
-    before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), SETTINGS]
+    before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     known = public_names.union(*columns.values(), *metrics, AFFINITY_KEYS, *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]

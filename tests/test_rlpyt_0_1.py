@@ -24,7 +24,7 @@ import rlpyt
 from rlpyt import agents, algos, envs, runners, samplers
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
-from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_METHODS
+from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, PAGE, SETTINGS, OldModule
 from rlpyt.utils.rlpyt_0_1 import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
 from tests.test_docs import ROOT, tables
@@ -430,11 +430,20 @@ def old_methods() -> list[list[str]]:
     return [["class", "method", "before, and now"], *rows]
 
 
+def old_attributes() -> list[list[str]]:
+    """Return the attributes of objects that are gone, by what to do instead."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for base, names in OLD_ATTRIBUTES.items():
+        for name, text in names.items():
+            rows.setdefault((base, text), []).append(f"`{name}`")
+    return [["class", "attribute", "what to do"], *([f"`{b}`", ", ".join(n), t] for (b, t), n in rows.items())]
+
+
 def old_settings() -> list[list[str]]:
     return [["setting", "what to do"], *([f"`{name}`", text] for name, text in SETTINGS.items())]
 
 
-@pytest.mark.parametrize("table", [same_names, other_names, gone_names, old_methods, old_settings])
+@pytest.mark.parametrize("table", [same_names, other_names, gone_names, old_methods, old_attributes, old_settings])
 def test_the_tables_of_the_page_are_those_of_the_module(table):
     expected = table()
     [found] = [t for t in tables(ROOT / PAGE) if t[0] == expected[0] and t[-1] == expected[-1]]

@@ -94,13 +94,13 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         """Build model and distribution for the spaces; see `rlpyt.core.Agent.initialize`.
 
         Raises:
-            RuntimeError: if the agent has learned or been loaded, which would be lost.
+            RuntimeError: if a run has trained the agent, or its state was loaded, which would be lost.
         """
         if self._has_weights_of_its_own:
             raise RuntimeError(
-                f"{type(self).__name__}: initialize was called again, after the agent has learned or been loaded, and "
-                "would replace its model; expected an agent for every run. To go on from these weights make a new "
-                "agent with initial_model_state_dict=agent.model.state_dict()."
+                f"{type(self).__name__}: initialize was called again, after a run has trained the agent or its state "
+                "was loaded, and would replace its model; expected an agent for every run. To go on from these weights "
+                "make a new agent with initial_model_state_dict=agent.model.state_dict()."
             )
         self.env_spaces = env_spaces
         # A run that stopped before it learned may have placed the networks that are now replaced.
@@ -234,6 +234,10 @@ class BaseAgent(Agent, metaclass=NamedArguments):
     def rnn_state(self, state: Any) -> None:
         self._group.rnn_state = state
 
+    def draw_noise(self) -> torch.Tensor:
+        """Return what the distribution's `sample` needs of chance, [B, ...]; for a `step` of one's own, once a step."""
+        return self._group.draw(self.distribution.draw_noise)
+
     # ---- modes ----
 
     @property
@@ -266,10 +270,11 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         self.deterministic = deterministic
         if self._is_by_hand(evaluation=True):
             self._take(self.take_by_hand(evaluation=True))
-            return
-        self._take(self._groups[True])
-        # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
-        self._group.restart(torch_generator(self._seed, Role.EVAL_ACTIONS, itr))
+        else:
+            self._take(self._groups[True])
+            # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
+            self._group.generator = torch_generator(self._seed, Role.EVAL_ACTIONS, itr)
+        self.reset()
 
     def select(self, group: EnvGroup) -> None:
         """Act in these environments from now on; see `rlpyt.core.Agent.select`."""

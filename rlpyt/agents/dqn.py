@@ -193,7 +193,7 @@ class DqnAgent(OffPolicyAgent):
         inputs = self.to_model((observation, prev_action, prev_reward))
         output, next_rnn_state = self._forward(self.model, inputs, group.rnn_state)
         q = self.from_model(self.q_values(output))
-        action = self.distribution.sample(q, self._epsilon, group.draw(self.distribution.draw_noise))
+        action = self.distribution.sample(q, self._epsilon, self.draw_noise())
         return self._recorded(action, DqnAgentInfo(q), next_rnn_state)
 
     # ---- exploration ----

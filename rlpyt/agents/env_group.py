@@ -69,11 +69,6 @@ class EnvGroup:
         """Move the recurrent state to where the model is."""
         self.rnn_state = buffer_to(self.rnn_state, device)
 
-    def restart(self, generator: torch.Generator) -> None:
-        """Begin new episodes in all, with noise from another stream."""
-        self.generator = generator
-        self.reset()
-
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state and those of the environments."""
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ class OffPolicyAgent(BaseAgent):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._annealed = np.zeros(1)  # in shared memory where workers act
+        self._exploration: Callable[[int], float | None] | None = None
 
     @abstractmethod
     def unrolled(self) -> tuple[nn.Module, nn.Module]:
@@ -34,6 +35,20 @@ class OffPolicyAgent(BaseAgent):
     def anneal_exploration(self, progress: float) -> None:
         """Set how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
         self._annealed[0] = progress
+
+    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
+        """Follow a schedule of the iteration: `train_mode(itr)` sets how far exploration is for what comes after it.
+
+        So it goes on under an `optimize_agent` of one's own, too. Where the schedule gives None it stays as it is.
+        """
+        self._exploration = schedule
+
+    def train_mode(self, itr: int) -> None:
+        """Make ready for updates, and let exploration go on."""
+        super().train_mode(itr)
+        progress = None if self._exploration is None else self._exploration(itr)
+        if progress is not None:
+            self.anneal_exploration(progress)
 
     @property
     def progress(self) -> float:
@@ -93,7 +108,9 @@ class OffPolicyAgent(BaseAgent):
         annealed = shared_array(1, np.float64)
         annealed[:] = self._annealed
         self._annealed = annealed
-        return super().worker_copy()
+        clone = super().worker_copy()
+        clone._exploration = None  # a worker's follows this one's
+        return clone
 
     def state_dict(self) -> dict[str, Any]:
         """Return what `BaseAgent` does, and how far exploration has gone."""

@@ -167,7 +167,7 @@ class PgAgent(BaseAgent):
         if self.deterministic:
             action = self.distribution.mode(dist_info)
         else:
-            action = self.distribution.sample(dist_info, group.draw(self.distribution.draw_noise))
+            action = self.distribution.sample(dist_info, self.draw_noise())
         if not self.recurrent:
             return AgentStep(action, AgentInfo(dist_info, value))
         prev_rnn_state = self.from_model(rnn_to_rows(group.rnn_state))

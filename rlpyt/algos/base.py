@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from inspect import signature
 from numbers import Real
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
@@ -74,6 +74,15 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
         self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("clip_grad_norm", lambda x: x > 0.0, "above 0 (float('inf') for no clipping)")
 
+    if not TYPE_CHECKING:  # to a type checker only what a class declares may be set
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set an attribute; a hyper-parameter that is set during a run holds from then on, for `now` too."""
+            super().__setattr__(name, value)
+            schedules = vars(self).get("_schedules", {})
+            if name in schedules:
+                schedules[name] = None if value is None else as_schedule(value, self.n_steps, name=name)
+
     def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
         """Refuse a hyper-parameter that does not hold; a schedule is judged by its value at step 0.
 
@@ -120,6 +129,7 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
         self.update_counter = 0
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset
+        self.n_itr = n_itr
         self.steps_per_itr = batch_spec.size * world_size
         self.n_steps = n_itr * self.steps_per_itr
         self._schedules: dict[str, Schedule | None] = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -50,6 +51,9 @@ class QAgent(Protocol):
 
     def anneal_exploration(self, progress: float) -> None:
         """Set how far exploration has gone from its first (0) to its last value (1)."""
+
+    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
+        """Let `train_mode(itr)` set how far exploration has gone after iteration itr."""
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw anew what the networks are random in."""
@@ -139,6 +143,7 @@ class DQN(OffPolicyAlgo):
         super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
         self.exploration = self._schedules["eps_schedule"] or Linear(0.0, 1.0, steps=self.eps_steps)
         agent.anneal_exploration(self.exploration(0))
+        agent.explore_by(partial(_progress_after, self.exploration, self.steps_per_itr))
         self._recent: ActedRows | None = None
 
     def optim_arguments(self) -> dict[str, Any]:
@@ -149,11 +154,10 @@ class DQN(OffPolicyAlgo):
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
         now = self.now(itr * self.steps_per_itr)
+        self.agent.train_mode(itr)
         self.append(itr, samples, now)
-        self.agent.anneal_exploration(self.exploration((itr + 1) * self.steps_per_itr))
         if itr < self.min_itr_learn:
             return {}
-        self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
             loss, td_abs_error, *own = self.loss(batch, now)
@@ -246,3 +250,7 @@ class DQN(OffPolicyAlgo):
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]
         self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
+
+
+def _progress_after(exploration: Callable[[int], float], steps_per_itr: int, itr: int) -> float:
+    return exploration((itr + 1) * steps_per_itr)

@@ -152,6 +152,7 @@ class OffPolicyAlgo(RlAlgorithm):
         self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
         self.pri_beta = Linear(self.pri_beta_init, self.pri_beta_final, steps=self.pri_beta_steps)
         self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
+        self._check_replay()
         self._check_updates(n_itr)
 
     def _check_sequences(self, agent: Any) -> None:
@@ -166,6 +167,15 @@ class OffPolicyAlgo(RlAlgorithm):
             raise ValueError(
                 f"{what}, and the agent, a {type(agent).__name__}, is feed-forward: it learns from transitions, "
                 "batch_size of them an update; expected neither. Set both to None, or use a recurrent agent."
+            )
+
+    def _check_replay(self) -> None:
+        """Refuse a replay that is put together in another way."""
+        replay = vars(self).get("replay")
+        if not isinstance(replay, ReplayBuffer):
+            raise TypeError(
+                f"{type(self).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected a "
+                "ReplayBuffer of parts, which may be your own (docs/replay.md). For another replay use RlAlgorithm."
             )
 
     def _check_updates(self, n_itr: int) -> None:
@@ -219,8 +229,14 @@ class OffPolicyAlgo(RlAlgorithm):
         reading = self.reading()
         interval = self.store_rnn_state_interval if self.agent.recurrent else 0
         n_frames = frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else self.frame_stack
+        row = self.samples_to_buffer(examples)
+        if not isinstance(row, SamplesToBuffer):
+            raise TypeError(
+                f"{type(self).__name__}: samples_to_buffer returned a {type(row).__name__}; expected an "
+                "rlpyt.replays.SamplesToBuffer. Change what super().samples_to_buffer(samples) returns, by _replace."
+            )
         storage = RowStorage(
-            self.samples_to_buffer(examples),
+            row,
             T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
             B=batch_spec.B,
             n_frames=n_frames,

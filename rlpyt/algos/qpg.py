@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -49,6 +51,9 @@ class QpgPolicyAgent(Protocol):
 
     def anneal_exploration(self, progress: float) -> None:
         """Set whether learning has begun (1) or not (0)."""
+
+    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
+        """Let `train_mode(itr)` set whether learning has begun after iteration itr."""
 
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw anew what the networks are random in."""
@@ -108,6 +113,7 @@ class QpgAlgo(OffPolicyAlgo):
                 "recurrent forms."
             )
         super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        agent.explore_by(partial(_has_begun, self.min_itr_learn))
         if self.random_shift and not any(is_image(x, 1) for x in buffer_leaves(self.agent.example_inputs()[0])):
             raise ValueError(
                 f"{type(self).__name__}: random_shift is {self.random_shift}, but no part of the observations is "
@@ -138,11 +144,10 @@ class QpgAlgo(OffPolicyAlgo):
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
         now = self.now(itr * self.steps_per_itr)
+        self.agent.train_mode(itr)
         self.append(itr, samples, now)
         if itr < self.min_itr_learn:
             return {}
-        self.agent.anneal_exploration(1.0)
-        self.agent.train_mode(itr)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
             for name, value in self.update(batch, now).items():
@@ -214,3 +219,7 @@ class QpgAlgo(OffPolicyAlgo):
 def is_image(x: torch.Tensor, n_leading: int) -> bool:
     """Return whether part of an observation is images, uint8 [C, height, width] under `n_leading` dimensions."""
     return x.dtype == torch.uint8 and x.dim() == n_leading + 3
+
+
+def _has_begun(min_itr_learn: int, itr: int) -> float | None:
+    return 1.0 if itr >= min_itr_learn else None

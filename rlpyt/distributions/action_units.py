@@ -11,9 +11,10 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.distributions.base import flatten_action, shape_action
+from rlpyt.old_methods import TellsOldAttributes
 
 
-class ActionUnits:
+class ActionUnits(TellsOldAttributes):
     """Turns actions of an environment, [..., *shape], into units [..., A], and back.
 
         action = center + scale * x

@@ -9,11 +9,12 @@ import torch
 
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.old_methods import TellsOldAttributes
 
 Info = TypeVar("Info", bound=NamedArrayTuple)
 
 
-class Distribution(ABC, Generic[Info]):
+class Distribution(TellsOldAttributes, ABC, Generic[Info]):
     """Pure functions of the parameters that a model gives, `dist_info`, under any leading dimensions [...].
 
     Nothing is kept from call to call. Randomness is an argument too: whoever samples draws the noise first, from the

@@ -21,6 +21,11 @@ class DistInfoLogits(NamedArrayTuple):
     logits: torch.Tensor
     """[..., A] unnormalised log-probabilities; -inf is an action that cannot be taken."""
 
+    @property
+    def prob(self) -> torch.Tensor:
+        """[..., A] probabilities, which rlpyt 0.1 had in place of the logits."""
+        return torch.as_tensor(self.logits).softmax(-1)
+
 
 class Categorical(Distribution[DistInfoLogits]):
     """One of `dim` actions, action [...] int64.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from rlpyt.functional import to_onehot
+from rlpyt.old_methods import TellsOldAttributes
 from rlpyt.old_names import serve_old_names
 
 serve_old_names(__name__)
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(TellsOldAttributes):
     """The best of `dim` actions, or with probability epsilon any of them; action [...] int64.
 
     Args:

@@ -13,11 +13,12 @@ from rlpyt.envs.base import Env, EnvStep
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import as_gymnasium
 from rlpyt.types import InfoDict
+from rlpyt.utils.arguments import NamedArguments
 
 serve_old_names(__name__)
 
 
-class GymEnvWrapper(Env):
+class GymEnvWrapper(Env, metaclass=NamedArguments):
     """Environment of gymnasium or old gym in the interface of rlpyt 0.1.
 
     `reset` returns the observation alone, `step` an `EnvStep`, whose env_info has `timeout` and answers by key and

@@ -11,11 +11,12 @@ import torch
 from rlpyt.functional import episode_start_from_valid
 from rlpyt.functional import n_step_return as window_return
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.old_methods import TellsOldAttributes
 from rlpyt.replays.storage import RowStorage
 from rlpyt.types import AgentInputs
 
 
-class SamplesFromReplay(NamedArrayTuple):
+class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """A batch of n-step transitions, [M] CPU tensors of their own.
 
     The target of a transition is return_ + bootstrap_discount * (value or Q at target_inputs).
@@ -35,7 +36,7 @@ class SamplesFromReplay(NamedArrayTuple):
     """float32, importance weights of prioritised drawing; None where all rows weigh the same."""
 
 
-class SequencesFromReplay(NamedArrayTuple):
+class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """A batch of M sequences, CPU tensors of their own: warmup_T rows, batch_T to train on, then n_step_return more.
 
     The first group of fields has all warmup_T + batch_T + n_step_return rows, the second only the batch_T.

@@ -24,8 +24,13 @@ def check_affinity(affinity: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: if a key is not known.
-        TypeError: if cores are not given as a list, or the device not by its number.
+        TypeError: if it is no mapping, cores are not given as a list, or the device not by its number.
     """
+    if not isinstance(affinity, Mapping) or {"optimizer", "sampler"} <= set(affinity):
+        raise TypeError(
+            f"affinity: got {affinity!r:.100}; expected one dictionary of this run. Runs on several GPUs (a list of "
+            "affinities) and asynchronous ones (optimizer and sampler) are not there yet. Give one of these alone."
+        )
     unknown = sorted(set(affinity) - {*AFFINITY_KEYS, *_AFFINITY_KEYS_WITHOUT_EFFECT})
     if unknown:
         raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(AFFINITY_KEYS)}.")

@@ -6,7 +6,7 @@ from math import inf
 from numbers import Real
 from typing import Any
 
-from rlpyt.core import Agent, Algorithm, Sampler
+from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 
 
 def check_parts(runner: str, algo: Any, agent: Any, sampler: Any) -> None:
@@ -38,3 +38,16 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
             raise ValueError(f"{runner}: {name} is {steps!r}; expected a number of steps from 1.")
     if seed is not None and not (seed >= 0 and seed % 1 == 0):
         raise ValueError(f"{runner}: seed is {seed!r}; expected a whole number from 0, or None for one that is drawn.")
+
+
+def check_evaluation(source: str, result: Any) -> None:
+    """Refuse what an own sampler's evaluation returned, if it is something else.
+
+    Raises:
+        TypeError: if it is.
+    """
+    if not isinstance(result, EvalResult):
+        raise TypeError(
+            f"{source} returned {result!r:.100}; expected rlpyt.core.EvalResult(traj_infos, steps, unfinished): the "
+            "whole episodes, steps taken, and episodes that were cut off. Return one."
+        )

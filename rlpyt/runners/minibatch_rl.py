@@ -17,7 +17,7 @@ from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.affinity import check_affinity, pinned_to
-from rlpyt.runners.arguments import check_numbers, check_parts
+from rlpyt.runners.arguments import check_evaluation, check_numbers, check_parts
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings, device_of
 from rlpyt.runners.signals import termination_as_exception
@@ -86,6 +86,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
                 n_itr = self.startup()
                 for itr in range(n_itr):
                     samples, traj_infos = self.sampler.obtain_samples(itr)
+                    self.agent.train_mode(itr)  # an own algorithm need not
                     metrics = self.algo.optimize_agent(itr, samples)
                     self.store_diagnostics(itr, traj_infos, metrics)
                     if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
@@ -141,9 +142,9 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
 
     def get_n_itr(self) -> int:
         """Return the number of iterations, and set the number between rows of the log."""
-        n_itr = ceil(self.n_steps / self.itr_batch_size)
-        self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.itr_batch_size)))
-        return n_itr
+        self.n_itr = ceil(self.n_steps / self.itr_batch_size)
+        self.log_interval_itrs = max(1, int(min(self.n_itr, self.log_interval_steps / self.itr_batch_size)))
+        return self.n_itr
 
     def print_plan(self, n_itr: int) -> None:
         """Log what will be done, before it is done."""
@@ -365,6 +366,7 @@ class MinibatchRlEval(MinibatchRlBase):
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self.eval_deterministic else {}
         result = self.sampler.evaluate_agent(itr, **options)
+        check_evaluation(f"{type(self.sampler).__name__}.evaluate_agent", result)
         self._cum_eval_time += time.monotonic() - start
         if result.unfinished:
             self.logger.warn_once(

@@ -30,11 +30,11 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         env_kwargs: its arguments.
         batch_T: time steps of a batch.
         batch_B: environments.
-        CollectorCls: the loop that fills a batch.
+        CollectorCls: the loop that fills a batch; None is the default.
         max_decorrelation_steps: random steps that every environment takes at most before the first batch; 0 for none.
         TrajInfoCls: the statistics of a trajectory.
         eval_n_envs: evaluation environments; 0 for no evaluation.
-        eval_CollectorCls: the loop of an evaluation.
+        eval_CollectorCls: the loop of an evaluation; None is the default.
         eval_env_kwargs: arguments of the evaluation environments; None is those of training.
         eval_max_steps: steps of one evaluation at most, all environments together.
         eval_max_trajectories: episodes of one evaluation, dealt evenly to the environments.
@@ -61,11 +61,11 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         env_kwargs: Mapping[str, Any] | None,
         batch_T: int,
         batch_B: int,
-        CollectorCls: Callable[..., Collector] = Collector,
+        CollectorCls: Callable[..., Collector] | None = Collector,
         max_decorrelation_steps: int = 100,
         TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
         eval_n_envs: int = 0,
-        eval_CollectorCls: Callable[..., Evaluator] = Evaluator,
+        eval_CollectorCls: Callable[..., Evaluator] | None = Evaluator,
         eval_env_kwargs: Mapping[str, Any] | None = None,
         eval_max_steps: int | None = None,
         eval_max_trajectories: int | None = None,
@@ -81,14 +81,15 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         self.batch_spec = BatchSpec(self._whole("batch_T", batch_T), self._whole("batch_B", batch_B))
         self.EnvCls = EnvCls
         self.env_kwargs = dict(env_kwargs or {})
+        CollectorCls = CollectorCls or Collector
         self.CollectorCls = CollectorCls
         self.TrajInfoCls = TrajInfoCls
         self.max_decorrelation_steps = self._whole("max_decorrelation_steps", max_decorrelation_steps, 0)
-        self.eval_CollectorCls = eval_CollectorCls
+        self.eval_CollectorCls = eval_CollectorCls or Evaluator
         self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else dict(eval_env_kwargs)
         self._set_evaluation(eval_n_envs, eval_max_steps, eval_max_trajectories)
         self.env_info_keys = env_info_keys
-        self.mid_batch_reset = mid_batch_reset and CollectorCls.mid_batch_reset  # type: ignore[attr-defined]
+        self.mid_batch_reset = mid_batch_reset and CollectorCls.mid_batch_reset  # type: ignore[union-attr]
         given = None if acting_threads is None else self._whole("acting_threads", acting_threads)
         self.acting_threads = given or self.default_acting_threads
         self.time_breakdown = time_breakdown

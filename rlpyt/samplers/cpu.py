@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import ProgBarCounter
@@ -181,9 +183,22 @@ class CpuSampler(ParallelSampler):
         """
         if not self._started:
             copy = self._agent.worker_copy()
+            self._warn_of_stale_networks(copy)
             columns = zip(self._worker_rows, self._worker_eval_rows, strict=True)
             self._start([("start", self._check, copy, rows, eval_rows) for rows, eval_rows in columns])
         self._agent.sync_shared_memory()
+
+    def _warn_of_stale_networks(self, copy: Any) -> None:
+        """Warn of networks that are sent to the workers once, and would act there with the weights of the start."""
+        own = vars(self._agent)
+        names = [k for k, x in vars(copy).items() if isinstance(x, torch.nn.Module) and x is own.get(k)]
+        if names:
+            warnings.warn(
+                f"{type(self._agent).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
+                "reaches their `model` alone. Make a network that acts a part of ModelCls; leave one that only learns "
+                "out of the workers, in worker_copy (docs/own_agent.md).",
+                stacklevel=2,
+            )
 
     def _times(self) -> dict[str, float]:
         self._share_agent()

@@ -7,10 +7,13 @@ import re
 from abc import ABCMeta
 from collections.abc import Callable, Collection
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from rlpyt.old_names import PAGE, SETTINGS
 
+P = ParamSpec("P")
+R = TypeVar("R")
 # A class has one metaclass, which must be derived from those of all its bases: a user's may be a Protocol.
 _Meta = ABCMeta if TYPE_CHECKING else type(Protocol)
 
@@ -67,6 +70,23 @@ class NamedArguments(_Meta):
             """The constructor's arguments, which the method above would hide."""
             signature = inspect.signature(cls.__init__)
             return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function say which argument was meant where it does not know a name, as classes of the above do."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            name = refused_argument(error, function)
+            if name is None or name not in kwargs:
+                raise
+            names = list(inspect.signature(function).parameters)
+            raise TypeError(unknown_argument(function.__name__, name, names)) from None
+
+    return called
 
 
 def argument_names(cls: type) -> list[str]:

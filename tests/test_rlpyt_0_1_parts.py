@@ -1,0 +1,335 @@
+"""Parts of one's own as users of rlpyt 0.1 wrote them: they work, or are refused with what to do instead."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import nn
+
+from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, RecurrentCategoricalPgAgent, SacAgent
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, RlAlgorithm
+from rlpyt.core import EvalResult
+from rlpyt.distributions import Categorical, DistInfoLogits, EpsilonGreedy, Gaussian
+from rlpyt.envs import EnvSpaces, GymEnvWrapper
+from rlpyt.namedarraytuple import namedarraytuple
+from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
+from rlpyt.old_names import PAGE, SETTINGS
+from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers import Collector, CpuSampler, SerialSampler
+from rlpyt.spaces import FloatBox, IntBox
+from tests.algos.small_problems import RandomEnv, set_up, train
+from tests.toy_envs import CountingEnv
+
+REPLAY: dict[str, Any] = dict(min_steps_learn=64, batch_size=8, replay_size=256, replay_ratio=1)
+SMALL: dict[str, Any] = dict(hidden_sizes=[4])
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm"])
+
+
+def run(algo: Any, agent: Any, action_space: Any = None, Runner: Any = MinibatchRl, **options: Any) -> Any:
+    env_kwargs = dict(action_space=action_space or Discrete(3))
+    sampler = SerialSampler(RandomEnv, env_kwargs, batch_T=8, batch_B=4, max_decorrelation_steps=0, **options)
+    runner = Runner(algo, agent, sampler, n_steps=128, log_interval_steps=64, seed=0)
+    runner.train()
+    return runner
+
+
+# ---- algorithms ----
+
+
+class FromNothing(RlAlgorithm):
+    """With an optimiser, a loop and a named tuple of lists of its own."""
+
+    opt_info_fields = ("loss", "gradNorm")
+    batch_size = 32
+
+    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        super().initialize(agent, *args, **kwargs)
+        self.optimizer = self.OptimCls(agent.parameters(), lr=1e-3)
+
+    def optimize_agent(self, itr: int, samples: Any) -> Any:
+        opt_info = OptInfo(*([] for _ in OptInfo._fields))
+        assert self.agent.mode == "train"
+        assert self.agent.model.training
+        _, value = self.agent(samples.env.observation, samples.agent.prev_action, samples.env.prev_reward)
+        loss = value[samples.env.valid].square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        opt_info.loss.append(loss.item() * (self.n_itr - itr) / self.n_itr)
+        opt_info.gradNorm.append(torch.nn.utils.clip_grad_norm_(self.agent.parameters(), 1.0))
+        self.optimizer.step()
+        self.update_counter += 1
+        return opt_info
+
+
+def test_an_algorithm_from_nothing_trains():
+    assert run(FromNothing(), CategoricalPgAgent(model_kwargs=SMALL)).algo.update_counter == 4
+
+
+def test_an_algorithm_that_does_not_call_its_base_is_told_to():
+    class Alone(FromNothing):
+        def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+            self.optimizer = self.OptimCls(agent.parameters(), lr=1e-3)
+
+    with pytest.raises(AttributeError, match=r"Alone has no '_schedules'. RlAlgorithm.initialize sets it. Call super"):
+        run(Alone(), CategoricalPgAgent(model_kwargs=SMALL))
+
+
+@pytest.mark.parametrize(
+    ("AlgoCls", "agent", "at_end"),
+    [(DQN, DqnAgent(model_kwargs=SMALL), 0.5), (SAC, SacAgent(), 1.0), (DDPG, DdpgAgent(), 1.0)],
+)
+def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end):
+    class Mine(AlgoCls):  # type: ignore[misc, valid-type]
+        def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: Any = None) -> Any:
+            self.replay_buffer.append_samples(self.samples_to_buffer(samples))
+            progress.append(agent.progress)
+            self.update_counter += 1
+            return {}
+
+    progress: list[float] = []
+    algo = Mine(**REPLAY, **({"eps_steps": 256} if AlgoCls is DQN else {}))
+    run(algo, agent, None if AlgoCls is DQN else Box(-1, 1, (2,)))
+    assert progress == ([0.125, 0.25, 0.375, 0.5] if AlgoCls is DQN else [0.0, 1.0, 1.0, 1.0])
+    assert agent.progress == at_end
+    assert agent.worker_copy()._exploration is None
+
+
+def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():
+    class Mine(PPO):
+        def optimize_agent(self, itr: int, samples: Any) -> Any:
+            metrics = super().optimize_agent(itr, samples)
+            self.ratio_clip = 0.2 * (self.n_itr - itr) / self.n_itr
+            self.entropy_loss_coeff = "lin_1"
+            self.target_kl = None if itr else 10.0
+            return metrics
+
+        def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
+            seen.append((now.ratio_clip, now.entropy_loss_coeff, now.target_kl))
+            return super().loss(batch, init_rnn_state, now)
+
+    seen: list[Any] = []
+    algo = Mine(epochs=1, minibatches=1, ratio_clip=0.3, linear_lr_schedule=False)
+    train(algo, CategoricalPgAgent(model_kwargs=SMALL), RandomEnv, n_itr=4)
+    assert [clip for clip, *_ in seen] == pytest.approx([0.3, 0.2, 0.15, 0.1])
+    assert [entropy for _, entropy, _ in seen] == pytest.approx([0.01, 0.75, 0.5, 0.25])
+    assert [kl for *_, kl in seen] == [None, 10.0, None, None]
+
+
+class OwnReplay(DQN):
+    def initialize_replay_buffer(self, *args: Any, **kwargs: Any) -> None:
+        self.replay_buffer = type("Mine", (), {})()
+
+
+class OwnRows(DQN):
+    def samples_to_buffer(self, samples: Any) -> Any:
+        Rows = namedarraytuple("Rows", ["observation", "action", "reward", "done"])
+        return Rows(samples.env.observation, samples.agent.action, samples.env.reward, samples.env.done)
+
+
+@pytest.mark.parametrize(
+    ("AlgoCls", "said"),
+    [
+        (
+            OwnReplay,
+            r"initialize_replay_buffer set self.replay to <.*Mine object.*; expected a ReplayBuffer of",
+        ),
+        (
+            OwnRows,
+            r"samples_to_buffer returned a Rows; expected an rlpyt.replays.SamplesToBuffer. Change what",
+        ),
+    ],
+)
+def test_an_own_replay_is_told_what_it_must_be(AlgoCls, said):
+    with pytest.raises(TypeError, match=said):
+        set_up(AlgoCls(**REPLAY), DqnAgent(model_kwargs=SMALL), RandomEnv)
+
+
+# ---- agents ----
+
+
+class ActsByProbabilities(CategoricalPgAgent):
+    """Takes the probabilities that rlpyt 0.1 recorded, and draws its actions itself."""
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        action, agent_info = super().step(observation, prev_action, prev_reward)
+        assert torch.allclose(agent_info.dist_info.prob.sum(-1), torch.ones(len(action)))
+        if self._mode == "eval":
+            return type(super().step(observation, prev_action, prev_reward))(
+                agent_info.dist_info.prob.argmax(-1), agent_info
+            )
+        return (
+            super()
+            .step(observation, prev_action, prev_reward)
+            ._replace(action=self.distribution.sample(agent_info.dist_info, self.draw_noise()))
+        )
+
+
+def test_an_agent_may_act_by_probabilities():
+    run(A2C(), ActsByProbabilities(model_kwargs=SMALL), eval_n_envs=1, eval_max_trajectories=1, Runner=MinibatchRlEval)
+
+
+def test_probabilities_are_those_of_the_logits_of_arrays_too():
+    logits = torch.tensor([[0.0, 1.0, -torch.inf]])
+    expected = torch.tensor([[1.0, np.e, 0.0]]) / (1 + np.e)
+    arrays: list[Any] = [logits, logits.numpy()]
+    for x in arrays:
+        torch.testing.assert_close(DistInfoLogits(x).prob, expected)
+
+
+def test_reset_is_called_before_every_evaluation():
+    class Mine(DqnAgent):
+        n_resets = 0
+
+        def reset(self) -> None:
+            super().reset()
+            self.n_resets += 1
+
+    agent = Mine(model_kwargs=SMALL)
+    run(DQN(**REPLAY), agent, eval_n_envs=2, eval_max_trajectories=2, Runner=MinibatchRlEval)
+    assert agent.n_resets == 3  # before the first iteration, and with two rows of the log
+    agent = Mine(model_kwargs=SMALL)
+    agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
+    agent.eval_mode(0)  # by hand
+    assert agent.n_resets == 1
+
+
+def test_a_network_that_would_be_stale_in_the_workers_is_warned_of():
+    class Mine(DqnAgent):
+        def initialize(self, *args: Any, **kwargs: Any) -> None:
+            super().initialize(*args, **kwargs)
+            self.curiosity = nn.Linear(3, 3)
+
+    def collect(agent: Any) -> None:
+        sampler = CpuSampler(RandomEnv, {}, batch_T=2, batch_B=1, n_workers=1, max_decorrelation_steps=0)
+        try:
+            sampler.initialize(agent)
+            sampler.obtain_samples(0)
+        finally:
+            sampler.shutdown()
+
+    with pytest.warns(UserWarning, match=r"Mine: the workers get its curiosity once.*docs/own_agent.md"):
+        collect(Mine(model_kwargs=SMALL))
+
+
+# ---- evaluations ----
+
+
+def test_an_evaluation_is_no_list():
+    result: Any = EvalResult([], 3, 0)
+    for use in (list, len, bool, lambda x: x[0]):
+        with pytest.raises(TypeError, match=rf"unpacked, or taken for a list.* Write result.traj_infos. See {PAGE}"):
+            use(result)
+    with pytest.raises(TypeError, match=r"Write result.traj_infos"):
+        _traj_infos, _eval_time = result  # as the runner of rlpyt 0.1 had it
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_an_own_evaluation_returns_what_there_is_now():
+    class Mine(SerialSampler):
+        def evaluate_agent(self, itr: int, deterministic: bool = False) -> Any:
+            return super().evaluate_agent(itr).traj_infos
+
+    sampler = Mine(RandomEnv, {}, batch_T=8, batch_B=4, eval_n_envs=1, eval_max_trajectories=1)
+    agent = CategoricalPgAgent(model_kwargs=SMALL)
+    with pytest.raises(TypeError, match=r"Mine.evaluate_agent returned \[.*; expected rlpyt.core.EvalResult\("):
+        MinibatchRlEval(A2C(), agent, sampler, n_steps=64).train()
+
+
+# ---- samplers, runners, spaces ----
+
+
+def test_none_is_the_default_loop():
+    sampler = SerialSampler(
+        CountingEnv, {}, batch_T=2, batch_B=1, CollectorCls=None, eval_CollectorCls=None, mid_batch_reset=True
+    )
+    assert sampler.CollectorCls is Collector
+    assert sampler.mid_batch_reset
+
+
+def test_affinities_of_runs_that_are_not_there_yet_are_refused():
+    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1)
+    for affinity in ([dict(cuda_idx=0), dict(cuda_idx=1)], dict(all_cpus=[0], optimizer=[], sampler={})):
+        with pytest.raises(TypeError, match=r"affinity: got .* Runs on several GPUs .* are not there yet"):
+            MinibatchRl(A2C(), CategoricalPgAgent(), sampler, n_steps=2, affinity=affinity)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda **kwargs: IntBox(0, 4, **kwargs), "null_value"),
+        (lambda **kwargs: FloatBox(0, 1, shape=(2,), **kwargs), "null_value"),
+        (lambda **kwargs: GymEnvWrapper(CountingEnv(), **kwargs), "act_null_value"),
+        (lambda **kwargs: GymEnvWrapper(CountingEnv(), **kwargs), "force_float32"),
+    ],
+)
+def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
+    with pytest.raises(TypeError, match=f"has no '{name}', as rlpyt 0.1 had. {SETTINGS[name]} See {PAGE}"):
+        call(**{name: 0})
+    with pytest.raises(TypeError, match=r"has no argument 'nonsense'. It has: "):
+        call(nonsense=0)
+
+
+# ---- attributes ----
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "said"),
+    [
+        (A2C(), "sampler_bs", "Use self.batch_spec.size."),
+        (SAC(), "pi_optimizer", r'Use self.descents\["pi"\].optimizer.'),
+        (SAC(), "_alpha", r"Use self.alpha\(now\)."),
+        (DQN(), "update_itr_hyperparams", "rlpyt 0.1 set what changes during the run with it. Give the hyper-param"),
+        (RecurrentCategoricalPgAgent(), "prev_rnn_state", "agent.rnn_state is the state before the next step"),
+        (RecurrentCategoricalPgAgent(), "advance_rnn_state", "agent.rnn_state is the state before the next step"),
+        (DqnAgent(), "eps_sample", r"Use self.epsilon\(\)."),
+        (SacAgent(), "q1_model", "q_model has the networks of all action values"),
+        (SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1), "samples_np", "obtain_samples returns the batch"),
+        (Categorical(2), "log_likelihood", r"Use log_prob\(action, dist_info\)."),
+        (EpsilonGreedy(2), "set_epsilon", "Noise is an argument of sample."),
+        (Gaussian(2), "set_std", "Noise is an argument of sample."),
+    ],
+)
+def test_an_attribute_of_rlpyt_0_1_says_what_to_do(thing, name, said):
+    with pytest.raises(AttributeError, match=rf"^{type(thing).__name__} has no '{name}'\. .*{said}.* See {PAGE}"):
+        getattr(thing, name)
+    assert not hasattr(thing, name)
+    assert type(copy.copy(thing)) is type(thing)
+
+
+def test_other_attributes_are_refused_by_python_or_asked_of_a_further_base():
+    with pytest.raises(AttributeError, match="'DqnAgent' object has no attribute 'nonsense'"):
+        DqnAgent().nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+    class Both(DqnAgent, nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            super().__init__()
+            self.part = nn.Linear(1, 1)
+
+    both: Any = Both()
+    assert isinstance(both.part, nn.Linear)
+    with pytest.raises(AttributeError, match="'Both' object has no attribute 'nonsense'"):
+        both.nonsense  # noqa: B018
+
+
+def test_no_class_has_an_attribute_that_is_said_to_be_gone():
+    import rlpyt.agents
+    import rlpyt.algos
+    import rlpyt.core
+    import rlpyt.distributions
+    import rlpyt.replays
+    import rlpyt.runners
+    import rlpyt.samplers
+
+    rooms = (rlpyt.agents, rlpyt.algos, rlpyt.core, rlpyt.distributions, rlpyt.replays, rlpyt.runners, rlpyt.samplers)
+    for name, attributes in OLD_ATTRIBUTES.items():
+        [cls] = {vars(room)[name] for room in rooms if name in vars(room)}
+        assert not set(attributes) & set(dir(cls)), name
+        assert not set(attributes) & set(OLD_METHODS.get(name, ())), name
