@@ -126,7 +126,11 @@ def test_attributes_of_a_traj_info_are_keys():
     assert len(info) == len(list(info.keys())) == len(vars(info))
     with pytest.raises(KeyError, match="Worst"):
         info["Worst"]
-    assert len({info, run(TrajInfo(0.5), [1.0, 2.0])}) == 2
+    other = run(TrajInfo(0.5), [1.0, 2.0])
+    assert len({info, other}) == 2
+    other["Best"] = 2.0
+    assert vars(other) == vars(info)
+    assert other not in [info]
 
 
 def test_info_answers_by_key_and_by_attribute():

@@ -40,7 +40,7 @@ def test_without_gym_the_extra_is_named(monkeypatch):
 
 @pytest.mark.parametrize("EnvCls", [CountingEnv, OldCountingEnv])
 def test_the_predecessors_face_of_an_environment(EnvCls):
-    env = GymEnvWrapper(EnvCls(), info_example={"bonus": 0.5})
+    env = GymEnvWrapper(EnvCls(), info_example={"bonus": 0.5, "t": -1})
     assert env.spaces.action == env.action_space
     assert env.reset(seed=1).tolist() == [1, 0, 0]
     # An episode of one step, ended by a limit alone, follows on two that are terminated, one of them also truncated.

@@ -16,7 +16,7 @@ from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.columns import MetricWindow, as_metrics
+from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -91,6 +91,16 @@ def test_metrics_between_two_rows_take_the_memory_of_their_numbers():
     assert torch.equal(taken["loss"], torch.cat(values))
     assert torch.equal(taken["q"], torch.arange(2500.0))
     assert window.take() == {}
+    window.add({"loss": torch.ones(1)})
+    assert window.take()["loss"].tolist() == [1.0]
+
+
+def test_one_number_that_is_not_finite_is_noticed_and_large_ones_are_not():
+    large = torch.tensor([3e38, 3e38])  # their sum overflows
+    assert all_finite({"a": large, "b": torch.ones(2), "c": torch.ones(0)})
+    for bad in (torch.inf, -torch.inf, torch.nan):
+        assert not all_finite({"a": torch.ones(2), "b": torch.tensor([1.0, bad, 2.0])})
+    assert not all_finite({"a": torch.tensor([torch.inf, -torch.inf])})
 
 
 # ---- trajectories ----
