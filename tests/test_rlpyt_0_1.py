@@ -75,7 +75,8 @@ class NamedLike:
     """An object that pickle finds by its name alone, in whatever module has it."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.__module__ = name, None
+        self.name = name
+        vars(self)["__module__"] = None
 
     def __reduce__(self) -> str:
         return self.name

@@ -15,7 +15,10 @@ from rlpyt.old_names import PAGE, SETTINGS
 P = ParamSpec("P")
 R = TypeVar("R")
 # A class has one metaclass, which must be derived from those of all its bases: a user's may be a Protocol.
-_Meta = ABCMeta if TYPE_CHECKING else type(Protocol)
+if TYPE_CHECKING:
+    _Meta = ABCMeta
+else:
+    _Meta = type(Protocol)
 
 ELSEWHERE = {
     "gamma": "discount",

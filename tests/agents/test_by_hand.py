@@ -80,7 +80,10 @@ def test_a_batch_in_evaluation_leaves_training_as_it_was() -> None:
 
 
 def test_what_is_left_out_is_null_and_dictionaries_are_read_by_their_keys() -> None:
-    parts = {"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Box(-1, 1, (2,), np.float32)}
+    parts: dict[str, spaces.Space[Any]] = {
+        "a": spaces.Box(-1, 1, (2,), np.float32),
+        "b": spaces.Box(-1, 1, (2,), np.float32),
+    }
     env_spaces = EnvSpaces(spaces.Dict(parts), spaces.Box(2, 6, (1,), np.float32))
     a, b = np.zeros(2), np.ones(2)
     for observation in ({"a": a, "b": b}, {"b": b, "a": a}):

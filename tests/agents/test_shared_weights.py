@@ -132,7 +132,7 @@ class Acted(TrajInfo):
 
 
 def test_workers_collect_and_evaluate_with_the_extra_state_of_now():
-    agent = CategoricalPgAgent(ModelCls=Telling)
+    agent: Any = CategoricalPgAgent(ModelCls=Telling)
     options: dict[str, Any] = dict(B=1, eval_n_envs=1, eval_max_trajectories=1, TrajInfoCls=Acted)
     with running("cpu1", agent, **options) as sampler:
         for number in (1, 2):
@@ -140,4 +140,4 @@ def test_workers_collect_and_evaluate_with_the_extra_state_of_now():
             samples, _ = sampler.obtain_samples(number)
             assert (samples.agent.agent_info.value == number).all()
         agent.model.state = {"count": 0}
-        assert [info.Action for info in sampler.evaluate_agent(2).traj_infos] == [0]
+        assert [info["Action"] for info in sampler.evaluate_agent(2).traj_infos] == [0]
