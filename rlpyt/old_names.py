@@ -12,8 +12,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from opcode import opmap
-from types import FrameType, ModuleType
+from opcode import opname
+from types import ModuleType
 from typing import Any, NamedTuple
 
 PAGE = "docs/from_rlpyt_0_1.md"
@@ -369,17 +369,14 @@ def serve_old_names(module: str) -> None:
     vars(sys.modules[module])["__getattr__"] = lambda name: _find(module, name)
 
 
-_IMPORTS = opmap["IMPORT_FROM"]
-# In turn: Python 3.11 has one for methods of their own; `from m import *` is the fourth there, later the last.
-_NAMED = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_STAR", "CALL_INTRINSIC_1")
-_IN_THE_SOURCE = {opmap[name] for name in _NAMED if name in opmap}
+# The third is of Python 3.11 alone; `from m import *` is the fourth there, later the last.
+_IN_THE_SOURCE = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_STAR", "CALL_INTRINSIC_1")
 
 
 def _find(module: str, name: str) -> Any:
     """Return what an old name stands for, with a warning that tells the new one.
 
-    Programs look through all modules for a name, as pickle does, or ask with hasattr. They expect an AttributeError
-    where it is not, and no warning where it is: only a name that stands in the source is answered with either.
+    pickle looks through all modules for a name, and hasattr asks: no line names it, so there is no warning.
 
     Raises:
         ImportError: if an import statement asks for what is not there any more; the text says what to do.
@@ -391,17 +388,13 @@ def _find(module: str, name: str) -> Any:
         where = Where(f"{names['*'].new}.{name}", "")
     if where is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}. What rlpyt 0.1 had is in {PAGE}.")
-    instruction = _instruction_at(sys._getframe(2))
+    instruction = opname[sys._getframe(2).f_code.co_code[sys._getframe(2).f_lasti]]
     if not where.new:
         text = f"{module}.{name} of rlpyt 0.1 has no counterpart: {where.instead}. See {PAGE}."
-        raise ImportError(text, name=module) if instruction == _IMPORTS else AttributeError(text)
+        raise ImportError(text, name=module) if instruction == "IMPORT_FROM" else AttributeError(text)
     new_module, _, new_name = where.new.rpartition(".")
     found = getattr(importlib.import_module(new_module), new_name)
     if instruction in _IN_THE_SOURCE:
         text = f"{module}.{name} of rlpyt 0.1 is {where.new} now. Write: from {new_module} import {new_name}"
         warnings.warn(text, DeprecationWarning, stacklevel=3)
     return found
-
-
-def _instruction_at(frame: FrameType) -> int:
-    return frame.f_code.co_code[frame.f_lasti]

@@ -14,10 +14,9 @@ from rlpyt.old_names import PAGE, SETTINGS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# A class has one metaclass, which must be derived from those of all its bases: a user's may be a Protocol.
 if TYPE_CHECKING:
     _Meta = ABCMeta
-else:
+else:  # a class has one metaclass, derived from those of all its bases: a user's may be a Protocol
     _Meta = type(Protocol)
 
 ELSEWHERE = {
