@@ -70,6 +70,11 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
                 f"{type(self).__name__}: OptimCls is {self.OptimCls!r}; expected a class such as torch.optim.Adam. "
                 "Give the class itself."
             )
+        for f in fields(self):
+            if f.type in (bool, "bool") and getattr(self, f.name) not in (True, False):
+                raise TypeError(
+                    f"{type(self).__name__}: {f.name} is {getattr(self, f.name)!r}; expected True or False. Give one."
+                )
         self.check("discount", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("clip_grad_norm", lambda x: x > 0.0, "above 0 (float('inf') for no clipping)")

@@ -38,6 +38,13 @@ def test_an_unknown_name_is_answered_with_the_close_ones(AlgoCls, name, close):
         AlgoCls(**{name: 1})
 
 
+@pytest.mark.parametrize(("AlgoCls", "name"), [(A2C, "normalize_advantage"), (DQN, "double_dqn")])
+def test_a_word_is_no_truth_value(AlgoCls, name):
+    with pytest.raises(TypeError, match=f"{AlgoCls.__name__}: {name} is 'no'; expected True or False"):
+        AlgoCls(**{name: "no"})
+    assert getattr(AlgoCls(**{name: np.bool_(True)}), name)
+
+
 def test_a_name_like_no_other_is_answered_with_all():
     with pytest.raises(TypeError, match=r"'zzz'. It has: discount, learning_rate, .*, target_kl\."):
         build(PPO, zzz=1)
