@@ -24,6 +24,7 @@ from rlpyt.envs import (
     make_vector_env,
     makes_vector_env,
 )
+from rlpyt.envs.autoreset import _with_info
 from rlpyt.envs.vector import batch_rows_space
 from rlpyt.spaces import null_action, random_value, to_env, to_rows
 from rlpyt.utils.arrays import buffer_leaves
@@ -518,10 +519,11 @@ MODES = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
 
 def ts_and_ends(env: VectorEnvAdapter, n: int) -> list[tuple[int, int, bool]]:
     """Return t and episode of the first environment, and whether it ended, in the next rows."""
-    rows = []
+    rows: list[tuple[int, int, bool]] = []
     for _ in range(n):
         env.send(np.zeros(env.n, int))
-        observation, _, terminated, truncated, info = env.recv()
+        observation, reward, terminated, truncated, info = env.recv()
+        assert not (rows and rows[-1][2] and reward[0]), "a reward for the step that nobody sees"
         assert not {"final_obs", "final_info", "_final_obs", "_final_info"} & info.keys()
         rows.append((int(observation[0, 1]), int(observation[0, 2]), bool(terminated[0] | truncated[0])))
     return rows
@@ -552,6 +554,18 @@ def test_a_game_that_is_over_right_after_a_lost_life_has_a_final_row_of_its_own(
     # The second life takes nine steps, the last one is lost in the step that nobody sees.
     rows = [(1, True), *((t, False) for t in range(2, 10)), (10, True), (11, True), (0, False), (1, True)]
     assert [(t, ended) for t, _, ended in ts_and_ends(env, 13)] == rows
+
+
+def test_the_info_of_a_final_row_is_the_final_one_alone():
+    mask = np.array([True, False])
+    step = {"x": np.array([1, 2]), "_x": np.array([True, True]), "deep": {"z": np.array([1, 2])}, "n": 3}
+    final = {"y": np.array([5, 0]), "_y": np.array([True, False]), "deep": {"z": np.array([7, 0])}}
+    merged = _with_info(step, final, mask)
+    deep = merged.pop("deep")
+    assert deep["z"].tolist() == [7, 2]
+    assert {key: np.asarray(value).tolist() for key, value in merged.items()} == {
+        "x": [0, 2], "_x": [False, True], "y": [5, 0], "_y": [True, False], "n": 3
+    }  # fmt: skip
 
 
 class Plainly(CountingEnv):

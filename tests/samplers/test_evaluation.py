@@ -143,6 +143,18 @@ def test_after_one_that_was_cut_off_at_a_lost_life_an_evaluation_begins_with_a_n
         assert [[info.Length for info in result.traj_infos] for result in results] == [[9]] * 3
 
 
+@pytest.mark.parametrize("EnvCls", [LifeEnv, LifeVectorEnv])
+def test_the_new_games_are_others_in_every_environment_and_evaluation(EnvCls):
+    # Games of three lives of three steps; two games are cut off after their first life.
+    options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4, eval_max_steps=24)
+    with running(
+        "serial", counting_agent(), EnvCls, env_kwargs={"lengths": (3,)}, TrajInfoCls=RecordingTrajInfo, **options
+    ) as sampler:
+        infos = [info for itr in range(3) for info in sampler.evaluate_agent(itr).traj_infos]
+    numbers = [vars(info)["_seen"][0][0][0] for info in infos]
+    assert len(set(numbers)) == len(numbers) == 6
+
+
 def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_all_lives():
     pytest.importorskip("ale_py")
     env = make_env(AtariEnv, {"game": "breakout", "fire_on_reset": True}, rank=0)

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from threadpoolctl import threadpool_limits
 
-from rlpyt.utils import processes
+from rlpyt.utils import processes, worker_main
 from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.shared_memory import shared_array
 from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
@@ -72,6 +72,7 @@ def test_replies_come_in_the_order_of_the_workers(method):
 def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
     pytest.importorskip("cv2").setNumThreads(2)  # which a forked worker finds as it is here
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     before = dict(os.environ)
     with threadpool_limits(2), workers(1, method=method) as made:
         pools, environment = ask(made, "pools")[0]
@@ -79,6 +80,17 @@ def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
     assert set(pools.values()) == {1}, pools
     assert {environment[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"1"}
     assert dict(os.environ) == before
+
+
+def test_libraries_that_a_worker_loads_later_have_one_thread_too(monkeypatch):
+    """Also where the forkserver was started by somebody else, without these variables."""
+    for name in worker_main.ONE_THREAD:
+        monkeypatch.setenv(name, "7")
+    for name in ("torch.set_num_threads", "threadpool_info", "threadpool_limits"):
+        monkeypatch.setattr(f"rlpyt.utils.worker_main.{name}", lambda *n: [])
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)
+    worker_main._keep_to_one_thread()
+    assert {os.environ[name] for name in worker_main.ONE_THREAD} == {"1"}
 
 
 def test_messages_of_any_size_go_both_ways():
