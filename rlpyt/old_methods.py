@@ -192,11 +192,20 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "log_likelihood": "Use log_prob(action, dist_info).",
         "sample_loglikelihood": "Use sample(dist_info, noise) and log_prob(action, dist_info).",
     },
-    "EpsilonGreedy": dict.fromkeys(("set_epsilon", "epsilon"), _NOISE),
+    "EpsilonGreedy": {
+        "set_epsilon": _NOISE,
+        **dict.fromkeys(("epsilon", "_epsilon"), "agent.epsilon() is that of training."),
+    },
     "ActionUnits": {
         **dict.fromkeys(("set_std", "set_noise_clip"), _NOISE),
         **dict.fromkeys(("set_clip", "set_squash"), "Actions are scaled to the bounds of their space."),
         "sample_loglikelihood": "Use sample_with_log_prob(dist_info, noise) of SAC's distribution.",
+    },
+    "ReplayBuffer": {
+        **dict.fromkeys(("T", "B"), "Use replay.storage.T and replay.storage.B."),
+        **dict.fromkeys(("t", "samples"), "replay.storage has the ring of rows, and how many it holds."),
+        "n_step_return": "Use replay.reading.n_step_return.",
+        **dict.fromkeys(("set_beta", "priority_tree"), "replay.index has priorities and beta, which may be set."),
     },
     "SamplesFromReplay": {
         **dict.fromkeys(("done", "done_n"), _ENDED),
@@ -214,6 +223,7 @@ CALLED_WITH: dict[str, dict[str, str]] = {
     "BaseAgent": {
         "initialize": "env_spaces global_B= env_ranks=",
         "collector_initialize": "global_B env_ranks seed evaluation= restarts=",
+        "update_obs_rms": "observation valid",
     },
     "BaseSampler": {
         "initialize": "agent= affinity= seed= bootstrap_value= traj_info_kwargs= world_size= rank=",

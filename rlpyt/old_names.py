@@ -54,6 +54,14 @@ _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
 _NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debug.log; for the rest write your own"
 
+_SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
+
+_CONFIG_FILES = (
+    "atari.dqn.atari_dqn atari.dqn.atari_r2d1 atari.pg.atari_ff_a2c atari.pg.atari_ff_ppo atari.pg.atari_lstm_a2c "
+    "atari.pg.atari_lstm_ppo mujoco.pg.mujoco_a2c mujoco.pg.mujoco_ppo mujoco.qpg.mujoco_ddpg mujoco.qpg.mujoco_td3 "
+    "mujoco.qpg.mujoco_sac"
+)
+
 # (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
 _TABLE = (
     # ---- agents ----
@@ -68,11 +76,8 @@ _TABLE = (
     ("agents.pg.gaussian", "rlpyt.agents", "GaussianPgAgent RecurrentGaussianPgAgent"),
     ("agents.pg.gaussian", "rlpyt.agents", "AlternatingRecurrentGaussianPgAgent=RecurrentGaussianPgAgent"),
     ("agents.pg.gaussian", "rlpyt.agents", "RecurrentGaussianPgAgentBase=RecurrentGaussianPgAgent"),
-    (
-        "agents.pg.atari",
-        "rlpyt.agents",
-        "AtariFfAgent AtariLstmAgent AtariMixin AlternatingAtariLstmAgent=AtariLstmAgent",
-    ),
+    ("agents.pg.atari", "rlpyt.agents", "AtariFfAgent AtariLstmAgent AtariMixin"),
+    ("agents.pg.atari", "rlpyt.agents", "AlternatingAtariLstmAgent=AtariLstmAgent"),
     ("agents.pg.mujoco", "rlpyt.agents", "MujocoFfAgent MujocoLstmAgent MujocoMixin"),
     ("agents.pg.mujoco", "rlpyt.agents", "AlternatingMujocoLstmAgent=MujocoLstmAgent"),
     ("agents.dqn.dqn_agent", "rlpyt.agents", "DqnAgent"),
@@ -103,11 +108,7 @@ _TABLE = (
     ("algos.dqn.r2d1", "rlpyt.algos", "R2D1"),
     ("algos.dqn.r2d1", "rlpyt.replays", "SamplesToBufferRnn=SamplesToBuffer"),
     ("algos.dqn.r2d1", _OPT_INFO, "OptInfo"),
-    (
-        "algos.dqn.r2d1",
-        "input_errors of the algorithm returns them, and the replay keeps them",
-        "PrioritiesSamplesToBuffer",
-    ),
+    ("algos.dqn.r2d1", "input_errors of the algorithm returns them for the replay", "PrioritiesSamplesToBuffer"),
     ("algos.qpg.ddpg", "rlpyt.algos", "DDPG"),
     ("algos.qpg.ddpg", "rlpyt.replays", "SamplesToBuffer"),
     ("algos.qpg.ddpg", _OPT_INFO, "OptInfo"),
@@ -124,11 +125,7 @@ _TABLE = (
     # ---- distributions ----
     ("distributions.categorical", _LOGITS, "DistInfo"),
     ("distributions.gaussian", "use rlpyt.distributions.DistInfoStd(mean, log_std)", "DistInfo"),
-    (
-        "distributions.discrete",
-        "rlpyt.functional has to_onehot and from_onehot, a distribution has encode",
-        "DiscreteMixin",
-    ),
+    ("distributions.discrete", "rlpyt.functional has to_onehot and from_onehot", "DiscreteMixin"),
     ("distributions.epsilon_greedy", _EPSILON, "CategoricalEpsilonGreedy"),
     # ---- envs and spaces ----
     ("envs.gym", _ENV_INFO, "EnvInfoWrapper infill_info build_info_tuples info_to_nt"),
@@ -250,6 +247,12 @@ _TABLE = (
     ("utils.synchronize", _SYNC, "find_port"),
     ("utils.logging", "rlpyt.logging", "logger"),
     ("utils.logging.logger", "rlpyt.logging.logger", "*"),
+    (
+        "utils.logging.logger",
+        _SINKS,
+        "disable enable disable_tabular enable_tabular add_text_output remove_text_output",
+    ),
+    ("utils.logging.logger", _SINKS, "add_tabular_output remove_tabular_output get_tf_summary_writer record_histogram"),
     ("utils.logging.context", "rlpyt.logging", "logger_context"),
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
     ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),
@@ -264,17 +267,7 @@ _TABLE = (
     ("utils.launching.exp_launcher", _LAUNCHING, "run_experiments launch_experiment get_log_dir log_exps_tree"),
     ("utils.launching.exp_launcher", _LAUNCHING, "log_num_launched"),
     # ---- experiments ----
-    ("experiments.configs.atari.dqn.atari_dqn", _CONFIGS, "configs"),
-    ("experiments.configs.atari.dqn.atari_r2d1", _CONFIGS, "configs"),
-    ("experiments.configs.atari.pg.atari_ff_a2c", _CONFIGS, "configs"),
-    ("experiments.configs.atari.pg.atari_ff_ppo", _CONFIGS, "configs"),
-    ("experiments.configs.atari.pg.atari_lstm_a2c", _CONFIGS, "configs"),
-    ("experiments.configs.atari.pg.atari_lstm_ppo", _CONFIGS, "configs"),
-    ("experiments.configs.mujoco.pg.mujoco_a2c", _CONFIGS, "configs"),
-    ("experiments.configs.mujoco.pg.mujoco_ppo", _CONFIGS, "configs"),
-    ("experiments.configs.mujoco.qpg.mujoco_ddpg", _CONFIGS, "configs"),
-    ("experiments.configs.mujoco.qpg.mujoco_td3", _CONFIGS, "configs"),
-    ("experiments.configs.mujoco.qpg.mujoco_sac", _CONFIGS, "configs"),
+    *((f"experiments.configs.{path}", _CONFIGS, "configs") for path in _CONFIG_FILES.split()),
 )
 
 SETTINGS = {
@@ -332,6 +325,15 @@ class OldModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return _find(self.__name__, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to replace a name: nobody would look for it here."""
+        if (where := NAMES.get(self.__name__, {}).get(name)) is not None:
+            now = where.instead or f"it is {where.new} now"
+            raise AttributeError(
+                f"{self.__name__}.{name} of rlpyt 0.1 was set, which changes nothing: {now}. See {PAGE}."
+            )
+        super().__setattr__(name, value)
 
 
 def install() -> None:

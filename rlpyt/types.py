@@ -205,12 +205,21 @@ def traj_info_maker(
         TrajInfoCls: what makes one.
         kwargs: its arguments, such as the discount. An argument that it does not take is set as an attribute with an
             underscore: a subclass may have an `__init__` without `discount`.
+
+    Raises:
+        TypeError: if it makes something else.
     """
     kwargs = dict(kwargs or {})
     parameters = inspect.signature(TrajInfoCls).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     taken = {key: value for key, value in kwargs.items() if takes_all or key in parameters}
     apart = {f"_{key}": value for key, value in kwargs.items() if key not in taken}
+
+    if not isinstance(traj_info := TrajInfoCls(**taken), TrajInfo):
+        raise TypeError(
+            f"TrajInfoCls made {traj_info!r:.100} of type {type(traj_info).__name__}; expected an "
+            "rlpyt.samplers.TrajInfo, whose attributes are keys, too. Derive the class from TrajInfo."
+        )
 
     def make() -> TrajInfo:
         traj_info = TrajInfoCls(**taken)

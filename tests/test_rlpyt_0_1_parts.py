@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 from collections import namedtuple
 from typing import Any
@@ -18,12 +19,14 @@ from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, RlAlgorithm
 from rlpyt.core import EvalResult
 from rlpyt.distributions import Categorical, DistInfoLogits, EpsilonGreedy, Gaussian
 from rlpyt.envs import EnvSpaces, GymEnvWrapper
+from rlpyt.logging import logger, logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import Collector, CpuSampler, SerialSampler
 from rlpyt.spaces import FloatBox, IntBox
+from rlpyt.utils.rlpyt_0_1 import AttrDict
 from tests.algos.small_problems import RandomEnv, set_up, train
 from tests.toy_envs import CountingEnv
 
@@ -122,6 +125,38 @@ def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():
     assert [kl for *_, kl in seen] == [None, 10.0, None, None]
 
 
+class ExtendsMetrics:
+    """Adds to the named tuple that its base returned, whichever that is."""
+
+    def optimize_agent(self, itr: int, samples: Any) -> Any:
+        opt_info = super().optimize_agent(itr, samples)  # type: ignore[misc]
+        assert opt_info.loss.isfinite().all()
+        with pytest.raises(AttributeError, match=r"No metric is 'nonsense' in this iteration; they are \['loss'"):
+            opt_info.nonsense  # noqa: B018
+        Extended: Any = namedtuple("Extended", [*opt_info._fields, "steps"])  # type: ignore[misc]
+        return Extended(*opt_info._asdict().values(), [itr, itr])
+
+
+@pytest.mark.parametrize("Base", [A2C, PPO])
+def test_metrics_may_be_extended_as_a_named_tuple(Base):
+    Mine = type("Mine", (ExtendsMetrics, Base), {})
+    assert run(Mine(), CategoricalPgAgent(model_kwargs=SMALL)).algo.update_counter >= 4
+
+
+def test_an_optimiser_may_be_none_before_there_is_one():
+    class Mine(FromNothing):
+        def __init__(self) -> None:
+            super().__init__()
+            self.optimizer = None
+
+        def optim_initialize(self, rank: int = 0) -> None:
+            super().optim_initialize(rank)
+            self.optimizer = None
+            assert not self.descents
+
+    run(Mine(), CategoricalPgAgent(model_kwargs=SMALL))
+
+
 class OwnReplay(DQN):
     def initialize_replay_buffer(self, *args: Any, **kwargs: Any) -> None:
         self.replay_buffer = type("Mine", (), {})()
@@ -173,6 +208,35 @@ class ActsByProbabilities(CategoricalPgAgent):
 
 def test_an_agent_may_act_by_probabilities():
     run(A2C(), ActsByProbabilities(model_kwargs=SMALL), eval_n_envs=1, eval_max_trajectories=1, Runner=MinibatchRlEval)
+
+
+def test_a_step_may_return_a_plain_pair():
+    class Mine(CategoricalPgAgent):
+        def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+            _action, agent_info = super().step(observation, prev_action, prev_reward)
+            return agent_info.dist_info.prob.argmax(-1), agent_info
+
+    run(A2C(), Mine(model_kwargs=SMALL))
+
+
+def test_a_method_that_would_not_be_called_is_refused_with_the_model():
+    class Normalised(nn.Module):
+        def update_obs_rms(self, observation: Any) -> None:
+            pass
+
+    agent = DqnAgent(ModelCls=Normalised)
+    with pytest.raises(TypeError, match=r"Normalised, has update_obs_rms, which is called of subclasses .*Derive it"):
+        agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
+    with pytest.raises(TypeError, match=r"Mine.update_obs_rms\(self, observation\) does not fit how the library"):
+        type("Mine", (DqnAgent,), {"update_obs_rms": Normalised.update_obs_rms})
+
+
+def test_a_device_by_its_number_is_refused():
+    agent = DqnAgent(model_kwargs=SMALL)
+    agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
+    for cuda_idx in (None, 0):
+        with pytest.raises(TypeError, match=rf"to_device was given {cuda_idx}; expected rlpyt.utils.ComputeSettings"):
+            agent.to_device(cuda_idx)  # type: ignore[arg-type]
 
 
 def test_probabilities_are_those_of_the_logits_of_arrays_too():
@@ -253,6 +317,55 @@ def test_none_is_the_default_loop():
     assert sampler.mid_batch_reset
 
 
+def test_statistics_of_another_kind_are_refused():
+    class Mine(AttrDict):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(Score=0)
+
+    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1, TrajInfoCls=Mine)
+    with pytest.raises(TypeError, match=r"TrajInfoCls made \{'Score': 0\} of type Mine; expected .* Derive the class"):
+        sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
+
+
+def test_a_runner_s_first_argument_is_no_number():
+    with pytest.raises(TypeError, match=r"MinibatchRl: got 50 without a name; .* Write log_traj_window=50, which was"):
+        MinibatchRl(50, algo=A2C())
+
+
+def test_a_gap_may_be_set_before_the_run(tmp_path):
+    logger.set_snapshot_gap(3)
+    try:
+        with logger_context(tmp_path, snapshot_mode="gap") as outer:
+            logger.set_snapshot_gap(4)
+            with logger_context(tmp_path) as inner:
+                assert (outer.snapshot_gap, inner.snapshot_gap) == (4, 1)
+        with logger_context(tmp_path, snapshot_gap=2) as given:
+            assert given.snapshot_gap == 2
+        with logger_context(tmp_path) as again:
+            assert again.snapshot_gap == 3
+    finally:
+        logger.set_snapshot_gap(1)
+
+
+def test_a_name_of_an_old_module_cannot_be_set():
+    collections: Any = importlib.import_module("rlpyt.samplers.collections")
+    context: Any = importlib.import_module("rlpyt.utils.logging.context")
+    with pytest.raises(AttributeError, match=rf"LOG_DIR of rlpyt 0.1 was set, .* takes log_dir as it is .*{PAGE}"):
+        context.LOG_DIR = "/data"
+    with pytest.raises(AttributeError, match=r"TrajInfo of rlpyt 0.1 was set, .*: it is rlpyt.samplers.TrajInfo now"):
+        collections.TrajInfo = object
+    context.something = 1
+    assert context.something == 1
+
+
+@pytest.mark.parametrize(
+    ("Cls", "name"), [(Gaussian, "std"), (EpsilonGreedy, "epsilon"), (Categorical, "onehot_dtype")]
+)
+def test_distributions_say_what_they_take(Cls, name):
+    with pytest.raises(TypeError, match=rf"^{Cls.__name__} has no argument '{name}'. It has: dim"):
+        Cls(dim=2, **{name: 1})
+
+
 def test_affinities_of_runs_that_are_not_there_yet_are_refused():
     sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1)
     for affinity in ([dict(cuda_idx=0), dict(cuda_idx=1)], dict(all_cpus=[0], optimizer=[], sampler={})):
@@ -293,6 +406,7 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
         (SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1), "samples_np", "obtain_samples returns the batch"),
         (Categorical(2), "log_likelihood", r"Use log_prob\(action, dist_info\)."),
         (EpsilonGreedy(2), "set_epsilon", "Noise is an argument of sample."),
+        (EpsilonGreedy(2), "epsilon", r"agent.epsilon\(\) is that of training."),
         (Gaussian(2), "set_std", "Noise is an argument of sample."),
     ],
 )

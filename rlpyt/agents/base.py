@@ -290,6 +290,11 @@ class BaseAgent(Agent, metaclass=NamedArguments):
 
     def to_device(self, settings: ComputeSettings) -> None:
         """Move the model to the device, in the precision and memory format of the run."""
+        if not isinstance(settings, ComputeSettings):
+            raise TypeError(
+                f"{type(self).__name__}: to_device was given {settings!r}; expected rlpyt.utils.ComputeSettings(), or "
+                'ComputeSettings(device="cuda:0") for the first GPU.'
+            )
         self.settings = settings
         self.device = torch.device(settings.device)
         for module in self.modules():

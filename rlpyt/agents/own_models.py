@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlpyt.models import Model
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
@@ -44,6 +45,11 @@ def build_model(who: str, Cls: Any, offered: Mapping[str, Any], kwargs: Mapping[
     model = _call(who, Cls, offered, kwargs)
     if not isinstance(model, nn.Module):
         raise TypeError(f"{who}, {_name(Cls)}, returned {_kind(model)}; expected a torch.nn.Module. Let it return one.")
+    if not isinstance(model, Model) and callable(getattr(model, "update_obs_rms", None)):
+        raise TypeError(
+            f"{who}, {_name(Cls)}, has update_obs_rms, which is called of subclasses of rlpyt.models.Model alone; "
+            "expected one. Derive it from Model, and write update_obs_rms(self, observation, valid=None)."
+        )
     return model
 
 

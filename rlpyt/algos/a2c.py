@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.base import OptInfo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
 from rlpyt.core import Metrics
 from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
@@ -35,7 +36,7 @@ class A2C(PolicyGradientAlgo):
             metrics["gradNorm"] = self.gradient_step(loss, now)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
-        return {name: value.detach() for name, value in metrics.items()}
+        return OptInfo({name: value.detach() for name, value in metrics.items()})
 
     def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""

@@ -19,6 +19,26 @@ from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.seeds import Role, torch_generator
 
 
+class OptInfo(dict[str, torch.Tensor]):
+    """Metrics of the updates of one iteration by name; answers by attribute, too, as the named tuple of rlpyt 0.1."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(self)
+
+    def _asdict(self) -> dict[str, torch.Tensor]:
+        return dict(self)
+
+    if not TYPE_CHECKING:  # to a type checker a mapping has no such attributes
+
+        def __getattr__(self, name: str) -> torch.Tensor:
+            """Return a metric."""
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(f"No metric is {name!r} in this iteration; they are {list(self)}.") from None
+
+
 @dataclass(kw_only=True, eq=False)
 class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
@@ -157,8 +177,11 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
         return self.descents["model"].optimizer
 
     @optimizer.setter
-    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        self.descents["model"] = GradientDescent(optimizer, self.now(0).learning_rate)
+    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not None:
+            self.descents["model"] = GradientDescent(optimizer, self.now(0).learning_rate)
+        else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
+            vars(self).get("descents", {}).pop("model", None)
 
     def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
         """Return the gradient steps of parameters, or of parameter groups, by an optimiser of the kind asked for."""
@@ -268,11 +291,12 @@ def own_and_named_metrics(
     return {**{name: values[name] for name in algo.opt_info_fields if name in values}, **own}
 
 
-def stack_metrics(metrics: Mapping[str, list[Any]]) -> dict[str, torch.Tensor]:
+def stack_metrics(metrics: Mapping[str, list[Any]]) -> OptInfo:
     """Return lists of numbers or tensors, one an update and of the same shape, as one tensor each, on one device."""
     device = next((x.device for values in metrics.values() for x in values if isinstance(x, torch.Tensor)), None)
-    return {
+    stacked = {
         name: torch.stack([torch.as_tensor(x, device=device) for x in values]).detach()
         for name, values in metrics.items()
         if values
     }
+    return OptInfo(stacked)

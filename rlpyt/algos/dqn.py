@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from rlpyt.algos.base import own_and_named_metrics, stack_metrics
+from rlpyt.algos.base import OptInfo, own_and_named_metrics, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
 from rlpyt.core import Metrics
 from rlpyt.functional import (
@@ -157,7 +157,7 @@ class DQN(OffPolicyAlgo):
         self.agent.train_mode(itr)
         self.append(itr, samples, now)
         if itr < self.min_itr_learn:
-            return {}
+            return OptInfo()
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
             loss, td_abs_error, *own = self.loss(batch, now)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
-from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.base import OptInfo, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, random_shift, td_target
@@ -135,7 +135,7 @@ class QpgAlgo(OffPolicyAlgo):
         )
 
     @optimizer.setter
-    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         raise AttributeError(
             f"{type(self).__name__}: given an `optimizer`, and it has one for each of policy and action values; "
             'expected self.descents["pi"].optimizer or self.descents["q"].optimizer to be set.'
@@ -147,7 +147,7 @@ class QpgAlgo(OffPolicyAlgo):
         self.agent.train_mode(itr)
         self.append(itr, samples, now)
         if itr < self.min_itr_learn:
-            return {}
+            return OptInfo()
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
             for name, value in self.update(batch, now).items():

@@ -12,9 +12,10 @@ from gymnasium import spaces
 
 from rlpyt.distributions.base import flatten_action, shape_action
 from rlpyt.old_methods import TellsOldAttributes
+from rlpyt.utils.arguments import NamedArguments
 
 
-class ActionUnits(TellsOldAttributes):
+class ActionUnits(TellsOldAttributes, metaclass=NamedArguments):
     """Turns actions of an environment, [..., *shape], into units [..., A], and back.
 
         action = center + scale * x

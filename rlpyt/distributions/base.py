@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -10,11 +10,12 @@ import torch
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_methods import TellsOldAttributes
+from rlpyt.utils.arguments import NamedArguments
 
 Info = TypeVar("Info", bound=NamedArrayTuple)
 
 
-class Distribution(TellsOldAttributes, ABC, Generic[Info]):
+class Distribution(TellsOldAttributes, Generic[Info], metaclass=NamedArguments):
     """Pure functions of the parameters that a model gives, `dist_info`, under any leading dimensions [...].
 
     Nothing is kept from call to call. Randomness is an argument too: whoever samples draws the noise first, from the

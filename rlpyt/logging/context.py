@@ -45,7 +45,7 @@ def logger_context(
     use_summary_writer: bool = False,
     sinks: Sequence[Sink] | None = None,
     overwrite: bool = False,
-    snapshot_gap: int = 1,
+    snapshot_gap: int | None = None,
     resume: bool = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Logger]:
@@ -70,7 +70,8 @@ def logger_context(
         use_summary_writer: write TensorBoard events too.
         sinks: where rows go besides the console and `progress.csv`; closed at the end.
         overwrite: remove the records of an earlier run with this ID.
-        snapshot_gap: iterations between the snapshots that a mode with gap keeps.
+        snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is what `set_snapshot_gap` of
+            `rlpyt.logging.logger` set before, else 1.
         resume: append to the records of an earlier run with this ID, if there is one. Training
             begins anew: its steps count from 0.
         if_taken: what to do where the directory is in use, or holds results, and neither `overwrite`
@@ -85,6 +86,9 @@ def logger_context(
         ValueError: if settings are wrong.
         ImportError: if `use_summary_writer` is set and tensorboard is missing.
     """
+    if snapshot_gap is None:
+        outside = current_logger()
+        snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
     check_snapshot_settings(snapshot_mode, snapshot_gap)
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (

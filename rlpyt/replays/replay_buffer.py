@@ -10,13 +10,14 @@ import torch
 
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
+from rlpyt.old_methods import TellsOldAttributes
 from rlpyt.replays.index import Index
 from rlpyt.replays.reading import Reading, SamplesFromReplay, SequencesFromReplay
 from rlpyt.replays.storage import RowStorage, SamplesToBuffer
 from rlpyt.utils.arrays import numpify_buffer, torchify_buffer
 
 
-class ReplayBuffer(Replay):
+class ReplayBuffer(TellsOldAttributes, Replay):
     """Keeps rows and gives back transitions or sequences of them.
 
     What is read from a place on can be drawn if the ring holds all its rows, and the rows before the first one that its

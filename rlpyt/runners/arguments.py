@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from numbers import Real
 from typing import Any
@@ -38,6 +39,19 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
             raise ValueError(f"{runner}: {name} is {steps!r}; expected a number of steps from 1.")
     if seed is not None and not (seed >= 0 and seed % 1 == 0):
         raise ValueError(f"{runner}: seed is {seed!r}; expected a whole number from 0, or None for one that is drawn.")
+
+
+def check_positions(runner: str, args: Sequence[Any]) -> None:
+    """Refuse a number in the place of the algorithm, where rlpyt 0.1 had `log_traj_window`.
+
+    Raises:
+        TypeError: if there is one.
+    """
+    if args and isinstance(args[0], Real):
+        raise TypeError(
+            f"{runner}: got {args[0]!r} without a name; expected algo, agent, sampler and n_steps in this order. Write "
+            f"log_traj_window={args[0]!r}, which was the first argument in rlpyt 0.1."
+        )
 
 
 def check_evaluation(source: str, result: Any) -> None:

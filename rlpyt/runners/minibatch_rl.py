@@ -17,7 +17,7 @@ from rlpyt.functional import as_schedule
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.affinity import check_affinity, pinned_to
-from rlpyt.runners.arguments import check_evaluation, check_numbers, check_parts
+from rlpyt.runners.arguments import check_evaluation, check_numbers, check_parts, check_positions
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings, device_of
 from rlpyt.runners.signals import termination_as_exception
@@ -291,6 +291,7 @@ class MinibatchRl(MinibatchRlBase):
     """
 
     def __init__(self, *args: Any, log_traj_window: int = 100, **kwargs: Any) -> None:
+        check_positions(type(self).__name__, args)
         super().__init__(*args, **kwargs)
         if not log_traj_window >= 1:
             raise ValueError(

@@ -82,10 +82,11 @@ def example_of(agent: Any, spaces: EnvSpaces, env_info: Any) -> Samples:
     inputs = buffer_func(
         (observation, null_action(spaces.action), np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None])
     )
-    step = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
+    # An own agent may give a plain pair.
+    action, agent_info = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
     flag, reward = np.bool_(False), np.float32(0)
     return Samples(
-        agent=AgentSamples(step.action, step.action, step.agent_info, np.float32(0)),
+        agent=AgentSamples(action, action, agent_info, np.float32(0)),
         env=EnvSamples(
             observation=observation,
             reward=reward,
