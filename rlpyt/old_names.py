@@ -247,11 +247,8 @@ _TABLE = (
     ("utils.synchronize", _SYNC, "find_port"),
     ("utils.logging", "rlpyt.logging", "logger"),
     ("utils.logging.logger", "rlpyt.logging.logger", "*"),
-    (
-        "utils.logging.logger",
-        _SINKS,
-        "disable enable disable_tabular enable_tabular add_text_output remove_text_output",
-    ),
+    ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular add_text_output"),
+    ("utils.logging.logger", _SINKS, "remove_text_output"),
     ("utils.logging.logger", _SINKS, "add_tabular_output remove_tabular_output get_tf_summary_writer record_histogram"),
     ("utils.logging.context", "rlpyt.logging", "logger_context"),
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
