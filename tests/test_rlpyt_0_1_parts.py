@@ -133,8 +133,8 @@ class ExtendsMetrics:
         assert opt_info.loss.isfinite().all()
         with pytest.raises(AttributeError, match=r"No metric is 'nonsense' in this iteration; they are \['loss'"):
             opt_info.nonsense  # noqa: B018
-        Extended: Any = namedtuple("Extended", [*opt_info._fields, "steps"])  # type: ignore[misc]
-        return Extended(*opt_info._asdict().values(), [itr, itr])
+        make: Any = namedtuple
+        return make("Extended", [*opt_info._fields, "steps"])(*opt_info._asdict().values(), [itr, itr])
 
 
 @pytest.mark.parametrize("Base", [A2C, PPO])
