@@ -1,8 +1,8 @@
 """Methods of a subclass that nothing would call, or could not call: refused when the class is made.
 
 Two things are checked of every class that a user derives from an algorithm, agent, runner, sampler, collector,
-evaluator or `AtariEnv`. A method that rlpyt 0.1 called and nothing calls now is in a table, with what to define
-instead. An override of a method of the library must take the arguments that the library gives it.
+evaluator, distribution or `AtariEnv`. A method that rlpyt 0.1 called and nothing calls now is in a table, with what to
+define instead. An override of a method of the library must take the arguments that the library gives it.
 
 A third table has the attributes that objects of rlpyt 0.1 had: asked for one of them, an object says what to do.
 """
@@ -114,6 +114,13 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "Override evaluate(self, itr, on_progress), which returns an rlpyt.core.EvalResult.",
         ),
     },
+    "Distribution": {
+        "log_likelihood": ("computed log-probabilities with it", "It is log_prob(action, dist_info)."),
+        "sample_loglikelihood": (
+            "sampled actions and their log-probabilities with it",
+            "They are sample(dist_info, noise) and log_prob(action, dist_info).",
+        ),
+    },
     "AtariEnv": {
         "_update_obs": ("put the newest image into the observation with it", _OBSERVATION),
         "_reset_obs": ("cleared the observation with it", _OBSERVATION),
@@ -187,10 +194,6 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "_opt_infos": "_log_infos of the base records the metrics of the updates: call it. "
         "store_diagnostics(self, itr, traj_infos, metrics) is given them.",
         "min_itr_learn": "Use self.algo.min_itr_learn.",
-    },
-    "Distribution": {
-        "log_likelihood": "Use log_prob(action, dist_info).",
-        "sample_loglikelihood": "Use sample(dist_info, noise) and log_prob(action, dist_info).",
     },
     "EpsilonGreedy": {
         "set_epsilon": _NOISE,

@@ -134,7 +134,7 @@ class ExtendsMetrics:
         with pytest.raises(AttributeError, match=r"No metric is 'nonsense' in this iteration; they are \['loss'"):
             opt_info.nonsense  # noqa: B018
         make: Any = namedtuple
-        return make("Extended", [*opt_info._fields, "steps"])(*opt_info._asdict().values(), [itr, itr])
+        return make("Extended", [*opt_info._fields, "steps"])(**opt_info._asdict(), steps=[itr, itr])
 
 
 @pytest.mark.parametrize("Base", [A2C, PPO])
@@ -177,7 +177,7 @@ class OwnRows(DQN):
         ),
         (
             OwnRows,
-            r"samples_to_buffer returned a Rows; expected an rlpyt.replays.SamplesToBuffer. Change what",
+            r"samples_to_buffer returned a Rows of 4: .*; expected an rlpyt.replays.SamplesToBuffer",
         ),
     ],
 )
@@ -404,7 +404,7 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
         (DqnAgent(), "eps_sample", r"Use self.epsilon\(\)."),
         (SacAgent(), "q1_model", "q_model has the networks of all action values"),
         (SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1), "samples_np", "obtain_samples returns the batch"),
-        (Categorical(2), "log_likelihood", r"Use log_prob\(action, dist_info\)."),
+        (Categorical(2), "log_likelihood", r"It is log_prob\(action, dist_info\)."),
         (EpsilonGreedy(2), "set_epsilon", "Noise is an argument of sample."),
         (EpsilonGreedy(2), "epsilon", r"agent.epsilon\(\) is that of training."),
         (Gaussian(2), "set_std", "Noise is an argument of sample."),
@@ -447,3 +447,22 @@ def test_no_class_has_an_attribute_that_is_said_to_be_gone():
         [cls] = {vars(room)[name] for room in rooms if name in vars(room)}
         assert not set(attributes) & set(dir(cls)), name
         assert not set(attributes) & set(OLD_METHODS.get(name, ())), name
+
+
+@pytest.mark.parametrize(
+    ("Base", "name", "function", "said"),
+    [
+        (Categorical, "sample", lambda self, dist_info: None, r"Mine.sample\(self, dist_info\) does not fit"),
+        (EpsilonGreedy, "sample", lambda self, q: None, r"Mine.sample\(self, q\) does not fit"),
+        (
+            Gaussian,
+            "log_likelihood",
+            lambda self, x, dist_info: None,
+            "computed log-probabilities with it; nothing",
+        ),
+        (Gaussian, "sample_loglikelihood", lambda self, dist_info: None, "sampled actions and their log-probabilities"),
+    ],
+)
+def test_an_own_distribution_is_checked_when_the_class_is_made(Base, name, function, said):
+    with pytest.raises(TypeError, match=said):
+        type("Mine", (Base,), {name: function})

@@ -13,6 +13,7 @@ from torch import nn
 
 from rlpyt.agents.by_hand import NOBODY
 from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.given import as_env_spaces, check_state
 from rlpyt.agents.own_models import build_model, random_observations
 from rlpyt.agents.shared_weights import SharedWeights
 from rlpyt.core import Agent
@@ -102,10 +103,14 @@ class BaseAgent(Agent, metaclass=NamedArguments):
                 "was loaded, and would replace its model; expected an agent for every run. To go on from these weights "
                 "make a new agent with initial_model_state_dict=agent.model.state_dict()."
             )
-        self.env_spaces = env_spaces
+        self.env_spaces = env_spaces = as_env_spaces(type(self).__name__, env_spaces)
         # A run that stopped before it learned may have placed the networks that are now replaced.
         self.device, self.settings = torch.device("cpu"), ComputeSettings()
         self.distribution = self.make_distribution(env_spaces)
+        if self.distribution is None:
+            raise TypeError(
+                f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
+            )
         self._mode, self._group, self._groups = None, NOBODY, {}
         self.make_networks()
 
@@ -121,6 +126,7 @@ class BaseAgent(Agent, metaclass=NamedArguments):
         given = self.initial_model_state_dict
         if given is None:
             return {}
+        check_state(type(self).__name__, given)
         return given if isinstance(given.get("model"), Mapping) else {"model": given}
 
     def collector_initialize(
@@ -346,6 +352,7 @@ class BaseAgent(Agent, metaclass=NamedArguments):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self._check_initialized()
+        check_state(type(self).__name__, state_dict)
         self._has_weights_of_its_own = True
         self.model.load_state_dict(state_dict["model"])
 

@@ -75,7 +75,17 @@ def _tensors(space: Space | None, value: Any, row: Any, name: str) -> Any:
     """Return a value as tensors of the dtypes of a row."""
     parts = subspaces(space) if space is not None else []
     if not parts:
-        array = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+        array = value if isinstance(value, torch.Tensor) else torch.as_tensor(_array(value, name))
         return array.to(torch.as_tensor(row).dtype)
     values = [value[key] for key, _ in parts] if isinstance(value, Mapping) else list(value)
     return type(row)(*[_tensors(s, v, r, name) for (_, s), v, r in zip(parts, values, row, strict=True)])
+
+
+def _array(value: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"Acting by hand: {name} is a {type(value).__name__}, {value!r:.100}; expected one array. Of what "
+            "env.reset() of gymnasium returns give the first, and of what env.step(action) returns likewise."
+        ) from error

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import OptInfo
+from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
+from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
 from rlpyt.types import Samples
@@ -32,11 +33,11 @@ class A2C(PolicyGradientAlgo):
         metrics: dict[str, torch.Tensor] = {}
         # Without a gradient the optimiser would go on by its momentum. Read on the CPU: no synchronisation.
         if samples.env.valid.any():
-            loss, metrics = self.loss(batch, init_rnn_state, now)
+            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, now))
             metrics["gradNorm"] = self.gradient_step(loss, now)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
-        return OptInfo({name: value.detach() for name, value in metrics.items()})
+        return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
     def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""

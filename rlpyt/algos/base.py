@@ -19,26 +19,6 @@ from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.seeds import Role, torch_generator
 
 
-class OptInfo(dict[str, torch.Tensor]):
-    """Metrics of the updates of one iteration by name; answers by attribute, too, as the named tuple of rlpyt 0.1."""
-
-    @property
-    def _fields(self) -> tuple[str, ...]:
-        return tuple(self)
-
-    def _asdict(self) -> dict[str, torch.Tensor]:
-        return dict(self)
-
-    if not TYPE_CHECKING:  # to a type checker a mapping has no such attributes
-
-        def __getattr__(self, name: str) -> torch.Tensor:
-            """Return a metric."""
-            try:
-                return self[name]
-            except KeyError:
-                raise AttributeError(f"No metric is {name!r} in this iteration; they are {list(self)}.") from None
-
-
 @dataclass(kw_only=True, eq=False)
 class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
@@ -81,6 +61,11 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     def __post_init__(self) -> None:
         """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
         self.optim_kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
+        if "lr" in self.optim_kwargs:
+            raise TypeError(
+                f"{type(self).__name__}: optim_kwargs has lr; expected it as learning_rate. Write learning_rate="
+                f"{self.optim_kwargs['lr']!r}."
+            )
         for name, optional in self._schedule_fields().items():
             if getattr(self, name) is None and not optional:
                 raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. Give one.")
@@ -221,6 +206,11 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
 
     def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
         """Take one step of the optimiser down a loss; return the gradient's norm before clipping, on the device."""
+        if "model" not in self.descents:
+            raise RuntimeError(
+                f"{type(self).__name__}: gradient_step has no optimiser; expected optim_initialize to set one. Write "
+                "self.optimizer = ... there, or call super().optim_initialize(rank)."
+            )
         grad_norm = self.descents["model"](loss, now.learning_rate, now.clip_grad_norm)
         self.update_counter += 1
         return grad_norm
@@ -270,33 +260,3 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
 def _set_by_dataclass(cls: type, name: str) -> bool:
     owner = next((c for c in cls.__mro__ if name in vars(c)), None)
     return owner is None or "__dataclass_fields__" in vars(owner)
-
-
-def own_and_named_metrics(
-    algo: RlAlgorithm, values: Mapping[str, Any], own: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return of the metrics of one update those named in `opt_info_fields`, and all that a subclass's loss gave.
-
-    Raises:
-        ValueError: if a name was given by none.
-    """
-    own = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in (own or {}).items()}
-    missing = [name for name in algo.opt_info_fields if name not in values and name not in own]
-    if missing:
-        raise ValueError(
-            f"{type(algo).__name__}: opt_info_fields has {', '.join(map(repr, missing))}, but an update gave only "
-            f"{', '.join([*values, *own])}; expected all. Let `td_loss` or `loss` return the others as a third value, "
-            "a dictionary of metrics by name."
-        )
-    return {**{name: values[name] for name in algo.opt_info_fields if name in values}, **own}
-
-
-def stack_metrics(metrics: Mapping[str, list[Any]]) -> OptInfo:
-    """Return lists of numbers or tensors, one an update and of the same shape, as one tensor each, on one device."""
-    device = next((x.device for values in metrics.values() for x in values if isinstance(x, torch.Tensor)), None)
-    stacked = {
-        name: torch.stack([torch.as_tensor(x, device=device) for x in values]).detach()
-        for name, values in metrics.items()
-        if values
-    }
-    return OptInfo(stacked)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from rlpyt.algos.base import OptInfo, own_and_named_metrics, stack_metrics
+from rlpyt.algos.metrics import OptInfo, own_and_named_metrics, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
+from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     Linear,
@@ -160,14 +161,14 @@ class DQN(OffPolicyAlgo):
             return OptInfo()
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
-            loss, td_abs_error, *own = self.loss(batch, now)
+            loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, now))
             values = {
                 "loss": loss.detach(),
                 "gradNorm": self.gradient_step(loss, now),
                 "tdAbsErr": self.mean_error(td_abs_error, batch),
                 "priority": self.update_priorities(batch, td_abs_error),
             }
-            for name, value in own_and_named_metrics(self, values, *own).items():
+            for name, value in own_and_named_metrics(self, values, own).items():
                 metrics[name].append(value)
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(now.target_update_tau)
@@ -181,14 +182,14 @@ class DQN(OffPolicyAlgo):
         A mapping of further metrics may follow, by name.
         """
         outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
-        loss, td_abs_error, *own = self.td_loss(batch, outputs, now)
+        loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, now))
         mean, errors = self.mean_loss(loss, batch), td_abs_error.detach()
-        return (mean, errors, own[0]) if own else (mean, errors)
+        return (mean, errors, own) if own else (mean, errors)
 
     def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> LossAndErrors:
         """Return the loss and the absolute TD error of each row, [M] or [T, M]; a variant of Q-learning has its own.
 
-        A mapping of further metrics may follow, by name: numbers or tensors, whose shape is the same in every update.
+        A mapping of further metrics may follow, by name: numbers or tensors.
 
         Args:
             batch: `SamplesFromReplay` or `SequencesFromReplay` on the agent's device; or, for the errors of new rows,

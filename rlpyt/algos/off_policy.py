@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.returned import part_of
 from rlpyt.functional import Linear, ScheduleLike, sequence_priority, valid_mean
 from rlpyt.replays import (
     Index,
@@ -226,24 +227,18 @@ class OffPolicyAlgo(RlAlgorithm):
 
     def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
         """Allocate the replay: this replica's share of `replay_size`."""
-        reading = self.reading()
+        reading = part_of(self, "reading", self.reading(), Reading)
         interval = self.store_rnn_state_interval if self.agent.recurrent else 0
         n_frames = frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else self.frame_stack
-        row = self.samples_to_buffer(examples)
-        if not isinstance(row, SamplesToBuffer):
-            raise TypeError(
-                f"{type(self).__name__}: samples_to_buffer returned a {type(row).__name__}; expected an "
-                "rlpyt.replays.SamplesToBuffer. Change what super().samples_to_buffer(samples) returns, by _replace."
-            )
         storage = RowStorage(
-            row,
+            part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer),
             T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
             B=batch_spec.B,
             n_frames=n_frames,
             rnn_state_interval=interval,
             allocate=buffer_from_example if self.replay_folder is None else mapped_file(self.replay_folder),
         )
-        index = self.index(rng)
+        index = part_of(self, "index", self.index(rng), Index)
         if self.prioritized_replay and not index.takes_priorities:
             raise ValueError(
                 f"{type(self).__name__}: prioritized_replay is True, but its index, a {type(index).__name__}, takes no "

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.base import stack_metrics
+from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
+from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
 from rlpyt.types import Samples
@@ -88,7 +89,7 @@ class PPO(PolicyGradientAlgo):
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
             for rows, rnn_state in self.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-                loss, info = self.loss(rows, rnn_state, now)
+                loss, info = loss_and_metrics(self, self.loss(rows, rnn_state, now))
                 info["gradNorm"] = self.gradient_step(loss, now)
                 for name, value in info.items():
                     metrics[name].append(value)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
-from rlpyt.algos.base import OptInfo, stack_metrics
+from rlpyt.algos.metrics import OptInfo, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
+from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, random_shift, td_target
 from rlpyt.types import AgentInputs, BatchSpec, Samples
@@ -176,10 +177,10 @@ class QpgAlgo(OffPolicyAlgo):
     def update(self, batch: Any, now: Any) -> dict[str, torch.Tensor]:
         """Take one step of the action values, and where they are due of the policy and the targets."""
         rows = self.evaluate(batch, self.agent.features, self.agent.target_features, self.next_features)
-        metrics = self.update_q(batch, rows, now)
+        metrics = update_metrics(self, "update_q", self.update_q(batch, rows, now))
         if self.update_counter % self.policy_update_interval == 0:
             detached = rows.now._replace(observation=rows.now.observation.detach())
-            metrics |= self.update_policy(batch, detached, now)
+            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, now))
         if self.update_counter % self.target_update_interval == 0:
             self.agent.update_target(now.target_update_tau)
         return metrics

@@ -11,11 +11,11 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.distributions.base import flatten_action, shape_action
-from rlpyt.old_methods import TellsOldAttributes
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.utils.arguments import NamedArguments
 
 
-class ActionUnits(TellsOldAttributes, metaclass=NamedArguments):
+class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
     """Turns actions of an environment, [..., *shape], into units [..., A], and back.
 
         action = center + scale * x

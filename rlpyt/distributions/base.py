@@ -9,13 +9,13 @@ import torch
 
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.old_methods import TellsOldAttributes
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.utils.arguments import NamedArguments
 
 Info = TypeVar("Info", bound=NamedArrayTuple)
 
 
-class Distribution(TellsOldAttributes, Generic[Info], metaclass=NamedArguments):
+class Distribution(CheckedSubclasses, Generic[Info], metaclass=NamedArguments):
     """Pure functions of the parameters that a model gives, `dist_info`, under any leading dimensions [...].
 
     Nothing is kept from call to call. Randomness is an argument too: whoever samples draws the noise first, from the

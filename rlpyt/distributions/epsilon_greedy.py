@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from rlpyt.functional import to_onehot
-from rlpyt.old_methods import TellsOldAttributes
+from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import serve_old_names
 from rlpyt.utils.arguments import NamedArguments
 
 serve_old_names(__name__)
 
 
-class EpsilonGreedy(TellsOldAttributes, metaclass=NamedArguments):
+class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
     """The best of `dim` actions, or with probability epsilon any of them; action [...] int64.
 
     Args:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Tuple
+from gymnasium.vector import VectorEnv
 
 from rlpyt.envs.base import EnvError, env_name
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
@@ -52,6 +53,11 @@ class EnvAdapter:
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
                 "gymnasium or the old gym interface. Does EnvCls return one?"
+            )
+        if isinstance(env, VectorEnv):
+            raise TypeError(
+                f"EnvAdapter: {type(env).__name__} is a vector environment; expected one environment. An EnvCls that "
+                "makes these has a parameter num_envs, which the sampler gives."
             )
         self.env = env
         self.rank = rank

@@ -98,7 +98,13 @@ class Index(ABC):
         if self._may_begin is not None and not self._may_begin[S_idxs, B_idxs].all():
             places, B_idxs = self._redrawn(places, B_idxs)
             S_idxs = places % self.S
-        return Drawn(S_idxs, B_idxs, self.weigh(places, B_idxs))
+        weights = self.weigh(places, B_idxs)
+        if weights is not None and np.shape(weights) != (batch_size,):
+            raise ValueError(
+                f"Drawing from a replay: {type(self).__name__}.weigh gave weights {list(np.shape(weights))}; expected "
+                f"[{batch_size}], one for every place, or None."
+            )
+        return Drawn(S_idxs, B_idxs, weights)
 
     @abstractmethod
     def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +142,13 @@ class Index(ABC):
         self.rng.bit_generator.state = state_dict["rng"]
 
     def _draw_in_reach(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        places, B_idxs = self.draw_places(size)
+        drawn = self.draw_places(size)
+        if not isinstance(drawn, tuple) or len(drawn) != 2 or any(np.asarray(x).dtype.kind not in "iu" for x in drawn):
+            raise TypeError(
+                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {drawn!r:.100}; expected a "
+                "pair of arrays of integers: places, and numbers of environments."
+            )
+        places, B_idxs = drawn
         if len(places) != size or places.min() < self.first or places.max() >= self.end:
             raise ValueError(
                 f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {len(places)} places from "

@@ -6,6 +6,7 @@ import copy
 import warnings
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -186,3 +187,28 @@ def test_a_sampler_is_not_kept_from_the_environments_it_tells_of() -> None:
         assert agent.step(*rows).action.shape == (3,)
     assert agent._group is group
     assert not group.by_hand
+
+
+def test_what_an_agent_is_given_by_mistake() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    env: Any = gymnasium.make("CartPole-v1")
+    with pytest.raises(TypeError, match=r"initialize was given <TimeLimit.*; expected the spaces .* Write agent"):
+        agent.initialize(env)
+    pair: Any = (env.observation_space, env.action_space)
+    agent.initialize(pair)
+    agent.eval_mode(0)
+    with pytest.raises(ValueError, match=r"observation is a tuple, .*; expected one array. Of what env.reset"):
+        agent.step(env.reset(seed=0), None, None)
+    snapshot = {"itr": 0, "agent_state_dict": agent.state_dict()}
+    said = r"was given a snapshot, with 'itr', 'agent_state_dict'; .* Give snapshot\[\"agent_state_dict\"\]"
+    with pytest.raises(ValueError, match=said):
+        agent.load_state_dict(snapshot)
+    with pytest.raises(ValueError, match=said):
+        PgAgent(model_kwargs=SMALL, initial_model_state_dict=snapshot).initialize(pair)
+
+    class Forgets(PgAgent):
+        def make_distribution(self, env_spaces: Any) -> Any:
+            super().make_distribution(env_spaces)
+
+    with pytest.raises(TypeError, match=r"Forgets.make_distribution returned None; expected a distribution"):
+        Forgets().initialize(SPACES)

@@ -207,3 +207,13 @@ def test_a_schedule_that_begins_at_zero():
 
     algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
     assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
+
+def test_no_optimiser_and_a_rate_among_the_settings_are_refused():
+    class Mine(A2C):
+        def optim_initialize(self, rank: int = 0) -> None:
+            pass
+
+    with pytest.raises(RuntimeError, match=r"Mine: gradient_step has no optimiser; .* Write self.optimizer = ..."):
+        learned(Mine, {}, CategoricalPgAgent)
+    with pytest.raises(TypeError, match=r"A2C: optim_kwargs has lr; .* Write learning_rate=0.1"):
+        A2C(optim_kwargs=dict(lr=0.1))

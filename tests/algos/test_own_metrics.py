@@ -9,8 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import CatDqnAgent, DdpgAgent, DqnAgent, R2d1Agent
-from rlpyt.algos import DDPG, DQN, R2D1, CategoricalDQN
+from rlpyt.agents import CatDqnAgent, DdpgAgent, DqnAgent, PgAgent, R2d1Agent
+from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, CategoricalDQN
 from tests.algos.small_problems import RandomEnv, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
@@ -79,3 +79,71 @@ def test_a_name_that_nobody_gives_is_refused_with_what_to_do() -> None:
     said = "Promises: opt_info_fields has 'bonus', but an update gave only loss, .*, priority; .* `td_loss`"
     with pytest.raises(ValueError, match=said):
         learn(Promises(**REPLAY), DqnAgent())
+
+
+# ---- what losses return ----
+
+
+def returning(Base: Any, method: str, change: Any) -> Any:
+    """Return a subclass whose method gives what `change` makes of what the base's gives."""
+
+    def changed(self: Any, *args: Any) -> Any:
+        return change(getattr(super(Mine, self), method)(*args))
+
+    Mine = type("Mine", (Base,), {method: changed})
+    return Mine
+
+
+def shaped(n: int) -> Any:
+    """Return metrics whose shape differs from update to update."""
+    sizes.append(len(sizes) % 3)
+    return torch.ones(sizes[-1], n)
+
+
+sizes: list[int] = []
+
+
+def test_metrics_of_different_shapes_are_put_one_after_the_other() -> None:
+    sizes.clear()
+    algo = returning(DQN, "td_loss", lambda x: (*x, {"some": shaped(2), "each": torch.zeros(2, 3)}))
+    metrics = learn(algo(**{**REPLAY, "replay_ratio": 2}), DqnAgent())
+    n = algo(**REPLAY).replay_ratio and len(metrics["loss"])
+    assert metrics["some"].shape == (2 * sum(sizes[-n:]),)
+    assert metrics["each"].shape == (n, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("Base", "method", "change", "said"),
+    [
+        (A2C, "loss", lambda x: x[0], r"a tensor \[\]; expected the loss, a tensor, and a dictionary of metrics"),
+        (PPO, "loss", lambda x: (x[0], None), r"a tuple of 2: a tensor \[\], None; expected the loss, a tensor"),
+        (PPO, "loss", lambda x: None, "None; expected the loss, a tensor, and a dictionary"),
+        (DQN, "loss", lambda x: x[0], r"a tensor \[\]; expected the loss and absolute TD errors, tensors"),
+        (DQN, "loss", lambda x: (x[0], {"a": 1}), r"a tuple of 2: a tensor \[\], a dict; expected the loss and"),
+        (DQN, "loss", lambda x: (*x, 3.0), "a tuple of 3: .*, a float; expected the loss and absolute TD errors"),
+        (
+            DQN,
+            "td_loss",
+            lambda x: (x[0].mean(), x[1]),
+            r".*a tensor \[\], a tensor \[8\]; expected .* the same shape",
+        ),
+        (DDPG, "update_q", lambda x: None, "None; expected a dictionary of metrics by name"),
+        (DDPG, "update_policy", list, "a list of .*; expected a dictionary of metrics by name"),
+    ],
+)
+def test_a_loss_that_returns_something_else_is_told_what(Base: Any, method: str, change: Any, said: str) -> None:
+    agent = {A2C: PgAgent, PPO: PgAgent, DQN: DqnAgent, DDPG: DdpgAgent}[Base]()
+    settings = {} if Base in (A2C, PPO) else REPLAY
+    with pytest.raises(TypeError, match=rf"^Mine.{method} returned {said}"):
+        learn(returning(Base, method, change)(**settings), agent, spaces.Box(-1, 1, (2,)) if Base is DDPG else None)
+
+
+def test_a_metric_that_is_no_number_is_named() -> None:
+    algo = returning(DQN, "td_loss", lambda x: (*x, {"what": "text"}))
+    with pytest.raises(TypeError, match=r"The metric what is 'text' of type str .*; expected a number or a tensor"):
+        learn(algo(**REPLAY), DqnAgent())
+
+
+def test_metrics_of_a2c_may_be_numbers() -> None:
+    algo = returning(A2C, "loss", lambda x: (x[0], {**x[1], "number": 2.0}))
+    assert learn(algo(), PgAgent())["number"] == 2.0

@@ -102,7 +102,7 @@ def test_an_own_index_never_gives_a_place_where_nothing_may_begin(places):
     assert drawn.is_weights is None
 
 
-@pytest.mark.parametrize("places", [[39, 50], [50, 70], [1.5e9]])
+@pytest.mark.parametrize("places", [[39, 50], [50, 70], [1_500_000_000]])
 def test_an_own_index_that_draws_out_of_reach_is_told(places):
     index = over(OwnIndex, np.ones((50, 2), bool), 40, 70)
     index.places = places

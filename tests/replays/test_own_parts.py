@@ -114,3 +114,49 @@ class SequenceDQN(DQN):
 def test_a_feed_forward_agent_may_learn_from_sequences():
     algo = learned(SequenceDQN(**REPLAY))
     assert algo.update_counter > 0
+
+
+# ---- mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "said"),
+    [
+        ("index", None, "Mine.index returned None; expected an rlpyt.replays.Index"),
+        ("index", Newest, "Mine.index returned the class Newest; expected an rlpyt.replays.Index"),
+        ("reading", None, "Mine.reading returned None; expected an rlpyt.replays.Reading"),
+    ],
+)
+def test_a_part_that_is_none_is_refused(method: str, returned: Any, said: str):
+    Mine: Any = type("Mine", (DQN,), {method: lambda self, *args: returned})
+    with pytest.raises(TypeError, match=said):
+        learned(Mine(**REPLAY))
+
+
+class OnePlace(Newest):
+    def draw_places(self, size: int) -> Any:
+        return np.full(size, self.first)
+
+
+class Fractions(Newest):
+    def draw_places(self, size: int) -> Any:
+        return self.rng.uniform(self.first, self.end, size), np.zeros(size, np.int64)
+
+
+class Weighs(Newest):
+    def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        return np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("IndexCls", "error", "said"),
+    [
+        (OnePlace, TypeError, r"OnePlace.draw_places\(8\) gave array\(.*; expected a pair of arrays of integers"),
+        (Fractions, TypeError, r"Fractions.draw_places\(8\) gave \(array\(.*; expected a pair of arrays of integers"),
+        (Weighs, ValueError, r"Weighs.weigh gave weights \[3\]; expected \[8\], one for every place"),
+    ],
+)
+def test_what_an_own_index_gives_is_checked(IndexCls: Any, error: Any, said: str):
+    Mine: Any = type("Mine", (Own,), {"IndexCls": IndexCls})
+    with pytest.raises(error, match=said.replace("array\\(.*;", "(?s:array\\(.*);")):
+        learned(Mine(**REPLAY))

@@ -1,0 +1,35 @@
+"""What an agent is given, checked: the spaces of an environment, and states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlpyt.spaces import EnvSpaces
+
+
+def as_env_spaces(who: str, given: Any) -> EnvSpaces:
+    """Return the spaces of an environment, which may be given as a plain pair.
+
+    Raises:
+        TypeError: if something else was given.
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        return EnvSpaces(*given)
+    raise TypeError(
+        f"{who}: initialize was given {given!r:.100}; expected the spaces of an environment. Write "
+        "agent.initialize(EnvSpaces(env.observation_space, env.action_space)), with EnvSpaces of rlpyt.envs."
+    )
+
+
+def check_state(who: str, state: Mapping[str, Any]) -> None:
+    """Refuse a whole snapshot in place of the agent's state.
+
+    Raises:
+        ValueError: if it is one.
+    """
+    if "agent_state_dict" in state:
+        raise ValueError(
+            f"{who}: was given a snapshot, with {', '.join(map(repr, state))}; expected the agent's state in it. Give "
+            'snapshot["agent_state_dict"].'
+        )
