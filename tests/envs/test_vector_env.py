@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -554,6 +555,24 @@ def test_a_game_that_is_over_right_after_a_lost_life_has_a_final_row_of_its_own(
     # The second life takes nine steps, the last one is lost in the step that nobody sees.
     rows = [(1, True), *((t, False) for t in range(2, 10)), (10, True), (11, True), (0, False), (1, True)]
     assert [(t, ended) for t, _, ended in ts_and_ends(env, 13)] == rows
+
+
+class Keeping(CountingVectorEnv):
+    """Goes on using the arrays that it gave."""
+
+    def step(self, actions: Any) -> Any:
+        self.given = super().step(actions)
+        self.before = copy.deepcopy(self.given)
+        return self.given
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_environment_gave_stays_as_it_was(mode):
+    env = VectorEnvAdapter(Keeping(2, lengths=(1,), mode=mode), [0, 1])
+    env.reset([3, 4])
+    for _ in range(4):
+        ts_and_ends(env, 1)
+        assert_same(env.env.given[:4], env.env.before[:4])
 
 
 def test_the_info_of_a_final_row_is_the_final_one_alone():

@@ -13,8 +13,9 @@ from gymnasium import spaces
 
 from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers import CpuSampler, SerialSampler
-from rlpyt.utils.processes import WorkerError
+from rlpyt.samplers import CpuSampler, SerialSampler, parallel
+from rlpyt.utils import processes
+from rlpyt.utils.processes import WorkerError, available_cpus
 from tests.samplers.sampler_kit import (
     TWO_OF_EACH,
     assert_equal_batches,
@@ -292,6 +293,24 @@ def test_workers_are_pinned_to_allowed_cores_only():
     assert two._worker_cpus({"workers_cpus": [0]}) == [[0], [0]]
     with pytest.raises(ValueError, match="affinity names cores for workers, in number 4; expected 1 to batch_B, 3"):
         sampler._worker_cpus({"workers_cpus": [0, 1, 2, 3]})
+
+
+def test_a_worker_runs_on_its_cores():
+    core = available_cpus()[-1]
+    sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=1)
+    try:
+        sampler.initialize(counting_agent(), affinity={"workers_cpus": [core]})
+        assert [psutil.Process(worker.pid).cpu_affinity() for worker in sampler.pool.workers] == [[core]]
+    finally:
+        sampler.shutdown()
+
+
+def test_there_are_no_more_workers_than_the_quota_of_a_container_has_cores_for(monkeypatch):
+    monkeypatch.setattr(processes, "available_cpus", lambda: list(range(64)))
+    monkeypatch.setattr(processes, "cpu_quota", lambda: 2.0)
+    monkeypatch.setattr(parallel, "available_cpus", processes.available_cpus)
+    sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=8)
+    assert len(sampler._worker_cpus({})) == 2
 
 
 def test_the_plan_says_how_many_workers_there_are():
