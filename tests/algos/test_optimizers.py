@@ -208,6 +208,7 @@ def test_a_schedule_that_begins_at_zero():
     algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
     assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
 
+
 def test_no_optimiser_and_a_rate_among_the_settings_are_refused():
     class Mine(A2C):
         def optim_initialize(self, rank: int = 0) -> None:

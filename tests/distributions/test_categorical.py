@@ -53,7 +53,8 @@ class TestCategorical:
         action = torch.randint(3, lead, generator=g)
         theirs = torch.distributions.Categorical(logits=new.logits)
         log_prob, entropy = self.distribution.evaluate(action, new)
-        torch.testing.assert_close(log_prob, theirs.log_prob(action))
+        # Of logits of thousands float32 has lost the last digits of a log-probability near 0.
+        torch.testing.assert_close(log_prob, theirs.log_prob(action), atol=1e-5 + 1e-7 * scale, rtol=1.3e-6)
         torch.testing.assert_close(entropy, theirs.entropy(), atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(self.distribution.log_prob(action, new), log_prob)
         torch.testing.assert_close(self.distribution.entropy(new), entropy)
