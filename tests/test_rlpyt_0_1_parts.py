@@ -366,6 +366,13 @@ def test_distributions_say_what_they_take(Cls, name):
         Cls(dim=2, **{name: 1})
 
 
+@pytest.mark.parametrize(("bound", "is_said"), [(0.01, True), (1.0, False)])
+def test_the_start_of_a_run_says_that_actions_are_scaled_to_their_bounds(bound, is_said, capsys):
+    space = Box(-bound, bound, (2,), np.float32)
+    set_up(DDPG(batch_size=4, replay_size=50, min_steps_learn=20), DdpgAgent(), RandomEnv, dict(action_space=space))
+    assert ("scale actions to the bounds of Box(-0.01, 0.01" in capsys.readouterr().out) == is_said
+
+
 def test_affinities_of_runs_that_are_not_there_yet_are_refused():
     sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1)
     for affinity in ([dict(cuda_idx=0), dict(cuda_idx=1)], dict(all_cpus=[0], optimizer=[], sampler={})):

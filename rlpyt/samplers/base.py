@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.envs import EnvExamples, info_recorder
@@ -224,4 +225,8 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         recorder = info_recorder(plan.env_info_keys, env.info, env.ignored_info)
         if recorder.notice:
             current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
+        action = env.spaces.action
+        if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
+            text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
+            current_logger().log(text)
         return example_of(agent, env.spaces, recorder.example)
