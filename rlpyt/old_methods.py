@@ -24,7 +24,7 @@ _STATE = "agent.rnn_state is the state before the next step, and may be set; ste
 _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
-_WORKERS = "Own environments in batches are a vector environment (docs/own_environment.md), for any sampler."
+_WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
@@ -115,10 +115,10 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Distribution": {
-        "log_likelihood": ("computed log-probabilities with it", "It is log_prob(action, dist_info)."),
+        "log_likelihood": ("computed log-probabilities with it", "log_prob(self, action, dist_info) does that now."),
         "sample_loglikelihood": (
             "sampled actions and their log-probabilities with it",
-            "They are sample(dist_info, noise) and log_prob(action, dist_info).",
+            "sample(self, dist_info, noise) and log_prob(self, action, dist_info) do that now.",
         ),
     },
     "AtariEnv": {

@@ -32,18 +32,18 @@ _SYNC = "runs on several GPUs are not there yet. Use MinibatchRl, one run on eac
 _LAUNCHING = "launching and encoded affinities are not there yet. Give the runner an affinity as a dictionary"
 _COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
 _SAMPLER_PARTS = (
-    "samplers are put together differently. An own batch of environments is an own vector environment "
-    "(docs/own_environment.md), an own loop a subclass of rlpyt.samplers.Collector"
+    "samplers are put together differently. Write your own batch of environments as a vector environment "
+    "(docs/own_environment.md), and your own loop as a subclass of rlpyt.samplers.Collector"
 )
-_ALTERNATING = "any recurrent agent alternates: the sampler selects the environments whose state is meant"
+_ALTERNATING = "any recurrent agent works under AlternatingSampler. Use that agent"
 _RECURRENT = (
-    "an agent is recurrent by `recurrent = True` in its class, and agent.rnn_state is the state of its environments "
-    "before the next step (docs/own_agent.md)"
+    "set `recurrent = True` in the class of the agent; agent.rnn_state is the state of its environments before the "
+    "next step (docs/own_agent.md)"
 )
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
-_SCHEMA = "types made by rlpyt.namedarraytuple pickle under every start method, and no schema is needed"
+_SCHEMA = "rlpyt.namedarraytuple makes types that pickle under every start method. Use it"
 _LOGITS = "models return logits instead of probabilities: use rlpyt.distributions.DistInfoLogits"
-_OPT_INFO = "metrics are named in opt_info_fields of the algorithm (docs/own_algorithm.md); a named tuple is your own"
+_OPT_INFO = "name the metrics in opt_info_fields of the algorithm (docs/own_algorithm.md), and define your own tuple"
 _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/own_environment.md)"
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from pathlib import Path
 
 import rlpyt
@@ -19,9 +20,6 @@ HEAD = """# Public names
 What a script imports, and from where: `from rlpyt.agents import DqnAgent`. A name that stands in two
 packages is the same thing in both; what is not here may change without notice.
 `python -m tests.names_page` writes this page.
-
-| from | names |
-|---|---|
 """
 
 
@@ -42,7 +40,13 @@ def rendered() -> str:
     """Return the page."""
     packages = [f"rlpyt.{info.name}" for info in pkgutil.iter_modules(rlpyt.__path__) if info.ispkg]
     names = {name: public_names(name) for name in ["rlpyt", *sorted([*packages, *MODULES])]}
-    return HEAD + "".join(f"| `from {name}` | `{', '.join(names[name])}` |\n" for name in names)
+    return HEAD + "".join(f"\n## {name}\n\n{listed(names[name])}\n" for name in names)
+
+
+def listed(names: list[str]) -> str:
+    """Return names as a paragraph of lines of at most 100 characters."""
+    text = ", ".join(f"`{name}`" for name in names)
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -391,17 +393,20 @@ def test_hyper_parameters_by_position_are_refused():
 # ---- the page ----
 
 
-def same_names() -> list[list[str]]:
-    """Return where names are that are called as before."""
+def same_names() -> str:
+    """Return where names are that are called as before, as a list in Markdown."""
     rooms: dict[str, dict[str, None]] = {}
     for _, name, where in ENTRIES:
         room, _, new = where.new.rpartition(".")
         if new == name:
             rooms.setdefault(room, {})[f"`{name}`"] = None
-    return [
-        ["line", "names"],
-        *([f"`from {room} import`", ", ".join(sorted(names))] for room, names in sorted(rooms.items())),
-    ]
+    return items(f"from {room} import: {', '.join(sorted(names))}" for room, names in sorted(rooms.items()))
+
+
+def items(texts: Iterable[str]) -> str:
+    """Return a list in Markdown, of lines of at most 100 characters."""
+    fill = partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
+    return "".join(fill(text, initial_indent="- ", subsequent_indent="  ") + "\n" for text in texts)
 
 
 def other_names() -> list[list[str]]:
@@ -414,14 +419,13 @@ def renamed() -> list[tuple[str, str, str]]:
     return [(m, f"`{name}`", w.new) for m, name, w in ENTRIES if w.new and w.new.rpartition(".")[2] != name]
 
 
-def gone_names() -> list[list[str]]:
-    """Return the names without a counterpart, by what to do instead."""
+def gone_names() -> str:
+    """Return the names without a counterpart, by what to do instead, as a list in Markdown."""
     reasons: dict[str, dict[str, None]] = {}
     for _, name, where in ENTRIES:
         if where.instead:
             reasons.setdefault(where.instead, {})[f"`{name}`"] = None
-    rows = ([", ".join(names), f"{text}."] for text, names in reasons.items())
-    return [["rlpyt 0.1", "instead"], *rows]
+    return items(f"{', '.join(names)}: {text}." for text, names in reasons.items())
 
 
 def old_methods() -> list[list[str]]:
@@ -446,7 +450,12 @@ def old_settings() -> list[list[str]]:
     return [["setting", "what to do"], *([f"`{name}`", text] for name, text in SETTINGS.items())]
 
 
-@pytest.mark.parametrize("table", [same_names, other_names, gone_names, old_methods, old_attributes, old_settings])
+@pytest.mark.parametrize("names", [same_names, gone_names])
+def test_the_lists_of_the_page_are_those_of_the_module(names):
+    assert f"\n\n{names()}" in (ROOT / PAGE).read_text()
+
+
+@pytest.mark.parametrize("table", [other_names, old_methods, old_attributes, old_settings])
 def test_the_tables_of_the_page_are_those_of_the_module(table):
     expected = table()
     [found] = [t for t in tables(ROOT / PAGE) if t[0] == expected[0] and t[-1] == expected[-1]]

@@ -411,7 +411,7 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
         (DqnAgent(), "eps_sample", r"Use self.epsilon\(\)."),
         (SacAgent(), "q1_model", "q_model has the networks of all action values"),
         (SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1), "samples_np", "obtain_samples returns the batch"),
-        (Categorical(2), "log_likelihood", r"It is log_prob\(action, dist_info\)."),
+        (Categorical(2), "log_likelihood", r"log_prob\(self, action, dist_info\) does that now"),
         (EpsilonGreedy(2), "set_epsilon", "Noise is an argument of sample."),
         (EpsilonGreedy(2), "epsilon", r"agent.epsilon\(\) is that of training."),
         (Gaussian(2), "set_std", "Noise is an argument of sample."),
