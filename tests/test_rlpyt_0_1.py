@@ -686,20 +686,14 @@ def test_old_and_new_import_lines_give_the_same(script):
         (dqn_gpu, {}),
     ],
 )
-def test_a_script_of_rlpyt_0_1_trains_with_its_old_import_lines(script, options, tmp_path, monkeypatch):
+def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(script, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    script(old(script.__name__), **options)
-    [progress] = tmp_path.rglob("progress.csv")
-    columns = read_progress(str(progress.parent))
-    assert columns["Diagnostics/CumSteps"][-1] >= 10
-    assert "ReturnAverage" in columns
-    assert ("GameScoreAverage" in columns) == (script is not sac)
-
-
-def test_a_script_of_rlpyt_0_1_runs_again_with_the_same_run_ID(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    of = imported(NEW_LINES)
-    sac(of)
-    sac(of)
-    first, second = (read_progress(str(path.parent)) for path in sorted(tmp_path.rglob("progress.csv")))
-    assert first["Diagnostics/CumSteps"] == second["Diagnostics/CumSteps"]
+    for lines in (imported(NEW_LINES), old(script.__name__)):
+        script(lines, **options)
+    runs = [read_progress(str(progress.parent)) for progress in sorted(tmp_path.rglob("progress.csv"))]
+    assert len(runs) == 2
+    for columns in runs:
+        assert columns["Diagnostics/CumSteps"][-1] >= 10
+        assert "ReturnAverage" in columns
+        assert ("GameScoreAverage" in columns) == (script is not sac)
+    assert runs[0]["Diagnostics/CumSteps"] == runs[1]["Diagnostics/CumSteps"]
