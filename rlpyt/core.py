@@ -210,7 +210,7 @@ class Algorithm(CheckedSubclasses, ABC):
 
 @dataclass(frozen=True)
 class EvalResult:
-    """What an evaluation gives, as attributes."""
+    """Result of an evaluation, as attributes."""
 
     traj_infos: list[TrajInfo]
     """Whole episodes only, as many of every environment as its quota says."""

@@ -1,4 +1,4 @@
-"""What an agent is given, checked: the spaces of an environment, and states."""
+"""Checks of what an agent is given: the spaces of an environment, and states."""
 
 from __future__ import annotations
 

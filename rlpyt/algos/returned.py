@@ -1,4 +1,4 @@
-"""What methods of an algorithm of a user's own returned, checked."""
+"""Checks of what the methods of a user's own algorithm returned."""
 
 from __future__ import annotations
 
