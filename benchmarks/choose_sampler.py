@@ -24,6 +24,7 @@ import torch
 from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.types import Run
 from rlpyt.utils.processes import available_cores, available_threads
 
 
@@ -79,7 +80,7 @@ class Running:
             **candidate.kwargs,
         )
         try:
-            self.sampler.initialize(agent, seed=0, bootstrap_value=True)
+            self.sampler.initialize(agent, Run(batch_spec=self.sampler.batch_spec, bootstrap_value=True))
             settings = choose_settings(agent, {})
             torch.set_num_threads(settings.torch_threads)
             agent.to_device(settings)

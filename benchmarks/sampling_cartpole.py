@@ -51,7 +51,7 @@ class Sampling:
         **kwargs: Any,
     ) -> None:
         self.sampler = SamplerCls(EnvCls, CARTPOLE, T, B, time_breakdown=True, **kwargs)
-        self.sampler.initialize(AgentCls(), seed=0)
+        self.sampler.initialize(AgentCls())
         self.itr = 0
         self.notes = ""
 

@@ -2,8 +2,9 @@
 
 The whole of training is
 
-    examples = sampler.initialize(agent, ...)
-    algo.initialize(agent, n_itr, batch_spec, ...)
+    run = Run(batch_spec=sampler.batch_spec, n_itr=..., seed=...)
+    run = replace(run, example=sampler.initialize(agent, run))
+    algo.initialize(agent, run)
     for itr in range(n_itr):
         samples, traj_infos = sampler.obtain_samples(itr)
         metrics = algo.optimize_agent(itr, samples)
@@ -23,7 +24,7 @@ import torch
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentStep, BatchSpec, Samples, TrajInfo
+from rlpyt.types import AgentStep, BatchSpec, Run, Samples, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 
 Metrics = Mapping[str, torch.Tensor]
@@ -149,28 +150,12 @@ class Algorithm(CheckedSubclasses, ABC):
     discount: Any
 
     @abstractmethod
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool = True,
-        examples: Samples | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-    ) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build what depends on the agent and the batch: optimiser, replay, schedules.
 
         Args:
             agent: initialised, on its device.
-            n_itr: iterations that the run will make.
-            batch_spec: rows of one iteration of this replica.
-            mid_batch_reset: whether the sampler resets environments inside a batch.
-            examples: one row of the samples, as numpy.
-            world_size: replicas.
-            rank: this replica's number.
-            seed: of the run.
+            run: with the example of a row.
 
         Raises:
             ValueError: if the hyper-parameters do not fit the batch.
@@ -188,7 +173,7 @@ class Algorithm(CheckedSubclasses, ABC):
         """Return the hyper-parameters as they were given, for the run's params.json."""
 
     @abstractmethod
-    def now(self, step: int) -> Any:
+    def hyper(self, step: int) -> Any:
         """Return the numeric hyper-parameters at a step, as attributes."""
 
     @abstractmethod
@@ -238,17 +223,13 @@ class Sampler(CheckedSubclasses, ABC):
     """Evaluation environments; 0 where there is no evaluation."""
 
     @abstractmethod
-    def initialize(
-        self,
-        agent: Agent,
-        affinity: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        bootstrap_value: bool = False,
-        traj_info_kwargs: Mapping[str, Any] | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> Samples:
-        """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
+        """Build and check environments, initialise the agent, allocate the batch; return one row as an example.
+
+        Args:
+            agent: not initialised yet.
+            run: facts of the run; None is a run of one iteration with seed 0.
+        """
 
     @abstractmethod
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from rlpyt.old_names import PAGE
 
 _NOT_YET = "Asynchronous runs and runs on several GPUs are not there yet, so leave it out."
-_Q_LOSS = "Override update_q(self, batch, rows, now), or q_target(self, batch, rows, now) for another target."
-_PI_LOSS = "Override update_policy(self, batch, rows, now)."
+_Q_LOSS = "Override update_q(self, batch, rows, hyper), or q_target(self, batch, rows, hyper) for another target."
+_PI_LOSS = "Override update_policy(self, batch, rows, hyper)."
 _SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
 _EPSILON = "Override anneal_exploration(self, progress) of the agent; the algorithm's eps_steps or eps_schedule set it."
 _STATE = "agent.rnn_state is the state before the next step, and may be set; step goes on to the next one."
@@ -34,7 +34,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     "PolicyGradientAlgo": {
         "process_returns": (
             "computed returns and advantages with it",
-            "Override loss_inputs(self, samples, now), which returns LossInputs with both and the first state.",
+            "Override loss_inputs(self, samples, hyper), which returns LossInputs with both and the first state.",
         ),
     },
     "OffPolicyAlgo": {
@@ -45,7 +45,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         "update_itr_hyperparams": ("set what changes during the run with it", _SCHEDULE),
         "compute_input_priorities": (
             "gave new rows their priorities with it",
-            "Override input_errors(self, samples, now), which returns absolute TD errors [T, B].",
+            "Override input_errors(self, samples, hyper), which returns absolute TD errors [T, B].",
         ),
         "value_scale": (
             "scaled values with it",
@@ -63,7 +63,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         "q_loss": ("computed the loss of the action values with it", _Q_LOSS),
         "get_action_prior": (
             "made the prior of actions with it",
-            "Give action_prior, or override update_policy(self, batch, rows, now).",
+            "Give action_prior, or override update_policy(self, batch, rows, hyper).",
         ),
         "append_opt_info_": (
             "collected metrics with it",
@@ -141,7 +141,7 @@ OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
 """Base class -> method -> arguments of rlpyt 0.1 that mean that the method expects something else than it gets."""
 
 _PI, _Q = 'Use self.descents["pi"].optimizer.', 'Use self.descents["q"].optimizer, which has all action values.'
-_BY_STEPS = "Hyper-parameters count steps; self.now(step) has their values."
+_BY_STEPS = "Hyper-parameters count steps; self.hyper(step) has their values."
 _INITIALIZE = "RlAlgorithm.initialize sets it. Call super().initialize, with all arguments, first in your own."
 _BATCH = "obtain_samples returns the batch; numpify_buffer of it has the same memory."
 _LOOP = "Environments and loop are the sampler's own. Put your own loop into a Collector or an Evaluator."
@@ -154,7 +154,7 @@ _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 SET_LATER: dict[str, dict[str, str]] = {
     "Algorithm": {"batch_size": "It is the rows that one update consumes. Set it in initialize."},
     "RlAlgorithm": dict.fromkeys(
-        ("_schedules", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE
+        ("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE
     ),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
@@ -174,7 +174,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("q_optimizer", "q1_optimizer", "q2_optimizer"), _Q),
     },
     "SAC": {
-        "_alpha": "Use self.alpha(now).",
+        "_alpha": "Use self.alpha(hyper).",
         "alpha_optimizer": 'Use self.descents["alpha"].optimizer.',
     },
     "BaseAgent": {
@@ -194,6 +194,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "_opt_infos": "_log_infos of the base records the metrics of the updates: call it. "
         "store_diagnostics(self, itr, traj_infos, metrics) is given them.",
         "min_itr_learn": "Use self.algo.min_itr_learn.",
+        "itr_batch_size": "Use self.steps_per_itr.",
     },
     "EpsilonGreedy": {
         "set_epsilon": _NOISE,
@@ -222,14 +223,14 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 """Class -> attribute that its objects had in rlpyt 0.1 -> what to do."""
 
 CALLED_WITH: dict[str, dict[str, str]] = {
-    "RlAlgorithm": {"initialize": "agent= n_itr= batch_spec= mid_batch_reset= examples= world_size= rank= seed="},
+    "RlAlgorithm": {"initialize": "agent run"},
     "BaseAgent": {
         "initialize": "env_spaces global_B= env_ranks=",
         "collector_initialize": "global_B env_ranks seed evaluation= restarts=",
         "update_obs_rms": "observation valid",
     },
     "BaseSampler": {
-        "initialize": "agent= affinity= seed= bootstrap_value= traj_info_kwargs= world_size= rank=",
+        "initialize": "agent run",
     },
     "Collector": {"__init__": "agent parts overlap"},
     "Evaluator": {"__init__": "agent envs group env_quotas max_T"},

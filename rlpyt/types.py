@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlpyt.namedarraytuple import NamedArrayTuple
@@ -27,6 +28,42 @@ class BatchSpec(NamedTuple):
     def size(self) -> int:
         """Rows in a batch."""
         return self.T * self.B
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Facts of a run that its parts are given before it starts."""
+
+    batch_spec: BatchSpec
+    """Rows of one iteration, of this replica."""
+    n_itr: int = 1
+    """Iterations that the run will make."""
+    seed: int = 0
+    """Of all random streams."""
+    world_size: int = 1
+    """Replicas."""
+    rank: int = 0
+    """Number of this replica, from 0."""
+    mid_batch_reset: bool = True
+    """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    bootstrap_value: bool = False
+    """Whether the sampler records the value of the observation after the last row."""
+    traj_info_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of `TrajInfoCls`."""
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    """Cores and devices; see `rlpyt.runners.affinity`."""
+    example: Samples | None = None
+    """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
+
+    @property
+    def steps_per_itr(self) -> int:
+        """Environment steps of one iteration, all replicas counted."""
+        return self.batch_spec.size * self.world_size
+
+    @property
+    def n_steps(self) -> int:
+        """Environment steps of the run, all replicas counted."""
+        return self.n_itr * self.steps_per_itr
 
 
 class AgentInputs(NamedArrayTuple):

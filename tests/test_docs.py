@@ -229,7 +229,7 @@ def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.R
     [table] = [t for t in tables(ROOT / "docs" / "own_algorithm.md") if t[0] == ["algorithm", "may be schedules"]]
     words = [*words_of(AlgoCls), "all"]
     names = [name for row in table[1:] if any(word in row[0] for word in words) for name in quoted(row[1])]
-    assert sorted(names) == sorted(AlgoCls._schedule_fields())
+    assert sorted(names) == sorted(AlgoCls.scheduled())
 
 
 def test_page_has_the_public_names() -> None:

@@ -25,6 +25,7 @@ FLOORS = {
     "namedarraytuple": 1,
     "utils": 1,
     "functional": 1,
+    "settings": 2,
     "types": 2,
     "spaces": 2,
     "core": 3,

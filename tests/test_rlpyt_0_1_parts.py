@@ -113,9 +113,9 @@ def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():
             self.target_kl = None if itr else 10.0
             return metrics
 
-        def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
-            seen.append((now.ratio_clip, now.entropy_loss_coeff, now.target_kl))
-            return super().loss(batch, init_rnn_state, now)
+        def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+            seen.append((hyper.ratio_clip, hyper.entropy_loss_coeff, hyper.target_kl))
+            return super().loss(batch, init_rnn_state, hyper)
 
     seen: list[Any] = []
     algo = Mine(epochs=1, minibatches=1, ratio_clip=0.3, linear_lr_schedule=False)

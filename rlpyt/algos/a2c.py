@@ -12,6 +12,7 @@ from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_per
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
+from rlpyt.settings import Hyper
 from rlpyt.types import Samples
 
 
@@ -27,25 +28,27 @@ class A2C(PolicyGradientAlgo):
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Take one gradient step on the batch; none where no row of it is valid."""
-        now = self.now(itr * self.steps_per_itr)
+        hyper = self.hyper(itr * self.steps_per_itr)
         self.agent.train_mode(itr)
-        batch, init_rnn_state = self.loss_inputs(samples, now)
+        batch, init_rnn_state = self.loss_inputs(samples, hyper)
         metrics: dict[str, torch.Tensor] = {}
         # Without a gradient the optimiser would go on by its momentum. Read on the CPU: no synchronisation.
         if samples.env.valid.any():
-            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, now))
-            metrics["gradNorm"] = self.gradient_step(loss, now)
+            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
+            metrics["gradNorm"] = self.gradient_step(loss, hyper)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
-    def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(
+        self, batch: LossInputs, init_rnn_state: Any, hyper: Hyper
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""
-        dist_info, value = self.evaluate(batch, init_rnn_state)
+        dist_info, value = self.forward(batch, init_rnn_state)
         log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
         pi_loss = policy_gradient_loss(log_prob, batch.advantage, batch.valid)
         v_loss = value_loss(value, batch.return_, batch.valid)
         mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
+        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
         perplexity = mean_perplexity(entropy.detach(), batch.valid)
         return loss, {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity}

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from inspect import signature
-from numbers import Real
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import Algorithm
-from rlpyt.functional import Schedule, ScheduleLike, as_schedule
-from rlpyt.types import BatchSpec, Samples
-from rlpyt.utils.arguments import NamedArguments
+from rlpyt.functional import ScheduleLike
+from rlpyt.settings import Hyper, Settings
+from rlpyt.types import Run
 from rlpyt.utils.seeds import Role, torch_generator
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(Algorithm, metaclass=NamedArguments):
+class RlAlgorithm(Settings, Algorithm):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
-    `self.now(step)` gives the values of all of them at a step.
+    `self.hyper(step)` gives the values of all of them at a step.
     """
 
     noun: ClassVar[str] = "hyper-parameter"
@@ -43,118 +40,45 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     initial_optim_state_dict: dict[str, Any] | None = None
     """Optimiser state to start from."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse hyper-parameters without a name, and say why one would not be heard."""
-        if args and all(p.kind is p.KEYWORD_ONLY for p in [*signature(cls.__init__).parameters.values()][1:]):
-            raise TypeError(
-                f"{cls.__name__}: got {len(args)} hyper-parameters without a name, {args[0]!r} first; expected each by "
-                f"its name, such as {cls.__name__}(discount=0.99)."
-            )
-        unheard = [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name)]
-        if unheard:
-            raise TypeError(
-                f"{cls.__name__} sets {', '.join(unheard)} in a class body, and only a dataclass takes that for a "
-                "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
-            )
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
+        super().__post_init__()
         self.optim_kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
         if "lr" in self.optim_kwargs:
             raise TypeError(
                 f"{type(self).__name__}: optim_kwargs has lr; expected it as learning_rate. Write learning_rate="
                 f"{self.optim_kwargs['lr']!r}."
             )
-        for name, optional in self._schedule_fields().items():
-            if getattr(self, name) is None and not optional:
-                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. Give one.")
-            self.check(name, lambda x: x == x, "a number")
         if not callable(self.OptimCls):
             raise TypeError(
                 f"{type(self).__name__}: OptimCls is {self.OptimCls!r}; expected a class such as torch.optim.Adam. "
                 "Give the class itself."
             )
-        for f in fields(self):
-            if f.type in (bool, "bool") and getattr(self, f.name) not in (True, False):
-                raise TypeError(
-                    f"{type(self).__name__}: {f.name} is {getattr(self, f.name)!r}; expected True or False. Give one."
-                )
         self.check("discount", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("clip_grad_norm", lambda x: x > 0.0, "above 0 (float('inf') for no clipping)")
 
-    if not TYPE_CHECKING:  # to a type checker only what a class declares may be set
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            """Set an attribute; a hyper-parameter that is set during a run holds from then on, for `now` too."""
-            super().__setattr__(name, value)
-            schedules = vars(self).get("_schedules", {})
-            if name in schedules:
-                schedules[name] = None if value is None else as_schedule(value, self.n_steps, name=name)
-
-    def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
-        """Refuse a hyper-parameter that does not hold; a schedule is judged by its value at step 0.
-
-        Raises:
-            ValueError: if it does not hold.
-            TypeError: if it is neither a number nor, where the field may be one, a schedule or None.
-        """
-        value, what = getattr(self, name), f"{type(self).__name__}: {name}"
-        may_be_schedule = name in self._schedule_fields()
-        if value is None and may_be_schedule:
-            return
-        if not may_be_schedule and not isinstance(value, Real):
-            raise TypeError(
-                f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
-                "the run. Convert it."
-            )
-        # Bound to a run without end, as one that begins late is no error yet.
-        if not holds(as_schedule(value, n_steps=2**62, name=what)(0)):
-            raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
-
-    def whole(self, name: str, least: int = 1) -> int:
-        """Return a hyper-parameter as an integer, and refuse one that is not whole or below `least`."""
-        self.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
-        return int(getattr(self, name))
-
     # ---- set-up ----
 
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool = True,
-        examples: Samples | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-    ) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build the optimiser and bind the schedules to the length of the run; see `rlpyt.core.Algorithm`.
 
         It leaves nothing of a run before, and the hyper-parameters as they were given.
         """
         self.agent = agent
         self.update_counter = 0
-        self.batch_spec = batch_spec
-        self.mid_batch_reset = mid_batch_reset
-        self.n_itr = n_itr
-        self.steps_per_itr = batch_spec.size * world_size
-        self.n_steps = n_itr * self.steps_per_itr
-        self._schedules: dict[str, Schedule | None] = {
-            name: None if (value := self.schedule_of(name)) is None else as_schedule(value, self.n_steps, name=name)
-            for name in self._schedule_fields()
-        }
-        self.generator = torch_generator(seed, Role.ALGO, rank)
+        self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
+        self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
+        self.bind(run.n_steps)
+        self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.descents: dict[str, GradientDescent] = {}
-        self.optim_initialize(rank)
+        self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimiser, or those of `descents`; a subclass may set another one after this, or instead of it."""
-        self.descents["model"] = self.make_descent(self.agent.parameters(), self.now(0).learning_rate)
+        self.descents["model"] = self.make_descent(self.agent.parameters(), self.hyper(0).learning_rate)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -164,7 +88,7 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     @optimizer.setter
     def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not None:
-            self.descents["model"] = GradientDescent(optimizer, self.now(0).learning_rate)
+            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate)
         else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
             vars(self).get("descents", {}).pop("model", None)
 
@@ -181,37 +105,20 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
             kwargs.setdefault("fused", True)
         return kwargs
 
-    def schedule_of(self, name: str) -> Any:
-        """Return the number or schedule that a hyper-parameter follows: the one given, unless a subclass has a rule."""
-        return getattr(self, name)
-
     def hyper_parameters(self) -> dict[str, Any]:
         """Return all fields, as they were given; optimiser state left out."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "initial_optim_state_dict"}
 
-    def now(self, step: int) -> Any:
-        """Return the numeric hyper-parameters at a step, as attributes."""
-        values = {name: None if schedule is None else schedule(step) for name, schedule in self._schedules.items()}
-        return SimpleNamespace(**values)
-
-    @classmethod
-    def _schedule_fields(cls) -> dict[str, bool]:
-        """Return the fields that may hold a schedule, and of each whether None is allowed."""
-        # An annotation is text where its module has `from __future__ import annotations`, else the type itself.
-        words = {ScheduleLike: "ScheduleLike", ScheduleLike | None: "ScheduleLike | None"}
-        annotations = {f.name: f.type if isinstance(f.type, str) else words.get(f.type, "") for f in fields(cls)}
-        return {n: "None" in text or "Optional" in text for n, text in annotations.items() if "ScheduleLike" in text}
-
     # ---- the gradient step ----
 
-    def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
+    def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step of the optimiser down a loss; return the gradient's norm before clipping, on the device."""
         if "model" not in self.descents:
             raise RuntimeError(
                 f"{type(self).__name__}: gradient_step has no optimiser; expected optim_initialize to set one. Write "
                 "self.optimizer = ... there, or call super().optim_initialize(rank)."
             )
-        grad_norm = self.descents["model"](loss, now.learning_rate, now.clip_grad_norm)
+        grad_norm = self.descents["model"](loss, hyper.learning_rate, hyper.clip_grad_norm)
         self.update_counter += 1
         return grad_norm
 
@@ -255,8 +162,3 @@ class RlAlgorithm(Algorithm, metaclass=NamedArguments):
     def plan(self) -> dict[str, Any]:
         """Return what will be done an iteration."""
         return {"rows an iteration": self.steps_per_itr, "updates an iteration": 1, "rows an update": self.batch_size}
-
-
-def _set_by_dataclass(cls: type, name: str) -> bool:
-    owner = next((c for c in cls.__mro__ if name in vars(c)), None)
-    return owner is None or "__dataclass_fields__" in vars(owner)

@@ -10,6 +10,7 @@ import torch
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.functional import ScheduleLike
+from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
 
 
@@ -33,14 +34,14 @@ class DDPG(QpgAlgo):
     replay_ratio: float = 64.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
 
-    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return Q_target of the target policy's action."""
-        return self.agent.target_q(rows.target, self.agent.target_mu(rows.target))[0]
+        return self.agent.target_q(outputs.next_target, self.agent.target_mu(outputs.next_target))[0]
 
-    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
-        loss = -self.mean_loss(self.agent.first_q(rows, self.agent.pi(rows)), batch)
-        grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
+        loss = -self.mean_loss(self.agent.first_q(features, self.agent.pi(features)), batch)
+        grad_norm = self.descents["pi"](loss, hyper.learning_rate, hyper.clip_grad_norm)
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 
     def q_metrics(
@@ -76,10 +77,10 @@ class TD3(DDPG):
     policy_update_interval: int = 2
     """Updates of the action values between updates of the policy."""
 
-    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return the smallest Q_target of the target policy's action with noise."""
-        mu = self.agent.target_mu(rows.target)
+        mu = self.agent.target_mu(outputs.next_target)
         noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
         clip = self.agent.target_noise_clip
         action = (mu + (noise * self.agent.target_noise_std).clamp(-clip, clip)).clamp(-1, 1)
-        return self.agent.target_q(rows.target, action).amin(0)
+        return self.agent.target_q(outputs.next_target, action).amin(0)

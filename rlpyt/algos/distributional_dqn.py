@@ -18,6 +18,8 @@ from rlpyt.functional import (
     quantile_huber_loss,
     select_at_indexes,
 )
+from rlpyt.settings import Hyper
+from rlpyt.types import Run
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,18 +48,18 @@ class CategoricalDQN(DQN):
         self.check("V_min", lambda x: abs(x) < float("inf"), "a finite number")
         self.check("V_max", lambda x: self.V_min < x < float("inf"), f"a finite number above V_min, {self.V_min}")
 
-    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build optimiser and replay, and tell the agent the range of the atoms."""
-        super().initialize(agent, *args, **kwargs)
+        super().initialize(agent, run)
         agent.give_V_min_max(self.V_min, self.V_max)
 
-    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy of each row, and KL(p_y || p)."""
-        next_p = double_q_value(outputs.target.softmax(-1), self.greedy_q(outputs))
+        next_p = double_q_value(outputs.next_target.softmax(-1), self.greedy_q(outputs))
         target_p = categorical_projection(
             self.backup(batch, self.agent.z.expand_as(next_p)), next_p, self.V_min, self.V_max
         )
-        loss = categorical_loss(select_at_indexes(batch.action, outputs.now), target_p)
+        loss = categorical_loss(select_at_indexes(batch.action, outputs.online), target_p)
         return loss, (loss.detach() - entropy_of(target_p)).clamp(min=0)
 
 
@@ -77,13 +79,13 @@ class QRDQN(DQN):
     learning_rate: ScheduleLike = 5e-5
     """Of the optimiser."""
 
-    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
-        N = outputs.now.shape[-1]
-        tau = (torch.arange(N, device=outputs.now.device) + 0.5) / N
-        quantiles = select_at_indexes(batch.action, outputs.now)
-        y = self.backup(batch, double_q_value(outputs.target, self.greedy_q(outputs)))
-        return quantile_huber_loss(quantiles, tau, y, now.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
+        N = outputs.online.shape[-1]
+        tau = (torch.arange(N, device=outputs.online.device) + 0.5) / N
+        quantiles = select_at_indexes(batch.action, outputs.online)
+        y = self.backup(batch, double_q_value(outputs.next_target, self.greedy_q(outputs)))
+        return quantile_huber_loss(quantiles, tau, y, hyper.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -100,9 +102,9 @@ class IQN(DQN):
     learning_rate: ScheduleLike = 5e-5
     """Of the optimiser."""
 
-    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
-        quantiles = select_at_indexes(batch.action, outputs.now.value)
-        y = self.backup(batch, double_q_value(outputs.target.value, self.greedy_q(outputs)))
-        loss = quantile_huber_loss(quantiles, outputs.now.tau, y, now.delta_clip)
+        quantiles = select_at_indexes(batch.action, outputs.online.value)
+        y = self.backup(batch, double_q_value(outputs.next_target.value, self.greedy_q(outputs)))
+        loss = quantile_huber_loss(quantiles, outputs.online.tau, y, hyper.delta_clip)
         return loss, (y.mean(-1) - quantiles.mean(-1)).abs()

@@ -27,7 +27,8 @@ from rlpyt.functional import (
     value_rescale_inverse,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.types import AgentInputs, BatchSpec, Samples
+from rlpyt.settings import Hyper
+from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 
 
@@ -131,7 +132,7 @@ class DQN(OffPolicyAlgo):
                 "follow from Q-values. Leave it out."
             )
 
-    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build optimiser and replay; refuse an agent that is no Q-learner of the right kind."""
         name = type(self).__name__
         if not isinstance(agent, QAgent) or agent.kind != self.agent_kind:
@@ -141,8 +142,8 @@ class DQN(OffPolicyAlgo):
                 f"{self.agent_kind}. DQN and R2D1 go with DqnAgent and R2d1Agent, CategoricalDQN with CatDqnAgent, "
                 "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
-        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
-        self.exploration = self._schedules["eps_schedule"] or Linear(0.0, 1.0, steps=self.eps_steps)
+        super().initialize(agent, run)
+        self.exploration = self.bound_schedule("eps_schedule") or Linear(0.0, 1.0, steps=self.eps_steps)
         agent.anneal_exploration(self.exploration(0))
         agent.explore_by(partial(_progress_after, self.exploration, self.steps_per_itr))
         self._recent: ActedRows | None = None
@@ -154,39 +155,39 @@ class DQN(OffPolicyAlgo):
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
-        now = self.now(itr * self.steps_per_itr)
+        hyper = self.hyper(itr * self.steps_per_itr)
         self.agent.train_mode(itr)
-        self.append(itr, samples, now)
+        self.append(itr, samples, hyper)
         if itr < self.min_itr_learn:
             return OptInfo()
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
-            loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, now))
+            loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
             values = {
                 "loss": loss.detach(),
-                "gradNorm": self.gradient_step(loss, now),
+                "gradNorm": self.gradient_step(loss, hyper),
                 "tdAbsErr": self.mean_error(td_abs_error, batch),
                 "priority": self.update_priorities(batch, td_abs_error),
             }
             for name, value in own_and_named_metrics(self, values, own).items():
                 metrics[name].append(value)
             if self.update_counter % self.target_update_interval == 0:
-                self.agent.update_target(now.target_update_tau)
+                self.agent.update_target(hyper.target_update_tau)
         return stack_metrics(metrics)
 
     # ---- loss ----
 
-    def loss(self, batch: Any, now: Any) -> LossAndErrors:
+    def loss(self, batch: Any, hyper: Hyper) -> LossAndErrors:
         """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M].
 
         A mapping of further metrics may follow, by name.
         """
-        outputs = self.evaluate(batch, self.agent, self.agent.target, with_next=self.double_dqn)
-        loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, now))
+        outputs = self.forward(batch, self.agent, self.agent.target, with_next=self.double_dqn)
+        loss, td_abs_error, own = loss_and_errors(self, "td_loss", self.td_loss(batch, outputs, hyper))
         mean, errors = self.mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
 
-    def td_loss(self, batch: Any, outputs: Outputs, now: Any) -> LossAndErrors:
+    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
         """Return the loss and the absolute TD error of each row, [M] or [T, M]; a variant of Q-learning has its own.
 
         A mapping of further metrics may follow, by name: numbers or tensors.
@@ -195,16 +196,16 @@ class DQN(OffPolicyAlgo):
             batch: `SamplesFromReplay` or `SequencesFromReplay` on the agent's device; or, for the errors of new rows,
                 an `ErrorBatch`, which has no more than action, return_ and bootstrap_discount.
             outputs: of the networks at the rows of the batch.
-            now: the hyper-parameters as they stand.
+            hyper: the hyper-parameters as they stand.
         """
-        y = self.backup(batch, double_q_value(outputs.target, self.greedy_q(outputs)))
-        delta = y - select_at_indexes(batch.action, outputs.now)
-        return huber_loss(delta, now.delta_clip), delta.abs()
+        y = self.backup(batch, double_q_value(outputs.next_target, self.greedy_q(outputs)))
+        delta = y - select_at_indexes(batch.action, outputs.online)
+        return huber_loss(delta, hyper.delta_clip), delta.abs()
 
     @torch.no_grad()
     def greedy_q(self, outputs: Outputs) -> torch.Tensor:
         """Return the q [..., A] that choose the action whose target value is taken."""
-        return self.agent.q_values(outputs.target if outputs.next is None else outputs.next)
+        return self.agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
 
     @torch.no_grad()
     def backup(self, batch: Any, next_value: torch.Tensor) -> torch.Tensor:
@@ -219,7 +220,7 @@ class DQN(OffPolicyAlgo):
     # ---- priorities of new rows ----
 
     @torch.no_grad()
-    def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
+    def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
         """Return the absolute TD errors [T, B] of the newest rows whose n-step returns are complete.
 
         They come from the Q-values that the agent acted by, through the same `td_loss` as those of the learner. The
@@ -237,10 +238,10 @@ class DQN(OffPolicyAlgo):
         self._recent = buffer_func(rows[T:], torch.clone)
         window = np.arange(n)[:, None] + np.arange(T)
         flags = (x.numpy()[window] for x in (rows.reward, rows.terminated, rows.truncated))
-        return_, bootstrap_discount, _, steps = torchify_buffer(tuple(n_step_return(*flags, discount=now.discount)))
+        return_, bootstrap_discount, _, steps = torchify_buffer(tuple(n_step_return(*flags, discount=hyper.discount)))
         batch = ErrorBatch(rows.action[:T], return_, bootstrap_discount)
         target = rows.q[bootstrap_rows(steps)]
-        return self.td_loss(batch, Outputs(rows.q[:T], None, target), now)[1]
+        return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""

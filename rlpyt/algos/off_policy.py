@@ -25,8 +25,9 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
+from rlpyt.settings import Hyper
 from rlpyt.spaces import frame_counts
-from rlpyt.types import BatchSpec, Samples
+from rlpyt.types import BatchSpec, Run, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_to
 from rlpyt.utils.seeds import Role, numpy_generator
 
@@ -34,12 +35,12 @@ from rlpyt.utils.seeds import Role, numpy_generator
 class Outputs(NamedTuple):
     """What a network and its target give at the rows of a batch, [M] or [T, M] leading."""
 
-    now: Any
+    online: Any
     """Of the network, at the rows, with gradient."""
-    next: Any
+    next_online: Any
     """Of the network, at the rows that are bootstrapped from, without gradient; None if it was not asked for."""
-    target: Any
-    """Of the target network, there."""
+    next_target: Any
+    """Of the target network, at the rows that are bootstrapped from."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -126,35 +127,26 @@ class OffPolicyAlgo(RlAlgorithm):
                 "priorities; expected prioritized_replay=True. Set it, or leave the other out."
             )
 
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool = True,
-        examples: Samples | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-    ) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build optimiser and replay; refuse settings that do not fit the agent, and a run without updates."""
         name = type(self).__name__
-        if not mid_batch_reset:
+        if not run.mid_batch_reset:
             raise ValueError(
                 f"{name}: the sampler lets environments rest until its batch is over (mid_batch_reset=False), and the "
                 "final observation of an episode that ends with the batch reaches no replay; expected "
                 "mid_batch_reset=True."
             )
         self._check_sequences(agent)
-        assert examples is not None
-        super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank, seed)
+        assert run.example is not None
+        super().initialize(agent, run)
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
-        self.updates_per_optimize = round(self.replay_ratio * batch_spec.size / self.batch_size)
+        self.updates_per_optimize = round(self.replay_ratio * run.batch_spec.size / self.batch_size)
         self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
         self.pri_beta = Linear(self.pri_beta_init, self.pri_beta_final, steps=self.pri_beta_steps)
-        self.initialize_replay_buffer(examples, batch_spec, world_size, numpy_generator(seed, Role.ALGO, rank))
+        rng = numpy_generator(run.seed, Role.ALGO, run.rank)
+        self.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
         self._check_replay()
-        self._check_updates(n_itr)
+        self._check_updates(run.n_itr)
 
     def _check_sequences(self, agent: Any) -> None:
         """Refuse sequences for a feed-forward agent, and a recurrent agent without them."""
@@ -248,7 +240,7 @@ class OffPolicyAlgo(RlAlgorithm):
             storage,
             index,
             reading,
-            discount=float(self.now(0).discount),
+            discount=float(self.hyper(0).discount),
             input_priorities=bool(self.input_priorities),
             eta=self.pri_eta,
         )
@@ -291,16 +283,16 @@ class OffPolicyAlgo(RlAlgorithm):
             prev_reward=env.prev_reward,
         )
 
-    def append(self, itr: int, samples: Samples, now: Any) -> None:
+    def append(self, itr: int, samples: Samples, hyper: Hyper) -> None:
         """Store a batch, and set what changes with the step count."""
-        errors = self.input_errors(samples, now) if self.input_priorities else None
+        errors = self.input_errors(samples, hyper) if self.input_priorities else None
         self.replay.append_samples(self.samples_to_buffer(samples), errors)
         self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
-        self.replay.discount = now.discount
+        self.replay.discount = hyper.discount
         if self.replay.index.takes_priorities:
             self.replay.index.beta = self.pri_beta(itr * self.steps_per_itr)
 
-    def input_errors(self, samples: Samples, now: Any) -> torch.Tensor:
+    def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
         """Return the absolute TD errors [T, B] that `ReplayBuffer.append_samples` takes with a batch of T rows."""
         raise TypeError(f"{type(self).__name__}: has no priorities of new rows; expected input_priorities=False.")
 
@@ -320,7 +312,7 @@ class OffPolicyAlgo(RlAlgorithm):
         # Stays on the CPU: the recurrent core reads where to cut without a synchronisation.
         return moved._replace(episode_start=batch.episode_start) if self.agent.recurrent else moved
 
-    def evaluate(self, batch: Any, network: Any, target_network: Any, with_next: bool) -> Outputs:
+    def forward(self, batch: Any, network: Any, target_network: Any, with_next: bool) -> Outputs:
         """Return what a network and its target give at the rows of a batch.
 
         Args:
@@ -331,10 +323,10 @@ class OffPolicyAlgo(RlAlgorithm):
             with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
         """
         if not self.agent.recurrent:
-            now = network(*batch.agent_inputs)
+            online = network(*batch.agent_inputs)
             with torch.no_grad():
                 next_ = network(*batch.target_inputs) if with_next else None
-            return Outputs(now, next_, target_network(*batch.target_inputs))
+            return Outputs(online, next_, target_network(*batch.target_inputs))
         W, T = self.warmup_T, len(batch.action)
         state = target_state = batch.init_rnn_state
         if W:

@@ -18,7 +18,8 @@ from rlpyt.functional import (
     valid_standardize,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.types import AgentInputs, Samples
+from rlpyt.settings import Hyper
+from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_to
 
 
@@ -77,18 +78,18 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
         self.check("reward_clip", lambda x: x > 0.0, "above 0")
 
-    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build the optimiser; every update takes the whole batch unless a subclass says otherwise."""
         if not isinstance(agent, PolicyAgent):
             raise TypeError(
                 f"{type(self).__name__}: the agent, a {type(agent).__name__}, is no policy with a value; expected one. "
                 "Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."
             )
-        super().initialize(agent, *args, **kwargs)
+        super().initialize(agent, run)
         self.batch_size = self.batch_spec.size
         self._running_return = torch.zeros(self.batch_spec.B, device=self.agent.device)
 
-    def loss_inputs(self, samples: Samples, now: Any) -> tuple[LossInputs, Any]:
+    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Any]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
 
         The value after row t is that of row t + 1, which holds the final observation where the episode ended at t: so a
@@ -102,13 +103,13 @@ class PolicyGradientAlgo(RlAlgorithm):
         agent, env = buffer_to((samples.agent._replace(agent_info=agent_info), samples.env), self.agent.device)
         value = agent.agent_info.value
         advantage, return_ = generalized_advantage_estimation(
-            self.normalized_reward(env, now) if self.normalize_reward else env.reward,
+            self.normalized_reward(env, hyper) if self.normalize_reward else env.reward,
             value,
             torch.cat([value[1:], agent.bootstrap_value]),
             env.terminated,
             env.truncated,
-            discount=now.discount,
-            gae_lambda=now.gae_lambda,
+            discount=hyper.discount,
+            gae_lambda=hyper.gae_lambda,
         )
         if self.normalize_advantage:
             advantage = valid_standardize(advantage, env.valid)
@@ -126,14 +127,14 @@ class PolicyGradientAlgo(RlAlgorithm):
         return inputs, init_rnn_state
 
     @torch.no_grad()
-    def normalized_reward(self, env: Any, now: Any) -> torch.Tensor:
+    def normalized_reward(self, env: Any, hyper: Hyper) -> torch.Tensor:
         """Return the rewards [T, B] scaled by the agent's statistics, which take the batch in first.
 
         Only scaled: to shift them would change what an episode's length is worth.
         """
         # A row that is not valid starts a new episode; after a lost one nothing else tells.
         done = env.terminated | env.truncated | ~env.valid
-        running = running_return(env.reward, done, self._running_return, discount=now.discount)
+        running = running_return(env.reward, done, self._running_return, discount=hyper.discount)
         self._running_return = running[-1].masked_fill(done[-1], 0.0)
         rms = self.agent.reward_rms
         rms.update(running, env.valid)
@@ -149,7 +150,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         super().load_state_dict(state_dict)
         self._running_return.copy_(state_dict["running_return"])
 
-    def evaluate(self, batch: LossInputs, init_rnn_state: Any) -> tuple[Any, torch.Tensor]:
+    def forward(self, batch: LossInputs, init_rnn_state: Any) -> tuple[Any, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)

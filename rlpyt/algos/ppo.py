@@ -15,7 +15,8 @@ from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_per
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
-from rlpyt.types import Samples
+from rlpyt.settings import Hyper
+from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
@@ -57,9 +58,9 @@ class PPO(PolicyGradientAlgo):
         for name in ("value_clip", "target_kl"):
             self.check(name, lambda x: x > 0.0, "above 0 (None for none)")
 
-    def initialize(self, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build the optimiser; refuse minibatches that do not divide the batch."""
-        super().initialize(*args, **kwargs)
+        super().initialize(agent, run)
         T, B = self.batch_spec
         rows, what = T * B, f"the rows of a batch, batch_T x batch_B = {T} x {B} = {T * B}"
         if self.agent.recurrent:
@@ -80,21 +81,21 @@ class PPO(PolicyGradientAlgo):
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""
-        now = self.now(itr * self.steps_per_itr)
+        hyper = self.hyper(itr * self.steps_per_itr)
         self.agent.train_mode(itr)
-        batch, init_rnn_state = self.loss_inputs(samples, now)
+        batch, init_rnn_state = self.loss_inputs(samples, hyper)
         with torch.no_grad():
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(self.epochs):
             for rows, rnn_state in self.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-                loss, info = loss_and_metrics(self, self.loss(rows, rnn_state, now))
-                info["gradNorm"] = self.gradient_step(loss, now)
+                loss, info = loss_and_metrics(self, self.loss(rows, rnn_state, hyper))
+                info["gradNorm"] = self.gradient_step(loss, hyper)
                 for name, value in info.items():
                     metrics[name].append(value)
             # One synchronisation an epoch, and only where a limit was set.
-            if now.target_kl is not None and any(kl > now.target_kl for kl in metrics["kl"][-1:]):
+            if hyper.target_kl is not None and any(kl > hyper.target_kl for kl in metrics["kl"][-1:]):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
@@ -130,21 +131,23 @@ class PPO(PolicyGradientAlgo):
         order = torch.randperm(len(idxs), generator=self.generator)
         return [part for part in idxs[order].tensor_split(self.minibatches) if len(part) > 0]
 
-    def loss(self, batch: LossInputs, init_rnn_state: Any, now: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(
+        self, batch: LossInputs, init_rnn_state: Any, hyper: Hyper
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch and its metrics."""
-        dist_info, value = self.evaluate(batch, init_rnn_state)
+        dist_info, value = self.forward(batch, init_rnn_state)
         log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
         pi_loss = ppo_clip_loss(
-            log_prob, batch.old_log_prob, batch.advantage, ratio_clip=now.ratio_clip, valid=batch.valid
+            log_prob, batch.old_log_prob, batch.advantage, ratio_clip=hyper.ratio_clip, valid=batch.valid
         )
-        if now.value_clip is None:
+        if hyper.value_clip is None:
             v_loss = value_loss(value, batch.return_, batch.valid)
         else:
             v_loss = clipped_value_loss(
-                value, batch.old_value, batch.return_, value_clip=now.value_clip, valid=batch.valid
+                value, batch.old_value, batch.return_, value_clip=hyper.value_clip, valid=batch.valid
             )
         mean_entropy = valid_mean(entropy, batch.valid)
-        loss = pi_loss + now.value_loss_coeff * v_loss - now.entropy_loss_coeff * mean_entropy
+        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
         with torch.no_grad():
             perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)

@@ -16,7 +16,8 @@ from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import ScheduleLike, random_shift, td_target
-from rlpyt.types import AgentInputs, BatchSpec, Samples
+from rlpyt.settings import Hyper
+from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
@@ -35,16 +36,16 @@ class QpgPolicyAgent(Protocol):
     def target_features(self, *inputs: Any) -> AgentInputs:
         """Return the same by the target."""
 
-    def pi(self, rows: AgentInputs) -> Any:
+    def pi(self, features: AgentInputs) -> Any:
         """Return what the policy gives."""
 
-    def q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+    def q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return action values [n_q, ...]."""
 
-    def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+    def first_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return those [...] of the first network alone."""
 
-    def target_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
+    def target_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the same as `q` by the target."""
 
     def update_target(self, tau: float = 1.0) -> None:
@@ -104,7 +105,7 @@ class QpgAlgo(OffPolicyAlgo):
                 "an action is taken. Leave it out."
             )
 
-    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build optimisers and replay; refuse an agent whose policy is of another kind."""
         if not isinstance(agent, QpgPolicyAgent) or agent.kind != self.agent_kind:
             has = f"a {agent.kind}" if isinstance(agent, QpgPolicyAgent) else "no policy with action values"
@@ -113,7 +114,7 @@ class QpgAlgo(OffPolicyAlgo):
                 f"{self.agent_kind}. DDPG goes with DdpgAgent, TD3 with Td3Agent, SAC with SacAgent, and with their "
                 "recurrent forms."
             )
-        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        super().initialize(agent, run)
         agent.explore_by(partial(_has_begun, self.min_itr_learn))
         if self.random_shift and not any(is_image(x, 1) for x in buffer_leaves(self.agent.example_inputs()[0])):
             raise ValueError(
@@ -123,9 +124,9 @@ class QpgAlgo(OffPolicyAlgo):
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
-        now = self.now(0)
-        self.descents["pi"] = self.make_descent(self.agent.pi_parameters(), now.learning_rate)
-        self.descents["q"] = self.make_descent(self.agent.q_parameters(), now.q_learning_rate)
+        hyper = self.hyper(0)
+        self.descents["pi"] = self.make_descent(self.agent.pi_parameters(), hyper.learning_rate)
+        self.descents["q"] = self.make_descent(self.agent.q_parameters(), hyper.q_learning_rate)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -144,14 +145,14 @@ class QpgAlgo(OffPolicyAlgo):
 
     def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
         """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
-        now = self.now(itr * self.steps_per_itr)
+        hyper = self.hyper(itr * self.steps_per_itr)
         self.agent.train_mode(itr)
-        self.append(itr, samples, now)
+        self.append(itr, samples, hyper)
         if itr < self.min_itr_learn:
             return OptInfo()
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for batch in self.update_batches():
-            for name, value in self.update(batch, now).items():
+            for name, value in self.update(batch, hyper).items():
                 metrics[name].append(value)
         return stack_metrics(metrics)
 
@@ -174,40 +175,40 @@ class QpgAlgo(OffPolicyAlgo):
 
         return inputs._replace(observation=buffer_func(inputs.observation, shift))
 
-    def update(self, batch: Any, now: Any) -> dict[str, torch.Tensor]:
+    def update(self, batch: Any, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values, and where they are due of the policy and the targets."""
-        rows = self.evaluate(batch, self.agent.features, self.agent.target_features, self.next_features)
-        metrics = update_metrics(self, "update_q", self.update_q(batch, rows, now))
+        outputs = self.forward(batch, self.agent.features, self.agent.target_features, self.next_features)
+        metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
         if self.update_counter % self.policy_update_interval == 0:
-            detached = rows.now._replace(observation=rows.now.observation.detach())
-            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, now))
+            detached = outputs.online._replace(observation=outputs.online.observation.detach())
+            metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, hyper))
         if self.update_counter % self.target_update_interval == 0:
-            self.agent.update_target(now.target_update_tau)
+            self.agent.update_target(hyper.target_update_tau)
         return metrics
 
-    def update_q(self, batch: Any, rows: Outputs, now: Any) -> dict[str, torch.Tensor]:
+    def update_q(self, batch: Any, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values."""
-        y = self.q_target(batch, rows, now)
-        q = self.agent.q(rows.now, self.agent.distribution.encode(batch.action))
+        y = self.q_target(batch, outputs, hyper)
+        q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
         delta = y - q
         losses = self.mean_loss(0.5 * delta.square(), batch)
-        grad_norm = self.descents["q"](losses.sum(), now.q_learning_rate, now.clip_grad_norm)
+        grad_norm = self.descents["q"](losses.sum(), hyper.q_learning_rate, hyper.clip_grad_norm)
         self.update_counter += 1
         self.update_priorities(batch, delta.detach().abs().mean(0))
         return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
 
     @torch.no_grad()
-    def q_target(self, batch: Any, rows: Outputs, now: Any) -> torch.Tensor:
+    def q_target(self, batch: Any, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y, [M] or [T, M]."""
-        y = td_target(batch.return_, batch.bootstrap_discount, self.next_value(rows, now))
-        return y.clamp(-now.q_target_clip, now.q_target_clip)
+        y = td_target(batch.return_, batch.bootstrap_discount, self.next_value(outputs, hyper))
+        return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
 
     @abstractmethod
-    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return V of the rows that are bootstrapped from, [M] or [T, M]."""
 
     @abstractmethod
-    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the policy at rows of features without gradient; return its metrics."""
 
     @abstractmethod

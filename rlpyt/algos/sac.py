@@ -12,7 +12,8 @@ import torch
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.functional import ScheduleLike
-from rlpyt.types import AgentInputs, BatchSpec
+from rlpyt.settings import Hyper
+from rlpyt.types import AgentInputs, Run
 from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
@@ -94,9 +95,9 @@ class SAC(QpgAlgo):
             if getattr(self, name) not in values:
                 raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected one of {values}.")
 
-    def initialize(self, agent: Any, n_itr: int, batch_spec: BatchSpec, *args: Any, **kwargs: Any) -> None:
+    def initialize(self, agent: Any, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
-        super().initialize(agent, n_itr, batch_spec, *args, **kwargs)
+        super().initialize(agent, run)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:
             raise ValueError(
                 f"{type(self).__name__}: n_target_q is {self.n_target_q} of the agent's {agent.n_q} networks of action "
@@ -111,39 +112,39 @@ class SAC(QpgAlgo):
         log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
         self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
         if self.fixed_alpha is None:
-            self.descents["alpha"] = self.make_descent([self._log_alpha], self.now(0).alpha_learning_rate)
+            self.descents["alpha"] = self.make_descent([self._log_alpha], self.hyper(0).alpha_learning_rate)
 
-    def alpha(self, now: Any) -> Any:
+    def alpha(self, hyper: Hyper) -> Any:
         """Return the weight of the entropy."""
-        return self._log_alpha.detach().exp() if now.fixed_alpha is None else now.fixed_alpha
+        return self._log_alpha.detach().exp() if hyper.fixed_alpha is None else hyper.fixed_alpha
 
-    def next_value(self, rows: Outputs, now: Any) -> torch.Tensor:
+    def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return the smallest target value of an action of the policy, and its entropy."""
-        action, log_prob, _ = self._act(rows.next)
-        q = self.agent.target_q(rows.target, action)
+        action, log_prob, _ = self._act(outputs.next_online)
+        q = self.agent.target_q(outputs.next_target, action)
         if self.n_target_q is not None:
             drawn = torch.randperm(len(q), generator=self.generator)[: self.n_target_q]
             q = q[buffer_to(drawn, q.device)]
-        return q.amin(0) - self.alpha(now) * log_prob
+        return q.amin(0) - self.alpha(hyper) * log_prob
 
-    def q_target(self, batch: Any, rows: Outputs, now: Any) -> torch.Tensor:
+    def q_target(self, batch: Any, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y with the scaled rewards."""
-        return super().q_target(batch._replace(return_=batch.return_ * now.reward_scale), rows, now)
+        return super().q_target(batch._replace(return_=batch.return_ * hyper.reward_scale), outputs, hyper)
 
-    def update_policy(self, batch: Any, rows: AgentInputs, now: Any) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        action, log_prob, dist_info = self._act(rows)
-        q = self.agent.q(rows, action)
+        action, log_prob, dist_info = self._act(features)
+        q = self.agent.q(features, action)
         q = q.mean(0) if self.q_of_policy == "mean" else q.amin(0)
         if self.action_prior == "gaussian":
             q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
-        alpha = self.alpha(now)
+        alpha = self.alpha(hyper)
         loss = self.mean_loss(alpha * log_prob - q, batch)
-        grad_norm = self.descents["pi"](loss, now.learning_rate, now.clip_grad_norm)
+        grad_norm = self.descents["pi"](loss, hyper.learning_rate, hyper.clip_grad_norm)
         log_prob = log_prob.detach()
-        if now.fixed_alpha is None:
+        if hyper.fixed_alpha is None:
             alpha_loss = -self._log_alpha * self.mean_loss(log_prob + self._target_entropy, batch)
-            self.descents["alpha"](alpha_loss, now.alpha_learning_rate, float("inf"))
+            self.descents["alpha"](alpha_loss, hyper.alpha_learning_rate, float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
@@ -153,10 +154,10 @@ class SAC(QpgAlgo):
             "entropy": -self.mean_of_rows(log_prob, batch),
         }
 
-    def _act(self, rows: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def _act(self, features: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
         distribution = self.agent.distribution
-        dist_info = distribution.DistInfo(*self.agent.pi(rows))
+        dist_info = distribution.DistInfo(*self.agent.pi(features))
         noise = torch.randn(dist_info.mean.shape, generator=self.generator)
         return *distribution.sample_with_log_prob(dist_info, noise.to(self.agent.device, non_blocking=True)), dist_info
 

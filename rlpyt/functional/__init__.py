@@ -38,6 +38,7 @@ from rlpyt.functional.returns import (
     running_return,
 )
 from rlpyt.functional.schedules import (
+    SCHEDULED,
     Constant,
     Cosine,
     Exponential,
@@ -86,6 +87,7 @@ __all__ = [
     "from_onehot",
     # schedules
     "Schedule",
+    "SCHEDULED",
     "ScheduleLike",
     "as_schedule",
     "Constant",

@@ -19,13 +19,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal, TypeGuard, cast
+from typing import Annotated, Literal, TypeGuard, cast
 
 Schedule = Callable[[int], float]
 """A hyper-parameter as a function of the step count; what `as_schedule` returns."""
 
-ScheduleLike = float | str | Schedule
-"""What `as_schedule` accepts."""
+SCHEDULED = "may be a schedule"
+"""Mark of an annotation whose setting may change with the step count."""
+
+ScheduleLike = Annotated[float | str | Schedule, SCHEDULED]
+"""What `as_schedule` accepts; a field of this type takes a schedule."""
 
 
 @dataclass(frozen=True)

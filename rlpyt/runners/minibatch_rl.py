@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
@@ -21,7 +22,7 @@ from rlpyt.runners.arguments import check_evaluation, check_numbers, check_parts
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings, device_of
 from rlpyt.runners.signals import termination_as_exception
-from rlpyt.types import TrajInfo
+from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
@@ -103,35 +104,28 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
         self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
         # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
         torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
-        examples = self.sampler.initialize(
-            agent=self.agent,
-            affinity=self.affinity,
+        n_itr = self.get_n_itr()
+        run = Run(
+            batch_spec=self.sampler.batch_spec,
+            n_itr=n_itr,
             seed=self.seed,
-            bootstrap_value=self.algo.bootstrap_value,
-            traj_info_kwargs=self.get_traj_info_kwargs(),
             world_size=self.world_size,
             rank=self.rank,
+            mid_batch_reset=self.sampler.mid_batch_reset,
+            bootstrap_value=self.algo.bootstrap_value,
+            traj_info_kwargs=self.get_traj_info_kwargs(),
+            affinity=self.affinity,
         )
+        run = replace(run, example=self.sampler.initialize(self.agent, run))
         # After the workers have started, which would inherit it.
         if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
             cpus = allowed_cpus(self.affinity["master_cpus"], "affinity's master_cpus")
             self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
-        self.itr_batch_size = self.sampler.batch_spec.size * self.world_size
-        n_itr = self.get_n_itr()
         if self.settings is None:
             self.settings = choose_settings(self.agent, self.affinity)
         torch.set_num_threads(self.settings.torch_threads)
         self.agent.to_device(self.settings)
-        self.algo.initialize(
-            agent=self.agent,
-            n_itr=n_itr,
-            batch_spec=self.sampler.batch_spec,
-            mid_batch_reset=self.sampler.mid_batch_reset,
-            examples=examples,
-            world_size=self.world_size,
-            rank=self.rank,
-            seed=self.seed,
-        )
+        self.algo.initialize(self.agent, run)
         self.print_plan(n_itr)
         self.initialize_logging()
         return n_itr
@@ -142,8 +136,9 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
 
     def get_n_itr(self) -> int:
         """Return the number of iterations, and set the number between rows of the log."""
-        self.n_itr = ceil(self.n_steps / self.itr_batch_size)
-        self.log_interval_itrs = max(1, int(min(self.n_itr, self.log_interval_steps / self.itr_batch_size)))
+        self.steps_per_itr = self.sampler.batch_spec.size * self.world_size
+        self.n_itr = ceil(self.n_steps / self.steps_per_itr)
+        self.log_interval_itrs = max(1, int(min(self.n_itr, self.log_interval_steps / self.steps_per_itr)))
         return self.n_itr
 
     def print_plan(self, n_itr: int) -> None:
@@ -153,7 +148,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
         plan = {
             "seed": self.seed,
             "iterations": n_itr,
-            "steps": n_itr * self.itr_batch_size,
+            "steps": n_itr * self.steps_per_itr,
             "batch": f"T {T} x B {B}",
             **self.algo.plan(),
             **self.sampler.plan(),
@@ -211,8 +206,8 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
             raise self._diverged(itr, "the agent's weights")
 
     def _diverged(self, itr: int, what: str) -> TrainingDiverged:
-        step = (itr + 1) * self.itr_batch_size
-        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.now(itr * self.itr_batch_size)).items())
+        step = (itr + 1) * self.steps_per_itr
+        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.hyper(itr * self.steps_per_itr)).items())
         return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
             f"{what} not finite; expected finite numbers. Worth looking at: a lower learning_rate or clip_grad_norm, "
@@ -234,7 +229,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
 
     def log_counters(self, n_done: int, new_time: float) -> None:
         """Record the counters and speeds since the last row."""
-        steps = n_done * self.itr_batch_size
+        steps = n_done * self.steps_per_itr
         updates = self.algo.update_counter
         new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
         rows_per_update = self.algo.batch_size * self.world_size
@@ -270,7 +265,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
         """Return what a snapshot holds."""
         return {
             "itr": itr,
-            "cum_steps": (itr + 1) * self.itr_batch_size,
+            "cum_steps": (itr + 1) * self.steps_per_itr,
             "agent_state_dict": self.agent.state_dict(),
             "optimizer_state_dict": self.algo.optim_state_dict(),
         }
@@ -320,7 +315,7 @@ class MinibatchRl(MinibatchRlBase):
             self.logger.record_tabular("StepsInTrajWindow", sum(info.Length for info in self._traj_infos))
             self.log_counters(n_done, now - self._last_time)
         self._log_infos(list(self._traj_infos))
-        self.logger.dump_tabular(n_done * self.itr_batch_size)
+        self.logger.dump_tabular(n_done * self.steps_per_itr)
         self._new_completed_trajs = 0
         self._last_time = time.monotonic()
 
@@ -394,5 +389,5 @@ class MinibatchRlEval(MinibatchRlBase):
             self.logger.record_tabular("CumTrainTime", time.monotonic() - self._start_time - self._cum_eval_time)
             self.log_counters(n_done, train_time)
         self._log_infos(result.traj_infos)
-        self.logger.dump_tabular(n_done * self.itr_batch_size)
+        self.logger.dump_tabular(n_done * self.steps_per_itr)
         self._last_time = time.monotonic()

@@ -18,7 +18,7 @@ from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import Plan
 from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
 from rlpyt.samplers.stopwatch import PARTS
-from rlpyt.types import BatchSpec, Samples, TrajInfo, traj_info_maker
+from rlpyt.types import BatchSpec, Run, Samples, TrajInfo, traj_info_maker
 from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.checks import whole_number
 
@@ -193,10 +193,10 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
                 "shutdown last."
             )
 
-    def make_plan(self, seed: int, traj_info_kwargs: Mapping[str, Any] | None, world_size: int, rank: int) -> Plan:
+    def make_plan(self, run: Run) -> Plan:
         """Return the plan of all environments of this replica."""
         B, n = self.batch_spec.B, self.eval_n_envs
-        self._traj_info_kwargs = dict(traj_info_kwargs or {})
+        self._traj_info_kwargs = dict(run.traj_info_kwargs)
         max_T = self.eval_max_steps // n if n and self.eval_max_steps else NO_LIMIT
         return Plan(
             EnvCls=self.EnvCls,
@@ -209,9 +209,9 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self.max_decorrelation_steps,
             mid_batch_reset=self.mid_batch_reset,
-            seed=seed,
-            global_B=B * world_size,
-            env_ranks=list(range(rank * B, (rank + 1) * B)),
+            seed=run.seed,
+            global_B=B * run.world_size,
+            env_ranks=list(range(run.rank * B, (run.rank + 1) * B)),
             eval_global_B=n,
             eval_env_ranks=list(range(n)),
             eval_quotas=quotas(n, self.eval_max_trajectories) if n else [],

@@ -27,7 +27,7 @@ from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.server import PlanServer
 from rlpyt.samplers.stopwatch import mean_of
-from rlpyt.types import Samples, TrajInfo
+from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.worker_pool import Message
 
 _NOT_BEGUN = -1
@@ -98,20 +98,12 @@ class CpuSampler(ParallelSampler):
 
     server = CollectorServer
 
-    def initialize(
-        self,
-        agent: Agent,
-        affinity: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        bootstrap_value: bool = False,
-        traj_info_kwargs: Mapping[str, Any] | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> Samples:
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Start workers, which build and check environments; initialise the agent; allocate the batch."""
-        plan = self.make_plan(seed, traj_info_kwargs, world_size, rank)
-        example = self.make_example(agent, self.start_workers(plan, affinity or {}), plan)
-        rows, eval_rows = self._allocate(example, bootstrap_value, share_memory=True)
+        run = run or Run(batch_spec=self.batch_spec)
+        plan = self.make_plan(run)
+        example = self.make_example(agent, self.start_workers(plan, run.affinity), plan)
+        rows, eval_rows = self._allocate(example, run.bootstrap_value, share_memory=True)
         self._agent: Any = agent
         self._worker_rows, self._worker_eval_rows = columns_of(rows, self._plans), self._eval_columns(eval_rows)
         self._seconds = 0.0

@@ -14,7 +14,7 @@ from rlpyt.samplers.env_set import Plan, columns_of, in_order, start_collector, 
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.remote_envs import EnvServer, RemoteEnvs
 from rlpyt.samplers.stopwatch import mean_of
-from rlpyt.types import Samples, TrajInfo
+from rlpyt.types import Run, Samples, TrajInfo
 
 
 class GpuSampler(ParallelSampler):
@@ -29,20 +29,12 @@ class GpuSampler(ParallelSampler):
     n_parts = 1
     overlap = True
 
-    def initialize(
-        self,
-        agent: Agent,
-        affinity: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        bootstrap_value: bool = False,
-        traj_info_kwargs: Mapping[str, Any] | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> Samples:
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Start workers, which build and check environments; initialise the agent; allocate the batch."""
-        plan = self.make_plan(seed, traj_info_kwargs, world_size, rank)
-        example = self.make_example(agent, self.start_workers(plan, affinity or {}), plan)
-        rows, eval_rows = self._allocate(example, bootstrap_value, share_memory=True)
+        run = run or Run(batch_spec=self.batch_spec)
+        plan = self.make_plan(run)
+        example = self.make_example(agent, self.start_workers(plan, run.affinity), plan)
+        rows, eval_rows = self._allocate(example, run.bootstrap_value, share_memory=True)
         self._worker_rows = columns_of(rows, self._plans)
         columns = zip(self._worker_rows, self._eval_columns(eval_rows), strict=True)
         self._start([("start", self._check, train, evaluation) for train, evaluation in columns])

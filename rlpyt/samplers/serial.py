@@ -9,7 +9,7 @@ from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.env_set import EnvSet, check_one, columns_of, in_order, start_collector, start_envs, start_evaluator
-from rlpyt.types import Samples, TrajInfo
+from rlpyt.types import Run, Samples, TrajInfo
 
 
 class SerialSampler(BaseSampler):
@@ -37,18 +37,10 @@ class SerialSampler(BaseSampler):
             self.acting_threads = self.acting_threads or 1  # the other cores are for the environments' own threads
         self._env_sets: list[EnvSet] = []
 
-    def initialize(
-        self,
-        agent: Agent,
-        affinity: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        bootstrap_value: bool = False,
-        traj_info_kwargs: Mapping[str, Any] | None = None,
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> Samples:
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
-        plan = self.make_plan(seed, traj_info_kwargs, world_size, rank)
+        run = run or Run(batch_spec=self.batch_spec)
+        plan = self.make_plan(run)
         first, *others = plan.deal(self.n_parts)
         first = first._replace(eval_env_ranks=plan.eval_env_ranks, eval_quotas=plan.eval_quotas)
         check = check_one(first)
@@ -56,7 +48,7 @@ class SerialSampler(BaseSampler):
             self._env_sets.append(EnvSet(part))
             self._env_sets[-1].built.check_spaces(check.examples.spaces)
         example = self.make_example(agent, check.examples, plan)
-        rows, eval_rows = self._allocate(example, bootstrap_value, share_memory=False)
+        rows, eval_rows = self._allocate(example, run.bootstrap_value, share_memory=False)
         parts = []
         for env_set, columns in zip(self._env_sets, columns_of(rows, [s.plan for s in self._env_sets]), strict=True):
             parts.append(env_set.training_envs(columns, check))

@@ -74,11 +74,11 @@ class QpgWatch:
             self.itrs += [itr] * (len(self.after) - len(self.itrs))
         self.stream: Samples = joined(parts)
 
-    def _update(self, batch: Any, now: Any) -> Any:
+    def _update(self, batch: Any, hyper: Any) -> Any:
         self.drawn.append((batch, self.algo.generator.get_state()))
-        metrics = self.given_update(batch, now)
+        metrics = self.given_update(batch, hyper)
         self.metrics.append({name: float(x) for name, x in metrics.items()})
-        alpha = self.algo.alpha(now) if hasattr(self.algo, "alpha") else 0.0
+        alpha = self.algo.alpha(hyper) if hasattr(self.algo, "alpha") else 0.0
         self.after.append((all_weights(self.agent), float(alpha)))
         return metrics
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from torch import nn
 
 from rlpyt.models.iqn import TauSource
 from rlpyt.samplers import SerialSampler
-from rlpyt.types import Samples
+from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.reference import QUpdate, with_noise
@@ -264,10 +265,16 @@ def set_up(
     """Wire the parts as a runner does, without its log; return the sampler."""
     torch.manual_seed(seed)
     sampler = SamplerCls(EnvCls, env_kwargs or {}, T, B, **{"max_decorrelation_steps": 0, **sampler_kwargs})
-    examples = sampler.initialize(agent, seed=seed, bootstrap_value=algo.bootstrap_value)
+    run = run_of(sampler, n_itr=n_itr, seed=seed, bootstrap_value=algo.bootstrap_value)
+    run = replace(run, example=sampler.initialize(agent, run))
     agent.to_device(settings or ComputeSettings())
-    algo.initialize(agent, n_itr, sampler.batch_spec, sampler.mid_batch_reset, examples, seed=seed)
+    algo.initialize(agent, run)
     return sampler
+
+
+def run_of(sampler: Any, **facts: Any) -> Run:
+    """The facts of a run with a sampler."""
+    return Run(batch_spec=sampler.batch_spec, mid_batch_reset=sampler.mid_batch_reset, **facts)
 
 
 def copied(samples: Samples) -> Samples:
@@ -350,7 +357,7 @@ class Watch:
         self.itrs = [itr for itr, m in enumerate(metrics) for _ in m.get("loss", ())]
         self.after = [*self.leaves[1:], parameters64(agent)]
 
-    def _loss(self, batch: Any, now: Any) -> Any:
+    def _loss(self, batch: Any, hyper: Any) -> Any:
         leaves, agent = parameters64(self.agent), self.agent
         noise = [dict(model.named_buffers()) for model in agent.modules()]
         target = {k: p.detach().double() for k, p in agent.target_model.named_parameters()}
@@ -364,7 +371,7 @@ class Watch:
         self.leaves.append(leaves)
         self.updates.append(QUpdate(batch, with_noise(leaves, noise[0]), with_noise(target, noise[1]), *taus))
         try:
-            return self.given_loss(batch, now)
+            return self.given_loss(batch, hyper)
         finally:
             for hook in hooks:
                 hook.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCateg
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
-from tests.algos.small_problems import RandomEnv, build, set_up
+from tests.algos.small_problems import RandomEnv, build, run_of, set_up
 
 
 @pytest.mark.parametrize(
@@ -168,8 +169,8 @@ def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
     for number in (0.25, np.float32(0.25), np.float64(0.25)):
         ppo = PPO(learning_rate=number, ratio_clip=number)
         starting(ppo, CategoricalPgAgent())
-        now = ppo.now(ppo.n_steps // 2)
-        assert (now.learning_rate, now.ratio_clip, ppo.now(0).learning_rate) == (0.125, 0.125, 0.25)
+        hyper = ppo.hyper(ppo.n_steps // 2)
+        assert (hyper.learning_rate, hyper.ratio_clip, ppo.hyper(0).learning_rate) == (0.125, 0.125, 0.25)
         assert ppo.hyper_parameters()["learning_rate"] == 0.25  # as it was given
     assert PPO(learning_rate=1, linear_lr_schedule=False).learning_rate == 1
     assert PPO(learning_rate="cos_0.1").learning_rate == "cos_0.1"
@@ -311,8 +312,8 @@ def test_sequences_that_do_not_fit_the_replay():
 def starting_without_value(algo: Any, agent: Any) -> None:
     """Hand the parts to the algorithm; the sampler comes to ask for values only with its first batch."""
     sampler = SerialSampler(RandomEnv, {}, 8, 4)
-    examples = sampler.initialize(agent, bootstrap_value=True)
-    algo.initialize(agent, 10, sampler.batch_spec, examples=examples)
+    run = run_of(sampler, n_itr=10, bootstrap_value=True)
+    algo.initialize(agent, replace(run, example=sampler.initialize(agent, run)))
 
 
 def test_a_temperature_that_is_both_fixed_and_learned():

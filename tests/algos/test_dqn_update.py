@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from rlpyt.algos import DQN
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Samples
 from tests.algos.reference import Parameters, mlp, sgd_step
-from tests.algos.small_problems import RandomEnv, check_parameters, copied, joined, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, check_parameters, copied, joined, parameters64, run_of, set_up
 
 T, B = 8, 4
 
@@ -26,11 +26,11 @@ class WatchedDQN(DQN):
     drawn: list[Any] = field(default_factory=list)
     networks: list[tuple[Parameters, Parameters]] = field(default_factory=list)
 
-    def loss(self, batch, now):
+    def loss(self, batch, hyper):
         target = {k: x.double() for k, x in self.agent.target_model.state_dict().items()}
         self.drawn.append(batch)
         self.networks.append((parameters64(self.agent), target))
-        return super().loss(batch, now)
+        return super().loss(batch, hyper)
 
 
 def small_agent(**kwargs: Any) -> DqnAgent:
@@ -192,12 +192,12 @@ def test_replicas_share_rows_and_replay():
     """Of two replicas each collects and keeps half, and takes as many updates as both have rows for."""
     agent, algo = small_agent(), small_dqn(replay_size=800, replay_ratio=2, min_steps_learn=4 * 2 * T * B)
     sampler = SerialSampler(RandomEnv, {}, T, B)
-    examples = sampler.initialize(agent, world_size=2, rank=1)
-    algo.initialize(agent, 10, sampler.batch_spec, examples=examples, world_size=2, rank=1)
+    run = run_of(sampler, n_itr=10, world_size=2, rank=1)
+    algo.initialize(agent, replace(run, example=sampler.initialize(agent, run)))
     plan = algo.plan()
     assert (plan["rows an iteration"], plan["updates an iteration"]) == (2 * T * B, 4)
     assert (plan["replay rows"], plan["first update at step"]) == (400, 4 * 2 * T * B)
-    assert algo.now(0).learning_rate == algo.learning_rate
+    assert algo.hyper(0).learning_rate == algo.learning_rate
 
 
 def test_a_run_may_end_with_its_first_update():

@@ -35,8 +35,8 @@ def filled(recurrent: bool, T: int, n: int, change: Any = None, **kwargs: Any) -
     sampler = set_up(algo, agent, RandomEnv, T=T, B=B, n_itr=ROWS // T)
     errors, collected, given = [], [], algo.input_errors
 
-    def input_errors(samples: Any, now: Any) -> torch.Tensor:
-        errors.append(given(samples, now))
+    def input_errors(samples: Any, hyper: Any) -> torch.Tensor:
+        errors.append(given(samples, hyper))
         return errors[-1]
 
     algo.input_errors = input_errors
@@ -44,7 +44,7 @@ def filled(recurrent: bool, T: int, n: int, change: Any = None, **kwargs: Any) -
         collected.append(copied(sampler.obtain_samples(itr)[0]))
         if change is not None:
             change(itr, collected[-1])
-        algo.append(itr, collected[-1], algo.now(itr * T * B))
+        algo.append(itr, collected[-1], algo.hyper(itr * T * B))
     return algo, joined(collected), errors
 
 
@@ -56,13 +56,13 @@ def errors_of_the_learner(algo: Any, stream: Any) -> torch.Tensor:
     if not algo.agent.recurrent:
         places = np.indices((rows - 1, B)).reshape(2, -1)
         batch = replay.extract_batch(places[0] + 1, places[1])
-        errors[1:] = algo.loss(batch, algo.now(0))[1].reshape(rows - 1, B)
+        errors[1:] = algo.loss(batch, algo.hyper(0))[1].reshape(rows - 1, B)
         return errors
     # Sequence after sequence, each from the state that the actor had; warm-up rows say nothing.
     W, T = algo.warmup_T, algo.batch_T
     for t in range(2, rows - W - T + 1, algo.store_rnn_state_interval):
         batch = replay.extract_batch(np.full(B, t), np.arange(B))
-        found = algo.loss(batch, algo.now(0))[1]
+        found = algo.loss(batch, algo.hyper(0))[1]
         errors[t + W : t + W + T] = torch.where(batch.valid, found, torch.nan)
     assert n == replay.reading.n_step_return
     return errors
@@ -137,7 +137,7 @@ def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
         kwargs: dict[str, Any] = dict(prioritized_replay=True, default_priority=default, min_steps_learn=100)
         algo: Any = DQN(**kwargs)
         sampler = set_up(algo, DqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv, T=8, B=B)
-        algo.append(0, sampler.obtain_samples(0)[0], algo.now(0))
+        algo.append(0, sampler.obtain_samples(0)[0], algo.hyper(0))
         values = algo.replay.index._tree.values
         assert values[values > 0] == pytest.approx(expected)
 

@@ -53,14 +53,14 @@ class Grouped(RlAlgorithm):
     def optim_initialize(self, rank: int = 0) -> None:
         first, second, *rest = self.agent.parameters()
         groups = [dict(params=rest), dict(params=[first], lr=1e-4), dict(params=[second], lr=0.0)]
-        self.optimizer = torch.optim.SGD(groups, lr=self.now(0).learning_rate)
+        self.optimizer = torch.optim.SGD(groups, lr=self.hyper(0).learning_rate)
 
 
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
 def test_groups_keep_their_ratio_to_the_learning_rate(kind):
     AlgoCls, settings, AgentCls = ONE_OPTIMISER[kind]
     algo, agent, before = learned(of(Grouped, AlgoCls), dict(learning_rate="lin_1e-2", **settings), AgentCls)
-    now = algo.now(5 * algo.steps_per_itr).learning_rate  # half of the run: all rates at half
+    now = algo.hyper(5 * algo.steps_per_itr).learning_rate  # half of the run: all rates at half
     rates = [group["lr"] for group in algo.optimizer.param_groups]
     assert now == pytest.approx(5e-3)
     assert rates == pytest.approx([now, 5e-5, 0.0])
@@ -87,7 +87,7 @@ def test_an_optimiser_set_after_the_library_s_own_takes_the_steps_and_is_saved(k
 
 class Own(RlAlgorithm):
     def optim_initialize(self, rank: int = 0) -> None:
-        self.optimizer = torch.optim.RMSprop(self.agent.parameters(), lr=self.now(0).learning_rate, eps=1e-3)
+        self.optimizer = torch.optim.RMSprop(self.agent.parameters(), lr=self.hyper(0).learning_rate, eps=1e-3)
 
 
 @pytest.mark.parametrize("kind", ONE_OPTIMISER)
@@ -104,8 +104,8 @@ class HalfStopped(RlAlgorithm):
         super().optim_initialize(rank)
         self.descents["pi"].optimizer = torch.optim.SGD(self.agent.pi_parameters(), lr=0.0)
         first, *rest = self.agent.q_parameters()
-        groups = [dict(params=rest), dict(params=[first], lr=self.now(0).q_learning_rate / 10)]
-        self.descents["q"] = self.make_descent(groups, self.now(0).q_learning_rate)
+        groups = [dict(params=rest), dict(params=[first], lr=self.hyper(0).q_learning_rate / 10)]
+        self.descents["q"] = self.make_descent(groups, self.hyper(0).q_learning_rate)
 
 
 @pytest.mark.parametrize("kind", SEVERAL)
@@ -139,8 +139,8 @@ class TwoRates(A2C):
 
     def optim_initialize(self, rank: int = 0) -> None:
         first, *rest = self.agent.parameters()
-        self.descents["model"] = self.make_descent(rest, self.now(0).learning_rate)
-        self.optimizer.add_param_group(dict(params=[first], lr=self.now(0).learning_rate / 2))
+        self.descents["model"] = self.make_descent(rest, self.hyper(0).learning_rate)
+        self.optimizer.add_param_group(dict(params=[first], lr=self.hyper(0).learning_rate / 2))
 
 
 @pytest.mark.parametrize("with_ratios", [True, False])
@@ -162,7 +162,7 @@ def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
         algo.optimize_agent(itr, collected[itr])
         other.optimize_agent(itr, collected[itr])
     check_parameters(other_agent, parameters64(agent), rtol=0, atol=0)
-    now = algo.now(7 * algo.steps_per_itr).learning_rate
+    now = algo.hyper(7 * algo.steps_per_itr).learning_rate
     assert [group["lr"] for group in other.optimizer.param_groups] == pytest.approx([now, now / 2])
 
 
@@ -173,9 +173,9 @@ def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
             self.extra = torch.nn.Parameter(torch.ones(2))
             self.descents["extra"] = self.make_descent([self.extra], 0.1)
 
-        def gradient_step(self, loss: torch.Tensor, now: Any) -> torch.Tensor:
+        def gradient_step(self, loss: torch.Tensor, hyper: Any) -> torch.Tensor:
             self.descents["extra"](self.extra.square().sum(), 0.1, 1.0)
-            return super().gradient_step(loss, now)
+            return super().gradient_step(loss, hyper)
 
     algo, _, _ = learned(WithAnother, {}, CategoricalPgAgent)
     other, _, _ = learned(WithAnother, {}, CategoricalPgAgent, n_itr=0)
@@ -203,7 +203,7 @@ def test_a_schedule_that_begins_at_zero():
         def optim_initialize(self, rank: int = 0) -> None:
             first, *rest = self.agent.parameters()
             groups = [dict(params=rest), dict(params=[first], lr_scale=0.1)]
-            self.descents["model"] = self.make_descent(groups, self.now(0).learning_rate)
+            self.descents["model"] = self.make_descent(groups, self.hyper(0).learning_rate)
 
     algo, _, _ = learned(WithRatios, warm_up, CategoricalPgAgent)
     assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])

@@ -22,25 +22,25 @@ class Named(DQN):
 
     opt_info_fields: ClassVar[tuple[str, ...]] = (*DQN.opt_info_fields, "bonus")
 
-    def td_loss(self, batch: Any, outputs: Any, now: Any) -> Any:
-        loss, td_abs_error = super().td_loss(batch, outputs, now)  # type: ignore[misc]
+    def td_loss(self, batch: Any, outputs: Any, hyper: Any) -> Any:
+        loss, td_abs_error = super().td_loss(batch, outputs, hyper)  # type: ignore[misc]
         return loss, td_abs_error, {"bonus": loss.detach() * 0 + 2, "number": 3.0}
 
 
 class Categorical(CategoricalDQN):
-    def loss(self, batch: Any, now: Any) -> Any:
-        loss, td_abs_error = super().loss(batch, now)  # type: ignore[misc]
+    def loss(self, batch: Any, hyper: Any) -> Any:
+        loss, td_abs_error = super().loss(batch, hyper)  # type: ignore[misc]
         return loss, td_abs_error, {"twice": 2 * loss}
 
 
 class Recurrent(R2D1):
-    def td_loss(self, batch: Any, outputs: Any, now: Any) -> Any:
-        return *super().td_loss(batch, outputs, now), {"q": outputs.now.mean()}
+    def td_loss(self, batch: Any, outputs: Any, hyper: Any) -> Any:
+        return *super().td_loss(batch, outputs, hyper), {"q": outputs.online.mean()}
 
 
 class Policy(DDPG):
-    def update_q(self, batch: Any, rows: Any, now: Any) -> dict[str, Any]:
-        return {**super().update_q(batch, rows, now), "number": 1.5}
+    def update_q(self, batch: Any, rows: Any, hyper: Any) -> dict[str, Any]:
+        return {**super().update_q(batch, rows, hyper), "number": 1.5}
 
 
 def learn(algo: Any, agent: Any, action_space: Any = None) -> dict[str, torch.Tensor]:

@@ -125,13 +125,13 @@ def test_ppo_equals_the_reference(kind, options, seed):
 def test_schedules_are_applied_at_their_step(itr):
     """Over 4 iterations a line is at 1, 3/4, 2/4, 1/4 of its start; the steps of this one are whole batches."""
     h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False, value_clip=0.2)
-    now = dict(h, learning_rate=0.1 * (4 - itr) / 4, ratio_clip=0.2 * (4 - itr) / 4, clip_grad_norm=0.3 + itr)
+    hyper = dict(h, learning_rate=0.1 * (4 - itr) / 4, ratio_clip=0.2 * (4 - itr) / 4, clip_grad_norm=0.3 + itr)
     settings: dict[str, Any] = dict(
         h, clip_grad_norm=lambda step: 0.3 + step / (9 * 6), ratio_clip=0.2, learning_rate=0.1
     )
     algo = PPO(**settings, OptimCls=torch.optim.SGD, minibatches=1, epochs=2, linear_lr_schedule=True)
     agent, samples = prepare(algo, "discrete", 0, n_itr=4)
-    expected, _, _ = expect(agent, samples, "discrete", True, now, n_updates=2)
+    expected, _, _ = expect(agent, samples, "discrete", True, hyper, n_updates=2)
     algo.optimize_agent(itr, samples)
     check_parameters(agent, expected, rtol=1e-3, atol=1e-5)
 
@@ -139,7 +139,7 @@ def test_schedules_are_applied_at_their_step(itr):
 @pytest.mark.parametrize("itr", [0, 3])
 def test_schedules_are_applied_at_their_step_in_a2c(itr):
     h = dict(COMMON, gae_lambda=0.5, normalize_advantage=False)
-    now = dict(h, learning_rate=0.1 * (4 - itr) / 4, discount=0.9 - 0.1 * itr, entropy_loss_coeff=0.1 * itr)
+    hyper = dict(h, learning_rate=0.1 * (4 - itr) / 4, discount=0.9 - 0.1 * itr, entropy_loss_coeff=0.1 * itr)
     settings: dict[str, Any] = dict(
         h,
         learning_rate="lin_0.1",
@@ -148,7 +148,7 @@ def test_schedules_are_applied_at_their_step_in_a2c(itr):
     )
     algo = A2C(**settings, OptimCls=torch.optim.SGD)
     agent, samples = prepare(algo, "discrete", 0, n_itr=4)
-    expected, _, _ = expect(agent, samples, "discrete", False, now)
+    expected, _, _ = expect(agent, samples, "discrete", False, hyper)
     algo.optimize_agent(itr, samples)
     check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
 
@@ -200,7 +200,7 @@ def test_every_epoch_takes_every_row_once(kind):
     _, samples = prepare(algo, kind, 0)
     algo.optimize_agent(0, samples)
     assert algo.update_counter == len(seen) == 12
-    everything, valid = algo.loss_inputs(samples, algo.now(0))[0].return_, samples.env.valid
+    everything, valid = algo.loss_inputs(samples, algo.hyper(0))[0].return_, samples.env.valid
     recurrent = kind == "continuous GRU"
     expected = everything.flatten() if recurrent else everything[valid]
     orders = set()
@@ -276,12 +276,12 @@ def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
 
     @dataclass(kw_only=True, eq=False)
     class Watched(PPO):
-        def loss(self, batch, init_rnn_state, now):
-            dist_info, value = self.evaluate(batch, init_rnn_state)
+        def loss(self, batch, init_rnn_state, hyper):
+            dist_info, value = self.forward(batch, init_rnn_state)
             log_prob = self.agent.distribution.log_prob(batch.action, dist_info)
             log_ratios.append(float((log_prob - batch.old_log_prob).detach().abs().max()))
             values.append(float((value - batch.old_value).detach().abs().max()))
-            return super().loss(batch, init_rnn_state, now)
+            return super().loss(batch, init_rnn_state, hyper)
 
     values: list[float] = []
     space, recurrent = KINDS[kind]
@@ -303,8 +303,8 @@ def test_the_first_ratio_is_one_in_bfloat16_too(channels_last):
     algo, settings = PPO(), ComputeSettings(precision="bfloat16", channels_last=channels_last)
     sampler = set_up(algo, agent, Spot, T=12, B=3, settings=settings)
     shake(agent, 0.05)
-    batch, _ = algo.loss_inputs(batches(sampler, 1)[0], algo.now(0))
-    dist_info, value = algo.evaluate(batch, None)
+    batch, _ = algo.loss_inputs(batches(sampler, 1)[0], algo.hyper(0))
+    dist_info, value = algo.forward(batch, None)
     assert value.dtype == batch.old_value.dtype == torch.float32
     log_prob, old_log_prob = (agent.distribution.log_prob(batch.action, x) for x in (dist_info, batch.old_dist_info))
     torch.testing.assert_close(log_prob, old_log_prob, rtol=0, atol=1e-3)
@@ -332,9 +332,9 @@ def test_a2c_learns_by_the_statistics_that_it_acted_by():
     seen = []
 
     class Spy(A2C):
-        def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
-            seen.append((batch, self.evaluate(batch, init_rnn_state)[1].detach()))
-            return super().loss(batch, init_rnn_state, now)
+        def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+            seen.append((batch, self.forward(batch, init_rnn_state)[1].detach()))
+            return super().loss(batch, init_rnn_state, hyper)
 
     algo, agent = Spy(), PgAgent(model_kwargs=dict(normalize_observation=True))
     sampler = set_up(algo, agent, RandomEnv, T=20, B=5)

@@ -462,11 +462,11 @@ def test_a_run_may_start_from_the_temperature_of_another():
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
     for itr in range(6):
         algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
-    alpha = algo.alpha(algo.now(0))
+    alpha = algo.alpha(algo.hyper(0))
     assert abs(alpha - 1) > 0.1
     other = make_algo("SAC", **ADAM, initial_optim_state_dict=algo.optim_state_dict())
     set_up(other, make_agent("SAC"), RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    assert other.alpha(other.now(0)) == alpha
+    assert other.alpha(other.hyper(0)) == alpha
     fixed = make_algo("SAC", **ADAM, fixed_alpha=0.1)
     set_up(fixed, make_agent("SAC"), RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
     with pytest.raises(ValueError, match=r"SAC: .* has no 'alpha'.*expected that of the same algorithm"):

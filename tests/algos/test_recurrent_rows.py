@@ -53,19 +53,19 @@ def assert_same(agent: Any, batch: Any, dist_info: Any, value: torch.Tensor) -> 
 def test_training_repeats_what_sampling_recorded(kind, space, AlgoCls):
     algo, agent, collected = make(kind, space, AlgoCls, n=12)
     for samples in collected:
-        batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
-        dist_info, value = algo.evaluate(batch, init_rnn_state)
+        batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
+        dist_info, value = algo.forward(batch, init_rnn_state)
         assert_same(agent, batch, dist_info, value)
 
 
 def test_so_it_does_in_minibatches_of_sequences():
     algo, agent, collected = make("lstm", "discrete", PPO, n=3)
     for samples in collected:
-        batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
+        batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
         old_log_prob = agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         for rows, rows_state in algo.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-            dist_info, value = algo.evaluate(rows, rows_state)
+            dist_info, value = algo.forward(rows, rows_state)
             assert_same(agent, rows, dist_info, value)
             torch.testing.assert_close(agent.distribution.log_prob(rows.action, dist_info), rows.old_log_prob)
 
@@ -74,7 +74,7 @@ def test_so_it_does_in_minibatches_of_sequences():
 def test_the_comparison_would_notice(kind, space, AlgoCls):
     """Resets left out, moved by a row, or a wrong state to begin with, all show."""
     algo, agent, collected = make(kind, space, AlgoCls, n=4)
-    batch, state = algo.loss_inputs(collected[3], algo.now(0))
+    batch, state = algo.loss_inputs(collected[3], algo.hyper(0))
     start = batch.episode_start
     wrong = [
         (batch._replace(episode_start=torch.zeros_like(start)), state),
@@ -91,7 +91,7 @@ def test_the_comparison_would_notice(kind, space, AlgoCls):
     wrong += [(batch._replace(agent_inputs=shifted), state)]
     wrong += [(batch._replace(agent_inputs=inputs._replace(prev_reward=inputs.prev_reward + 1)), state)]
     for wrong_batch, wrong_state in wrong:
-        dist_info, value = algo.evaluate(wrong_batch, wrong_state)
+        dist_info, value = algo.forward(wrong_batch, wrong_state)
         with pytest.raises(AssertionError):
             assert_same(agent, batch, dist_info, value)
 

@@ -22,8 +22,8 @@ def batches(algo: Any, agent: Any, n: int = 5, **settings: Any) -> list[Any]:
     sampler = set_up(algo, agent, RandomEnv, T=T, B=B, **settings)
     seen, normalize = [], algo.normalized_reward
 
-    def watch(env: Any, now: Any) -> torch.Tensor:
-        seen.append((deepcopy(env), normalize(env, now)))
+    def watch(env: Any, hyper: Any) -> torch.Tensor:
+        seen.append((deepcopy(env), normalize(env, hyper)))
         return seen[-1][1]
 
     algo.normalized_reward = watch
@@ -72,8 +72,8 @@ def test_they_go_on_where_they_stood():
     set_up(other, other_agent, RandomEnv, T=T, B=B)
     other.load_state_dict(algo.state_dict())
     other_agent.load_state_dict(agent.state_dict())
-    expected = type(algo).normalized_reward(algo, env, algo.now(0))
-    assert torch.equal(other.normalized_reward(env, other.now(0)), expected)
+    expected = type(algo).normalized_reward(algo, env, algo.hyper(0))
+    assert torch.equal(other.normalized_reward(env, other.hyper(0)), expected)
 
 
 def test_a_lost_episode_ends_the_running_return_too():
@@ -88,5 +88,5 @@ def test_a_lost_episode_ends_the_running_return_too():
     steady.valid[0, 0] = False  # of an environment that was put in place of a lost one
     steady.reward[0, 0] = 0.0
     algo._running_return = torch.full((B,), 20.0)
-    algo.normalized_reward(steady, algo.now(0))
+    algo.normalized_reward(steady, algo.hyper(0))
     assert algo._running_return.tolist() == [T - 1, *[20 + T] * (B - 1)]

@@ -32,12 +32,12 @@ class PenalisedPPO(PPO):
         self.check("value_penalty", lambda x: x >= 0, "at least 0")
         self.n_heads = self.whole("n_heads")
 
-    def loss(self, batch: Any, init_rnn_state: Any, now: Any) -> Any:
-        loss, metrics = super().loss(batch, init_rnn_state, now)
-        _, value = self.evaluate(batch, init_rnn_state)
-        penalty = now.value_penalty * valid_mean(value.square(), batch.valid)
+    def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+        loss, metrics = super().loss(batch, init_rnn_state, hyper)
+        _, value = self.forward(batch, init_rnn_state)
+        penalty = hyper.value_penalty * valid_mean(value.square(), batch.valid)
         metrics["penalty"] = penalty.detach()
-        seen.append(now)
+        seen.append(hyper)
         return loss + penalty, metrics
 
 
@@ -48,7 +48,7 @@ def test_a_field_more_and_another_loss():
     algo = PenalisedPPO(value_penalty=0.3)
     assert (algo.learning_rate, algo.epochs) == (5e-4, 4)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
-    assert algo.now(160).learning_rate == pytest.approx(2.5e-4)  # of 320 steps, on the line to zero
+    assert algo.hyper(160).learning_rate == pytest.approx(2.5e-4)  # of 320 steps, on the line to zero
     metrics = algo.optimize_agent(0, sampler.obtain_samples(0)[0])
     assert set(metrics) == set(algo.opt_info_fields)
     assert metrics["penalty"].shape == (16,)
@@ -113,7 +113,7 @@ class PlainlyDecorated(A2C):
 def test_a_plain_dataclass():
     algo = PlainlyDecorated(extra="lin_0.5", learning_rate=0.1)
     set_up(algo, CategoricalPgAgent(), RandomEnv)
-    assert algo.now(160).extra == 0.25
+    assert algo.hyper(160).extra == 0.25
 
 
 class OwnInit(PPO):
@@ -123,8 +123,8 @@ class OwnInit(PPO):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def loss(self, batch, init_rnn_state, now):
-        loss, metrics = super().loss(batch, init_rnn_state, now)
+    def loss(self, batch, init_rnn_state, hyper):
+        loss, metrics = super().loss(batch, init_rnn_state, hyper)
         return loss * self.temperature, metrics
 
 

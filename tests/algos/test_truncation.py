@@ -29,7 +29,7 @@ def test_no_advantage_is_left_where_the_value_is_the_truth(AlgoCls, gae_lambda, 
     algo = AlgoCls(discount=DISCOUNT, gae_lambda=gae_lambda)
     sampler = set_up(algo, agent, Metronome, dict(length=length, truncates=truncates), T=7, B=4)
     for samples in batches(sampler, 5):
-        inputs, _ = algo.loss_inputs(samples, algo.now(0))
+        inputs, _ = algo.loss_inputs(samples, algo.hyper(0))
         expected = values.float()[samples.env.observation]
         torch.testing.assert_close(inputs.return_[inputs.valid], expected[inputs.valid], rtol=1e-5, atol=1e-5)
         assert inputs.advantage[inputs.valid].abs().max() < 1e-4

@@ -86,7 +86,7 @@ def test_what_an_update_learns_from_is_on_the_device(case, device):
     if isinstance(algo, OffPolicyAlgo):
         batch = algo.sample_batch()
     else:
-        batch, rnn_state = algo.loss_inputs(collected[-1], algo.now(0))
+        batch, rnn_state = algo.loss_inputs(collected[-1], algo.hyper(0))
         assert agent.recurrent == bool(devices_of(rnn_state))
         assert devices_of(rnn_state) <= {torch.device(device).type}
     if agent.recurrent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rlpyt.replays import (
     UniformIndex,
 )
 from rlpyt.samplers import SerialSampler
+from rlpyt.types import Run
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, set_up
 from tests.replays.replay_kit import make_run, saved_and_loaded
@@ -211,9 +213,10 @@ def test_an_algorithm_that_goes_on_with_fresh_environments_learns_from_no_transi
         algo: Any = (R2D1 if recurrent else DQN)(**kwargs)
         agent = (R2d1Agent if recurrent else DqnAgent)(model_kwargs=model_kwargs)
         sampler = SerialSampler(Count, {}, batch_T=8, batch_B=2, max_decorrelation_steps=0)
-        examples = sampler.initialize(agent, seed=0)
+        run = Run(batch_spec=sampler.batch_spec, n_itr=20)
+        run = replace(run, example=sampler.initialize(agent, run))
         agent.to_device(ComputeSettings())
-        algo.initialize(agent, 20, sampler.batch_spec, True, examples, seed=0)
+        algo.initialize(agent, run)
         return algo, sampler
 
     first, second = learner(), learner()

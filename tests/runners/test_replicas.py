@@ -40,7 +40,7 @@ def test_replicas_have_environments_and_streams_of_their_own(name):
             if name == "dqn":
                 common = samples if common is None else common  # the same rows in both replays
                 for itr in range(4):
-                    runner.algo.append(itr, common, runner.algo.now(0))
+                    runner.algo.append(itr, common, runner.algo.hyper(0))
                 drawn.append(runner.algo.sample_batch().agent_inputs.observation)
     assert len(numbers[0]) == 4
     assert not numbers[0] & numbers[1]

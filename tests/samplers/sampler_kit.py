@@ -17,7 +17,7 @@ from rlpyt.samplers import (
     NoOverlapAlternatingSampler,
     SerialSampler,
 )
-from rlpyt.types import TrajInfo
+from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.toy_envs import CountingEnv, CountingModel
 
@@ -60,7 +60,7 @@ def running(
     }
     sampler = make(kind, EnvCls, T, B, **options)
     try:
-        sampler.initialize(agent, seed=seed, **initialize)
+        sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, seed=seed, **initialize))
         yield sampler
     finally:
         sampler.shutdown()

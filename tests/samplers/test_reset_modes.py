@@ -15,7 +15,7 @@ from rlpyt.agents import DqnAgent, GaussianPgAgent
 from rlpyt.algos import A2C, DQN
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import SerialSampler, WaitResetCollector
-from rlpyt.types import BatchSpec
+from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import Stream, assert_batches
@@ -255,12 +255,12 @@ def test_advantages_and_returns_are_those_of_the_episodes(gae_lambda):
     T, B, discount = 3, 4, 0.9
     agent, algo = counting_agent(), A2C(discount=discount, gae_lambda=gae_lambda)
     with running("serial", agent, T=T, B=B, **WAIT) as sampler:
-        algo.initialize(agent, 20, sampler.batch_spec, sampler.mid_batch_reset)
+        algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=20, mid_batch_reset=False))
         streams = streams_of(CountingEnv, B, recurrent=False)
         ends = set()
         for itr in range(12):
             samples, _ = sampler.obtain_samples(itr)
-            inputs, _ = algo.loss_inputs(samples, algo.now(0))
+            inputs, _ = algo.loss_inputs(samples, algo.hyper(0))
             for b, stream in enumerate(streams):
                 rows = [stream.next_row(DISCOUNT) for _ in range(T)]
                 expected = by_hand(rows, stream.agent_row()["value"], discount, gae_lambda)
@@ -278,14 +278,14 @@ def test_advantages_and_returns_are_those_of_the_episodes(gae_lambda):
 def test_a_recurrent_agent_trains_on_it():
     agent, algo = random_agent(recurrent=True), A2C(learning_rate=1e-2)
     with running("serial", agent, T=5, B=4, **WAIT) as sampler:
-        algo.initialize(agent, 10, sampler.batch_spec, sampler.mid_batch_reset)
+        algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=10, mid_batch_reset=False))
         before = [p.detach().clone() for p in agent.parameters()]
         rested = 0
         for itr in range(8):
             samples, _ = sampler.obtain_samples(itr)
-            batch, init_rnn_state = algo.loss_inputs(samples, algo.now(0))
+            batch, init_rnn_state = algo.loss_inputs(samples, algo.hyper(0))
             assert not batch.episode_start.any(), "nothing begins inside a batch"
-            dist_info, value = algo.evaluate(batch, init_rnn_state)
+            dist_info, value = algo.forward(batch, init_rnn_state)
             valid = samples.env.valid
             rested += int((~valid).sum())
             torch.testing.assert_close(value[valid], batch.old_value[valid], rtol=1e-4, atol=1e-4)
@@ -300,7 +300,7 @@ def test_a_recurrent_agent_trains_on_it():
 def test_rows_of_rest_do_not_reach_the_update():
     agent, algo = random_agent(recurrent=True), A2C()
     with running("serial", agent, T=6, B=4, **WAIT) as sampler:
-        algo.initialize(agent, 10, sampler.batch_spec, sampler.mid_batch_reset)
+        algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=10, mid_batch_reset=False))
         samples, _ = sampler.obtain_samples(0)
     resting = ~samples.env.valid
     resting[1:] &= ~samples.env.valid[:-1]  # the final observation stays: its value counts
@@ -310,7 +310,7 @@ def test_rows_of_rest_do_not_reach_the_update():
         samples.env.observation[resting] = junk
         samples.env.reward[resting] = junk
         samples.agent.agent_info.value[resting] = junk
-        now = algo.now(0)
+        now = algo.hyper(0)
         loss, _ = algo.loss(*algo.loss_inputs(samples, now), now)
         gradients.append(torch.autograd.grad(loss, list(agent.parameters())))
     for a, b in zip(*gradients, strict=True):
@@ -319,4 +319,4 @@ def test_rows_of_rest_do_not_reach_the_update():
 
 def test_a_replay_of_transitions_refuses_it():
     with pytest.raises(ValueError, match=r"mid_batch_reset=False.*expected mid_batch_reset=True"):
-        DQN().initialize(DqnAgent(), 10, BatchSpec(4, 2), mid_batch_reset=False)
+        DQN().initialize(DqnAgent(), Run(batch_spec=BatchSpec(4, 2), n_itr=10, mid_batch_reset=False))

@@ -285,7 +285,7 @@ def test_the_example_is_one_row_without_leading_dimensions(kind):
     with running(kind, random_agent(recurrent=True), DictCountingEnv, bootstrap_value=True) as sampler:
         samples, _ = sampler.obtain_samples(0)
         sampler.shutdown()
-        example = sampler.initialize(random_agent(recurrent=True), seed=0)
+        example = sampler.initialize(random_agent(recurrent=True))
     assert [np.shape(leaf) for leaf in buffer_leaves(example)] == [leaf.shape[2:] for leaf in buffer_leaves(samples)]
 
 

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers import CpuSampler, SerialSampler, parallel
+from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
 from tests.samplers.sampler_kit import (
@@ -104,7 +105,8 @@ def test_a_sampler_can_be_initialised_again_after_its_shutdown(kind):
         first = collect(sampler, 2)
         sampler.shutdown()
         sampler.shutdown()
-        sampler.initialize(random_agent(), seed=7, bootstrap_value=True, traj_info_kwargs={"discount": 0.5})
+        run = Run(batch_spec=sampler.batch_spec, seed=7, bootstrap_value=True, traj_info_kwargs={"discount": 0.5})
+        sampler.initialize(random_agent(), run)
         assert_equal_batches(collect(sampler, 2), first)
 
 
@@ -299,7 +301,8 @@ def test_a_worker_runs_on_its_cores():
     core = available_cpus()[-1]
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=1)
     try:
-        sampler.initialize(counting_agent(), affinity={"workers_cpus": [core]})
+        run = Run(batch_spec=sampler.batch_spec, affinity={"workers_cpus": [core]})
+        sampler.initialize(counting_agent(), run)
         assert [psutil.Process(worker.pid).cpu_affinity() for worker in sampler.pool.workers] == [[core]]
     finally:
         sampler.shutdown()
