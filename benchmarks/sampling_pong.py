@@ -34,6 +34,7 @@ from rlpyt.samplers import (
     NoOverlapAlternatingSampler,
     SerialSampler,
 )
+from rlpyt.types import Run
 from rlpyt.utils.compute import ComputeSettings
 
 T, WARM_UP = 32, 100
@@ -148,7 +149,7 @@ class Sampling:
         self.threads, self.itr = threads, 0
         self.sampler = SamplerCls(EnvCls, PONG, T, B, max_decorrelation_steps=WARM_UP, time_breakdown=True, **kwargs)
         agent = CategoricalPgAgent()
-        self.sampler.initialize(agent, seed=0, bootstrap_value=True)
+        self.sampler.initialize(agent, Run(batch_spec=self.sampler.batch_spec, bootstrap_value=True))
         agent.to_device(settings)
         self.notes = ""
 

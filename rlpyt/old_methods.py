@@ -223,14 +223,14 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 """Class -> attribute that its objects had in rlpyt 0.1 -> what to do."""
 
 CALLED_WITH: dict[str, dict[str, str]] = {
-    "RlAlgorithm": {"initialize": "agent run"},
+    "RlAlgorithm": {"initialize": "agent= run="},
     "BaseAgent": {
         "initialize": "env_spaces global_B= env_ranks=",
         "collector_initialize": "global_B env_ranks seed evaluation= restarts=",
         "update_obs_rms": "observation valid",
     },
     "BaseSampler": {
-        "initialize": "agent run",
+        "initialize": "agent= run=",
     },
     "Collector": {"__init__": "agent parts overlap"},
     "Evaluator": {"__init__": "agent envs group env_quotas max_T"},

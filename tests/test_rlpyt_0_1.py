@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -455,6 +456,22 @@ def test_the_lists_of_the_page_are_those_of_the_module(names):
     assert f"\n\n{names()}" in (ROOT / PAGE).read_text()
 
 
+def rewritten(text: str) -> str:
+    """Return the text of the page with the tables and lists of the module."""
+    for rows in (other_names(), old_methods(), old_attributes(), old_settings()):
+        table = "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
+        table = table.replace("| --- |", "|---|").replace("--- | ---", "---|---")
+        pattern = re.escape("| " + " | ".join(rows[0]) + " |") + r"\n(\|.*\n)+"
+        ours = [
+            m
+            for m in re.finditer(pattern, text)
+            if m[0].splitlines()[-1].strip("|").split("|")[-1].strip() == rows[-1][-1]
+        ]
+        [found] = ours
+        text = text[: found.start()] + table + "\n" + text[found.end() :]
+    return text
+
+
 @pytest.mark.parametrize("table", [other_names, old_methods, old_attributes, old_settings])
 def test_the_tables_of_the_page_are_those_of_the_module(table):
     expected = table()
@@ -697,3 +714,7 @@ def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(scri
         assert "ReturnAverage" in columns
         assert ("GameScoreAverage" in columns) == (script is not sac)
     assert runs[0]["Diagnostics/CumSteps"] == runs[1]["Diagnostics/CumSteps"]
+
+
+if __name__ == "__main__":  # `python -m tests.test_rlpyt_0_1` writes the tables of the page
+    (ROOT / PAGE).write_text(rewritten((ROOT / PAGE).read_text()))

@@ -80,7 +80,7 @@ def test_an_algorithm_that_does_not_call_its_base_is_told_to():
         def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
             self.optimizer = self.OptimCls(agent.parameters(), lr=1e-3)
 
-    with pytest.raises(AttributeError, match=r"Alone has no '_schedules'. RlAlgorithm.initialize sets it. Call super"):
+    with pytest.raises(AttributeError, match=r"Alone has no '_bound'. RlAlgorithm.initialize sets it. Call super"):
         run(Alone(), CategoricalPgAgent(model_kwargs=SMALL))
 
 
@@ -404,7 +404,7 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
     [
         (A2C(), "sampler_bs", "Use self.batch_spec.size."),
         (SAC(), "pi_optimizer", r'Use self.descents\["pi"\].optimizer.'),
-        (SAC(), "_alpha", r"Use self.alpha\(now\)."),
+        (SAC(), "_alpha", r"Use self.alpha\(hyper\)."),
         (DQN(), "update_itr_hyperparams", "rlpyt 0.1 set what changes during the run with it. Give the hyper-param"),
         (RecurrentCategoricalPgAgent(), "prev_rnn_state", "agent.rnn_state is the state before the next step"),
         (RecurrentCategoricalPgAgent(), "advance_rnn_state", "agent.rnn_state is the state before the next step"),

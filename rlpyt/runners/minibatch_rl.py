@@ -116,7 +116,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
             traj_info_kwargs=self.get_traj_info_kwargs(),
             affinity=self.affinity,
         )
-        run = replace(run, example=self.sampler.initialize(self.agent, run))
+        run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
         # After the workers have started, which would inherit it.
         if self.affinity.get("set_affinity", True) and self.affinity.get("master_cpus"):
             cpus = allowed_cpus(self.affinity["master_cpus"], "affinity's master_cpus")
@@ -125,7 +125,7 @@ class MinibatchRlBase(CheckedSubclasses, metaclass=NamedArguments):
             self.settings = choose_settings(self.agent, self.affinity)
         torch.set_num_threads(self.settings.torch_threads)
         self.agent.to_device(self.settings)
-        self.algo.initialize(self.agent, run)
+        self.algo.initialize(agent=self.agent, run=run)
         self.print_plan(n_itr)
         self.initialize_logging()
         return n_itr
