@@ -120,6 +120,10 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "sampled actions and their log-probabilities with it",
             "sample(self, dist_info, noise) and log_prob(self, action, dist_info) do that now.",
         ),
+        "evaluate": (
+            "or an early 1.0 computed log-probability and entropy with it",
+            "log_prob_and_entropy(self, action, dist_info) does that now.",
+        ),
     },
     "AtariEnv": {
         "_update_obs": ("put the newest image into the observation with it", _OBSERVATION),
@@ -195,6 +199,12 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "store_diagnostics(self, itr, traj_infos, metrics) is given them.",
         "min_itr_learn": "Use self.algo.min_itr_learn.",
         "itr_batch_size": "Use self.steps_per_itr.",
+    },
+    "Distribution": {
+        "likelihood_ratio": "Use (log_prob(action, new) - log_prob(action, old)).exp().",
+        "perplexity": "Use entropy(dist_info).exp().",
+        "mean_entropy": "Use valid_mean(entropy(dist_info), valid) of rlpyt.functional.",
+        "mean_perplexity": "Use mean_perplexity(entropy(dist_info), valid) of rlpyt.functional.",
     },
     "EpsilonGreedy": {
         "set_epsilon": _NOISE,

@@ -117,7 +117,7 @@ _TABLE = (
     ("algos.qpg.sac", "rlpyt.replays", "SamplesToBuffer"),
     ("algos.qpg.sac", _OPT_INFO, "OptInfo"),
     ("algos.qpg.sac_v", _ONLY_SAC, "SAC_V OptInfo"),
-    ("algos.utils", _RETURNS.format("discounted_return"), "discount_return discount_return_tl"),
+    ("algos.utils", _RETURNS.format("lambda_return (with lambda_=1)"), "discount_return discount_return_tl"),
     ("algos.utils", _RETURNS.format("n_step_return"), "discount_return_n_step"),
     ("algos.utils", _RETURNS.format("generalized_advantage_estimation"), "generalized_advantage_estimation"),
     ("algos.utils", _TIME_LIMIT, "generalized_advantage_estimation_tl"),

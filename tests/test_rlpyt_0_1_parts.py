@@ -468,6 +468,12 @@ def test_no_class_has_an_attribute_that_is_said_to_be_gone():
             "computed log-probabilities with it; nothing",
         ),
         (Gaussian, "sample_loglikelihood", lambda self, dist_info: None, "sampled actions and their log-probabilities"),
+        (
+            Categorical,
+            "evaluate",
+            lambda self, action, dist_info: None,
+            r"log_prob_and_entropy\(self, action, dist_info",
+        ),
     ],
 )
 def test_an_own_distribution_is_checked_when_the_class_is_made(Base, name, function, said):

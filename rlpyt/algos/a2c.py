@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from rlpyt.algos.metrics import OptInfo
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
-from rlpyt.functional import policy_gradient_loss, valid_mean, value_loss
+from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
 from rlpyt.settings import Hyper
 from rlpyt.types import Samples
 
@@ -45,10 +45,10 @@ class A2C(PolicyGradientAlgo):
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""
         dist_info, value = self.forward(batch, init_rnn_state)
-        log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
+        log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info)
         pi_loss = policy_gradient_loss(log_prob, batch.advantage, batch.valid)
         v_loss = value_loss(value, batch.return_, batch.valid)
         mean_entropy = valid_mean(entropy, batch.valid)
         loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
-        perplexity = mean_perplexity(entropy.detach(), batch.valid)
+        perplexity = mean_perplexity(entropy, batch.valid)
         return loss, {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity}

@@ -15,6 +15,7 @@ from rlpyt.functional import (
     categorical_projection,
     double_q_value,
     entropy_of,
+    midpoints,
     quantile_huber_loss,
     select_at_indexes,
 )
@@ -81,8 +82,7 @@ class QRDQN(DQN):
 
     def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
-        N = outputs.online.shape[-1]
-        tau = (torch.arange(N, device=outputs.online.device) + 0.5) / N
+        tau = midpoints(outputs.online.shape[-1], outputs.online.device)
         quantiles = select_at_indexes(batch.action, outputs.online)
         y = self.backup(batch, double_q_value(outputs.next_target, self.greedy_q(outputs)))
         return quantile_huber_loss(quantiles, tau, y, hyper.delta_clip), (y.mean(-1) - quantiles.mean(-1)).abs()

@@ -14,7 +14,6 @@ from rlpyt.functional import (
     episode_start_from_valid,
     generalized_advantage_estimation,
     running_return,
-    valid_mean,
     valid_standardize,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
@@ -155,11 +154,3 @@ class PolicyGradientAlgo(RlAlgorithm):
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)
         return self.agent(*batch.agent_inputs)
-
-
-def mean_perplexity(entropy: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return the mean of exp(entropy) over the valid rows.
-
-    It stops at exp(60): the entropy of a Gaussian has no bound, and float32 would overflow from 88 nats on.
-    """
-    return valid_mean(entropy.clamp(max=60.0).exp(), valid)

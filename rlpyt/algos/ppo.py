@@ -11,10 +11,18 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.algos.metrics import stack_metrics
-from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo, mean_perplexity
+from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
-from rlpyt.functional import ScheduleLike, approx_kl, clipped_value_loss, ppo_clip_loss, valid_mean, value_loss
+from rlpyt.functional import (
+    ScheduleLike,
+    approx_kl,
+    clipped_value_loss,
+    mean_perplexity,
+    ppo_clip_loss,
+    valid_mean,
+    value_loss,
+)
 from rlpyt.settings import Hyper
 from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
@@ -136,7 +144,7 @@ class PPO(PolicyGradientAlgo):
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch and its metrics."""
         dist_info, value = self.forward(batch, init_rnn_state)
-        log_prob, entropy = self.agent.distribution.evaluate(batch.action, dist_info)
+        log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info)
         pi_loss = ppo_clip_loss(
             log_prob, batch.old_log_prob, batch.advantage, ratio_clip=hyper.ratio_clip, valid=batch.valid
         )

@@ -1,4 +1,4 @@
-"""Continuous actions in units in which the bounds of their space are -1 and 1, dimension by dimension."""
+"""Conversion of continuous actions to units in which the bounds of their space are -1 and 1."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rlpyt.utils.arguments import NamedArguments
 
 
 class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
-    """Turns actions of an environment, [..., *shape], into units [..., A], and back.
+    """Conversion between actions of an environment, [..., *shape], and units x, [..., A].
 
         action = center + scale * x
 
-    A dimension of scale 0 is a fixed one, in which the action is the center whatever x is. It does not count in
-    densities, and is 0 in what `encode` returns. Nothing is rounded here: where a space holds integers, the environment
-    is given the nearest one (`rlpyt.spaces.to_env`).
+    A dimension with scale 0 is fixed: its action is always the center. It does not count in densities, and `encode`
+    returns 0 for it. Nothing is rounded here. In a space of integers the environment gets the nearest integer
+    (`rlpyt.spaces.to_env`).
 
     Args:
         dim: A.
-        center: A numbers, the action that x = 0 stands for; None is 0.
-        scale: A numbers from 0, what one unit is in the environment; None is 1.
+        center: A numbers, the action at x = 0; None is 0.
+        scale: A numbers from 0, the size of one unit in the environment; None is 1.
         shape: of an action, if it is not (A,).
 
     Raises:
-        ValueError: if their lengths are not A, or a scale is negative.
+        ValueError: if center or scale has not A entries, or a scale is negative.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
             )
         free = [i for i, s in enumerate(scale) if s > 0]
         self.n_free = len(free)
-        """Dimensions that are not fixed."""
+        """Number of dimensions that are not fixed."""
         self.log_scale = sum(math.log(scale[i]) for i in free)
-        """Sum over the free dimensions: a density in the environment's units is that in x over its exponential."""
+        """Sum of log scale over the free dimensions. log p(action) = log p(x) - log_scale."""
         units = torch.tensor(center), torch.tensor(scale), torch.tensor(free, dtype=torch.int64)
         self._units = {torch.device("cpu"): units}
 
     @classmethod
     def from_space(cls, space: spaces.Space) -> Self:
-        """Return the units in which -1 and 1 are the bounds of a Box; a dimension with equal ones is fixed.
+        """Return the units in which the bounds of a Box are -1 and 1. A dimension with equal bounds is fixed.
 
         Raises:
             TypeError: if the space is no Box.
-            ValueError: if a bound is infinite (or float32's largest number, which means the same).
+            ValueError: if a bound is infinite, or the largest number of float32, which stands for infinity.
         """
         if not isinstance(space, spaces.Box):
             raise TypeError(
@@ -77,21 +77,21 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         if not bounded.all():
             raise ValueError(
                 f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "
-                "low <= high, in every dimension, as the bounds say how far to explore. Give the environment a Box "
-                "with the bounds that are meant (gymnasium.wrappers.RescaleAction, or its own action_space)."
+                "low <= high, in every dimension, because the bounds set the range of exploration. Give "
+                "the environment a Box with other bounds (gymnasium.wrappers.RescaleAction, or its own action_space)."
             )
         return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what lies on other devices: a worker that is sent it would start CUDA."""
+        """Return the state without tensors on other devices: a worker that unpickles them would start CUDA."""
         cpu = torch.device("cpu")
         return {**self.__dict__, "_units": {cpu: self._units[cpu]}}
 
     def _units_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return center, scale and the numbers of the free dimensions on a device, copied there once."""
+        """Return center, scale and the indexes of the free dimensions on a device, copied there once."""
         if device not in self._units:
             center, scale, free = self._units[torch.device("cpu")]
-            # A copy made for sampling must be fit for a later gradient.
+            # A copy made during sampling is used in updates later, and these need a gradient.
             with torch.inference_mode(False):
                 self._units[device] = center.to(device), scale.to(device), free.to(device)
         return self._units[device]
@@ -108,11 +108,11 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         return shape_action(torch.addcmul(center, x, scale), self.shape)
 
     def rest_fixed(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns the actions that were taken."""
+        """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns taken actions."""
         return x if self.n_free == self.dim else torch.where(self._units_on(x.device)[1] > 0, x, 0.0)
 
     def of_free(self, x: torch.Tensor) -> torch.Tensor:
-        """Return of x [..., A] the free dimensions, [..., n_free], in which densities are."""
+        """Return the free dimensions [..., n_free] of x [..., A], over which densities are."""
         return x if self.n_free == self.dim else x[..., self._units_on(x.device)[2]]
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
@@ -120,6 +120,6 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         return torch.randn(batch_size, self.dim, generator=generator, device=generator.device)
 
     def draw_uniform(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
-        """Return x [batch_size, A] spread evenly from -1 to 1."""
+        """Return x [batch_size, A], uniform from -1 to 1."""
         noise = torch.rand(batch_size, self.dim, generator=generator, device=generator.device)
         return noise.mul_(2).sub_(1)

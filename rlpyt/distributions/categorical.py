@@ -1,4 +1,4 @@
-"""Distributions over discrete actions, given by unnormalised logits."""
+"""Distributions over discrete actions, with unnormalised logits as parameters."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class DistInfoLogits(NamedArrayTuple):
     """Parameters of a categorical distribution."""
 
     logits: torch.Tensor
-    """[..., A] unnormalised log-probabilities; -inf is an action that cannot be taken."""
+    """[..., A] unnormalised log-probabilities; an action of -inf is never taken."""
 
     @property
     def prob(self) -> torch.Tensor:
-        """[..., A] probabilities, which rlpyt 0.1 had in place of the logits."""
+        """[..., A] probabilities, which rlpyt 0.1 recorded in place of the logits."""
         return torch.as_tensor(self.logits).softmax(-1)
 
 
 class Categorical(Distribution[DistInfoLogits]):
-    """One of `dim` actions, action [...] int64.
+    """Categorical distribution over `dim` actions; an action is [...] int64.
 
         p = softmax(logits)
 
@@ -58,7 +58,10 @@ class Categorical(Distribution[DistInfoLogits]):
         return _gumbel((batch_size, self.dim), generator)
 
     def sample(self, dist_info: DistInfoLogits, noise: torch.Tensor) -> torch.Tensor:
-        """Return argmax(logits + noise), which is distributed as p where the noise is Gumbel (Maddison et al. 2014)."""
+        """Return argmax(logits + noise), [...] int64. It has the distribution p for Gumbel noise.
+
+        Source: Maddison et al. 2014, arXiv:1411.0030.
+        """
         return (dist_info.logits + noise).argmax(-1)
 
     def mode(self, dist_info: DistInfoLogits) -> torch.Tensor:
@@ -73,7 +76,9 @@ class Categorical(Distribution[DistInfoLogits]):
         """Return the entropy [...] in nats."""
         return _entropy(F.log_softmax(dist_info.logits, -1))
 
-    def evaluate(self, action: torch.Tensor, dist_info: DistInfoLogits) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(
+        self, action: torch.Tensor, dist_info: DistInfoLogits
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log p(action) and entropy, [...] each, from one normalisation."""
         log_p = F.log_softmax(dist_info.logits, -1)
         return _select(log_p, action), _entropy(log_p)
@@ -86,12 +91,12 @@ class Categorical(Distribution[DistInfoLogits]):
 
 
 class MultiCategorical(Distribution[DistInfoLogits]):
-    """Several independent choices at once (MultiDiscrete, MultiBinary), action [..., n] int64.
+    """Distribution of n independent choices (MultiDiscrete, MultiBinary); an action is [..., n] int64.
 
-    The logits of the choices stand one after the other, [..., sum(dims)]; probabilities multiply.
+    The logits of all choices are concatenated, [..., sum(dims)]. The probabilities of the choices multiply.
 
     Args:
-        dims: number of actions of each choice, [n]; or of any other shape, which the actions then have.
+        dims: number of actions of each choice, [n]. With another shape, actions have this shape.
     """
 
     DistInfo = DistInfoLogits
@@ -103,7 +108,7 @@ class MultiCategorical(Distribution[DistInfoLogits]):
         self._equal = min(self.dims) == max(self.dims)
 
     def _table(self, x: torch.Tensor) -> DistInfoLogits:
-        """Return [..., sum(dims)] as [..., n, max(dims)], with actions that no choice has at -inf."""
+        """Return [..., sum(dims)] as [..., n, max(dims)], padded with -inf."""
         if self._equal:
             return DistInfoLogits(x.unflatten(-1, (len(self.dims), -1)))
         width = self._each.dim
@@ -111,12 +116,12 @@ class MultiCategorical(Distribution[DistInfoLogits]):
         return DistInfoLogits(torch.stack(rows, -2))
 
     def to_onehot(self, action: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return actions [..., n] as one-hot vectors one after the other, [..., sum(dims)]."""
+        """Return actions [..., n] as concatenated one-hot vectors, [..., sum(dims)]."""
         choices = zip(flatten_action(action, self.shape).unbind(-1), self.dims, strict=True)
         return torch.cat([to_onehot(choice, dim, dtype) for choice, dim in choices], -1)
 
     def from_onehot(self, onehot: torch.Tensor) -> torch.Tensor:
-        """Return one-hot vectors one after the other, [..., sum(dims)], as actions [..., n]."""
+        """Return concatenated one-hot vectors, [..., sum(dims)], as actions [..., n]."""
         action = torch.stack([from_onehot(x) for x in onehot.split(self.dims, -1)], -1)
         return shape_action(action, self.shape)
 
@@ -144,9 +149,12 @@ class MultiCategorical(Distribution[DistInfoLogits]):
         """Return the entropy, the sum over the choices, [...] in nats."""
         return self._each.entropy(self._table(dist_info.logits)).sum(-1)
 
-    def evaluate(self, action: torch.Tensor, dist_info: DistInfoLogits) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(
+        self, action: torch.Tensor, dist_info: DistInfoLogits
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log p(action) and entropy, [...] each, from one normalisation."""
-        log_prob, entropy = self._each.evaluate(flatten_action(action, self.shape), self._table(dist_info.logits))
+        choices, table = flatten_action(action, self.shape), self._table(dist_info.logits)
+        log_prob, entropy = self._each.log_prob_and_entropy(choices, table)
         return log_prob.sum(-1), entropy.sum(-1)
 
     def kl(self, old: DistInfoLogits, new: DistInfoLogits) -> torch.Tensor:
@@ -156,7 +164,7 @@ class MultiCategorical(Distribution[DistInfoLogits]):
 
 def _gumbel(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     noise = torch.empty(shape, device=generator.device).exponential_(generator=generator)
-    # An exponential of exactly 0 would give +inf, which makes NaN of a -inf logit.
+    # An exponential of exactly 0 would give +inf, and +inf plus a logit of -inf is NaN.
     return noise.clamp_(min=torch.finfo(noise.dtype).tiny).log_().neg_()
 
 
@@ -165,7 +173,7 @@ def _select(log_p: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
 
 
 def _finite(log_p: torch.Tensor) -> torch.Tensor:
-    """Return log-probabilities with -inf replaced, for which 0 * log 0 is 0 and so is its gradient."""
+    """Return log-probabilities with -inf clamped, so that 0 * log 0 and its gradient are 0."""
     return log_p.clamp(min=torch.finfo(log_p.dtype).min)
 
 

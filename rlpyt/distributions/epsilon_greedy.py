@@ -1,4 +1,4 @@
-"""Epsilon-greedy selection over Q-values."""
+"""Epsilon-greedy selection of actions by their Q-values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ serve_old_names(__name__)
 
 
 class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
-    """The best of `dim` actions, or with probability epsilon any of them; action [...] int64.
+    """Selection of the best of `dim` actions, or with probability epsilon of a random one; an action is [...] int64.
 
     Args:
         dim: number of actions.
@@ -23,19 +23,19 @@ class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
         self.dim = dim
 
     def encode(self, action: torch.Tensor) -> torch.Tensor:
-        """Return actions as one-hot float32 [..., dim], as a model takes its `prev_action`."""
+        """Return actions as one-hot float32 [..., dim], the form in which a model takes `prev_action`."""
         return to_onehot(action, self.dim, torch.float32)
 
     def draw_noise(self, batch_size: int, generator: torch.Generator) -> torch.Tensor:
-        """Return uniform noise [batch_size, 2]: whether to explore, and where to."""
+        """Return uniform noise [batch_size, 2]: the first decides whether to explore, the second on the action."""
         return torch.rand(batch_size, 2, generator=generator, device=generator.device)
 
     def sample(self, q: torch.Tensor, epsilon: float | torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Return the actions that the noise selects.
 
         Args:
-            q: [..., dim].
-            epsilon: probability of a random action, one for all or [B] for each environment.
+            q: [..., dim] float.
+            epsilon: probability of a random action, a number or [B], one per environment.
             noise: [..., 2], from `draw_noise`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""The diagonal Gaussian over continuous actions."""
+"""Diagonal Gaussian distribution over continuous actions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class DistInfoStd(NamedArrayTuple):
     mean: torch.Tensor
     """[..., A]."""
     log_std: torch.Tensor
-    """[..., A], logarithm of the standard deviation."""
+    """[..., A], logarithms of the standard deviations."""
 
 
 class Gaussian(ActionUnits, Distribution[DistInfoStd]):
-    """A Gaussian whose actions, [..., A] float32, are in the environment's units.
+    """Gaussian distribution of actions [..., A] float32 in the environment's units.
 
         a = center + scale * (mean + std * noise),    noise ~ N(0, I)
 
-    Densities, and so log-probabilities and entropies, are those of a. Actions are not clipped to the bounds: that is
-    left to the environment's side, after the log-probability was recorded. For the arguments and fixed dimensions see
-    `ActionUnits`.
+    Log-probabilities and entropies are of the density of a. Actions are not clipped to the bounds here. The
+    environment's side clips them, after the log-probability was recorded. See `ActionUnits` for the arguments and for
+    fixed dimensions.
     """
 
     DistInfo = DistInfoStd
@@ -49,12 +49,12 @@ class Gaussian(ActionUnits, Distribution[DistInfoStd]):
         return gaussian_log_prob(self.of_free(self.encode(action)), *self._free(dist_info)) - self.log_scale
 
     def entropy(self, dist_info: DistInfoStd) -> torch.Tensor:
-        """Return the differential entropy, sum_i (log std_i + log scale_i) + A/2 log(2 pi e), [...] in nats."""
+        """Return the differential entropy [...] in nats: sum_i (log std_i + log scale_i) + A/2 log(2 pi e)."""
         log_std = self.of_free(dist_info.log_std)
         return log_std.sum(-1) + (self.log_scale + 0.5 * self.n_free * math.log(2 * math.pi * math.e))
 
     def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-        """Return KL(old || new), [...]; the units cancel."""
+        """Return KL(old || new), [...]; it does not depend on the units."""
         return gaussian_kl(self._free(old), self._free(new))
 
     def _free(self, dist_info: DistInfoStd) -> DistInfoStd:

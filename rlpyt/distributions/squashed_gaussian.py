@@ -1,4 +1,4 @@
-"""The Gaussian squashed into the bounds of the actions, as SAC has it."""
+"""Gaussian distribution squashed into the bounds of the actions, for SAC."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlpyt.distributions.gaussian import DistInfoStd, gaussian_kl, gaussian_log_
 
 
 class SquashedGaussian(ActionUnits):
-    """A Gaussian whose samples go through tanh, so that actions stay within their bounds.
+    """Gaussian distribution whose samples go through tanh, so that actions stay within their bounds.
 
         u = mean + std * noise,    noise ~ N(0, I),    x = tanh(u),    action = center + scale * x
         log p(x) = log N(u; mean, std) - sum_i log(1 - tanh(u_i)^2)
 
-    There is no closed form of the entropy. Densities are those of the free dimensions (see `ActionUnits`).
+    The entropy has no closed form. Densities are over the free dimensions (see `ActionUnits`).
 
     Args:
-        dim: A.
-        center: see `ActionUnits`, as are the two that follow.
-        scale: what one unit is in the environment.
+        dim: see `ActionUnits`, also for the next three.
+        center: the action at x = 0.
+        scale: size of one unit in the environment.
         shape: of an action.
-        min_log_std: below it log_std is set to it, as in the reference implementation of SAC.
-        max_log_std: likewise above.
+        min_log_std: log_std is clamped from below to it, as in the reference implementation of SAC.
+        max_log_std: log_std is clamped from above to it.
 
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C.
     """
@@ -60,18 +60,18 @@ class SquashedGaussian(ActionUnits):
     def sample_with_log_prob(self, dist_info: DistInfoStd, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x [..., A] in [-1, 1] and log p(x) [...], both in these units and differentiable in the parameters.
 
-        Exact wherever x lies, as it is computed from u: 1 - x^2 would be 0 from |u| = 9 on.
+        The result is exact for every x because it is computed from u: in float32, 1 - x^2 is 0 from |u| = 9 on.
         """
         mean, log_std = self._gaussian(dist_info)
         u = torch.addcmul(mean, log_std.exp(), noise)
-        # (u - mean) / std is the noise, whatever the parameters: no gradient through it.
+        # (u - mean) / std is the noise itself and needs no gradient.
         log_normal = -self.of_free(0.5 * noise.square() + log_std).sum(-1) - 0.5 * self.n_free * math.log(2 * math.pi)
         return self.rest_fixed(u.tanh()), log_normal - log_det_tanh(self.of_free(u))
 
     def log_prob(self, action: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the log-density of actions [..., *shape] in the environment's units, [...].
 
-        An action at a bound, where float32 cannot tell how far u was, is taken as the nearest one within.
+        An action at a bound is replaced by the nearest one inside it, because u is infinite at a bound.
         """
         mean, log_std = (self.of_free(x) for x in self._gaussian(dist_info))
         limit = 1 - torch.finfo(mean.dtype).eps
@@ -79,7 +79,7 @@ class SquashedGaussian(ActionUnits):
         return gaussian_log_prob(u, mean, log_std) - log_det_tanh(u) - self.log_scale
 
     def kl(self, old: DistInfoStd, new: DistInfoStd) -> torch.Tensor:
-        """Return KL(old || new), [...]: that of the Gaussians, as tanh and units cancel."""
+        """Return KL(old || new), [...]. It is the KL of the Gaussians, because tanh and units cancel."""
         old, new = (DistInfoStd(*map(self.of_free, self._gaussian(info))) for info in (old, new))
         return gaussian_kl(old, new)
 
@@ -87,6 +87,6 @@ class SquashedGaussian(ActionUnits):
 def log_det_tanh(u: torch.Tensor) -> torch.Tensor:
     """Return sum_i log(1 - tanh(u_i)^2), [...], of u [..., A].
 
-    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which loses nothing for large |u|.
+    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)) stays exact for large |u|.
     """
     return 2 * (math.log(2) - u - F.softplus(-2 * u)).sum(-1)

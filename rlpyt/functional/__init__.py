@@ -1,4 +1,4 @@
-"""The mathematics of the algorithms as pure functions, each formula once, with its source."""
+"""Mathematics of the algorithms as pure functions: each formula once, with its source."""
 
 from rlpyt.functional.augmentation import random_shift
 from rlpyt.functional.checks import check_bool, check_same_shape
@@ -6,6 +6,7 @@ from rlpyt.functional.distributional import (
     categorical_loss,
     categorical_projection,
     entropy_of,
+    midpoints,
     quantile_huber_loss,
     value_rescale,
     value_rescale_inverse,
@@ -13,17 +14,25 @@ from rlpyt.functional.distributional import (
 from rlpyt.functional.indexing import from_onehot, select_at_indexes, to_onehot
 from rlpyt.functional.losses import (
     approx_kl,
+    clipped_double_q,
     clipped_value_loss,
+    deterministic_policy_loss,
     double_q_value,
     huber_loss,
     policy_gradient_loss,
     ppo_clip_loss,
+    smoothed_action,
+    soft_policy_loss,
+    soft_value,
+    squared_loss,
     td_target,
+    temperature_loss,
     value_loss,
 )
 from rlpyt.functional.masks import (
     episode_start_from_valid,
     explained_variance,
+    mean_perplexity,
     valid_mean,
     valid_standardize,
     zero_invalid,
@@ -31,7 +40,6 @@ from rlpyt.functional.masks import (
 from rlpyt.functional.priorities import sequence_priority
 from rlpyt.functional.returns import (
     NStepReturn,
-    discounted_return,
     generalized_advantage_estimation,
     lambda_return,
     n_step_return,
@@ -51,7 +59,6 @@ from rlpyt.functional.schedules import (
 
 __all__ = [
     # returns
-    "discounted_return",
     "lambda_return",
     "generalized_advantage_estimation",
     "n_step_return",
@@ -65,11 +72,19 @@ __all__ = [
     "approx_kl",
     "double_q_value",
     "td_target",
+    "squared_loss",
     "huber_loss",
+    "clipped_double_q",
+    "smoothed_action",
+    "deterministic_policy_loss",
+    "soft_value",
+    "soft_policy_loss",
+    "temperature_loss",
     # distributions of the return, and its scale
     "categorical_projection",
     "categorical_loss",
     "entropy_of",
+    "midpoints",
     "quantile_huber_loss",
     "value_rescale",
     "value_rescale_inverse",
@@ -80,6 +95,7 @@ __all__ = [
     "valid_mean",
     "valid_standardize",
     "explained_variance",
+    "mean_perplexity",
     "episode_start_from_valid",
     # indexing
     "select_at_indexes",

@@ -1,4 +1,4 @@
-"""Random changes of images that leave their meaning as it is."""
+"""Random changes of images that do not change their meaning."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import torch
 
 
 def random_shift(images: torch.Tensor, pad: int, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Return images shifted by up to `pad` pixels in both directions, their border repeated where nothing was.
+    """Return images shifted at random by up to `pad` pixels in each direction, with repeated borders.
 
     Args:
-        images: [..., M, C, height, width]; each of the M is shifted by numbers of its own, the same in all leading
-            dimensions.
-        pad: the largest shift; all 2 * pad + 1 are equally likely, in each direction.
-        generator: a CPU generator to draw from.
+        images: [..., M, C, height, width]; each of the M images has its own shift, equal in all leading dimensions.
+        pad: the largest shift in pixels; all 2 * pad + 1 shifts of a direction are equally likely.
+        generator: a CPU generator to draw from; None is torch's global one.
 
     Returns:
         The shape and dtype of images.
 
     Raises:
-        ValueError: if pad is negative or there are less than four dimensions.
+        ValueError: if pad is negative, or images have fewer than four dimensions.
 
     Source: Yarats et al. 2021, arXiv:2004.13649.
     """
@@ -31,7 +30,7 @@ def random_shift(images: torch.Tensor, pad: int, generator: torch.Generator | No
     shift = torch.randint(-pad, pad + 1, (2, M), generator=generator)
     leading = images.shape[:-4].numel()
     y, x = (shift + pad).repeat(1, leading).to(images.device, non_blocking=True)
-    # Every image cut out of itself with a wider border: copies of rows, where an index a pixel would take 3.5 times as
+    # Each image is cut out of its widened copy. This copies whole rows; one index per pixel would take 3.5 times as
     # long.
     windows = _widen(images.reshape(leading * M, C, height, width), pad).unfold(-2, height, 1).unfold(-2, width, 1)
     return windows[torch.arange(leading * M, device=images.device), :, y, x].reshape(images.shape)

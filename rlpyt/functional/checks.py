@@ -1,7 +1,7 @@
-"""Shape and dtype checks shared by the formulas.
+"""Shape and dtype checks of the formulas.
 
-Broadcasting is what makes a wrong loss run: [B] against [B, 1] gives [B, B] and no error. So no
-function of this package broadcasts.
+With broadcasting, a wrong loss would run: [B] minus [B, 1] gives [B, B] and no error. Therefore the functions of this
+package refuse arguments of different shapes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import torch
 
 
 def check_same_shape(what: str, **arrays: torch.Tensor | np.ndarray | None) -> None:
-    """Refuse arrays whose shapes are not all equal; None stands for an argument not given.
+    """Refuse arrays of different shapes. None stands for an argument that was not given.
 
     Args:
-        what: the computation, first words of the message.
-        **arrays: torch or numpy, each under the name that its caller knows it by.
+        what: the computation; the message begins with it.
+        **arrays: torch or numpy, each under its name in the caller.
 
     Raises:
         ValueError: if two shapes differ; the message gives them all.
@@ -30,11 +30,11 @@ def check_same_shape(what: str, **arrays: torch.Tensor | np.ndarray | None) -> N
 
 
 def check_bool(what: str, **arrays: torch.Tensor | np.ndarray | None) -> None:
-    """Refuse flags and masks that are not boolean; None stands for an argument not given.
+    """Refuse flags and masks that are not boolean. None stands for an argument that was not given.
 
     Args:
-        what: the computation, first words of the message.
-        **arrays: torch or numpy, each under the name that its caller knows it by.
+        what: the computation; the message begins with it.
+        **arrays: torch or numpy, each under its name in the caller.
 
     Raises:
         TypeError: if the dtype of one is not bool.

@@ -1,4 +1,4 @@
-"""Q-learning over distributions of the return (fixed atoms, quantiles), and over returns on another scale."""
+"""Formulas of Q-learning over distributions of the return (fixed atoms, quantiles) and over rescaled returns."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlpyt.functional.losses import huber_loss
 
 @torch.no_grad()
 def categorical_projection(z: torch.Tensor, p: torch.Tensor, V_min: float, V_max: float) -> torch.Tensor:
-    """Return the probabilities of fixed atoms that come closest to those of atoms that stand elsewhere.
+    """Return a distribution over atoms at any places, projected onto fixed atoms.
 
-    Every probability goes to the two fixed atoms beside its own, in proportion to how near they are; what stands
-    outside [V_min, V_max] goes to the end.
+    The probability of an atom is split between the two fixed atoms next to it, in proportion to their nearness. An atom
+    outside [V_min, V_max] gives its probability to the fixed atom at that end.
 
         p'_i = sum_j [1 - |clip(z_j, V_min, V_max) - z'_i| / dz]_0^1 p_j,    z'_i = V_min + i dz
 
     Args:
-        z: [..., N] float, where the atoms stand; N at least 2.
+        z: [..., N] float, places of the atoms; N is at least 2.
         p: [..., N] float, their probabilities.
         V_min: the lowest fixed atom.
         V_max: the highest.
@@ -39,9 +39,9 @@ def categorical_projection(z: torch.Tensor, p: torch.Tensor, V_min: float, V_max
             f"categorical_projection: got V_min={V_min}, V_max={V_max} and {N} atoms; expected V_min below V_max and "
             "at least 2 atoms. Correct them."
         )
-    # Clamped in units of atoms: V_max itself may be rounded to above N - 1, which would give a negative probability.
+    # Clamped in units of atoms: rounding may lift V_max above N - 1, which would give a negative probability.
     place = ((z - V_min) * ((N - 1) / (V_max - V_min))).clamp(0, N - 1)
-    # The atom above it is one too; and a NaN gets an index in range, so that it comes out as a NaN.
+    # At most N - 2, so that low + 1 is an atom too. A NaN also gets an index in range, and the result is NaN.
     low = place.long().clamp(0, N - 2)
     share = place - low
     projected = torch.zeros_like(p)
@@ -72,7 +72,7 @@ def categorical_loss(logits: torch.Tensor, target_p: torch.Tensor) -> torch.Tens
 def entropy_of(p: torch.Tensor) -> torch.Tensor:
     """Return -sum_i p_i log p_i over the last dimension, with 0 log 0 = 0.
 
-    The cross-entropy less this is KL(p || softmax(logits)), which Rainbow takes for the priority.
+    The cross-entropy minus this entropy is KL(p || softmax(logits)), the priority of Rainbow.
 
     Args:
         p: [..., N] float, probabilities.
@@ -81,6 +81,23 @@ def entropy_of(p: torch.Tensor) -> torch.Tensor:
         [...] float, without gradient.
     """
     return torch.special.entr(p).sum(-1)
+
+
+def midpoints(n: int, device: torch.device | None = None) -> torch.Tensor:
+    """Return (i + 0.5) / n for i < n, the midpoints of n equal parts of [0, 1].
+
+    They are the fractions at which n quantiles of equal weight approximate a distribution best.
+
+    Args:
+        n: number of parts, from 1.
+        device: of the result; None is the CPU.
+
+    Returns:
+        [n] float32.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044, lemma 2.
+    """
+    return (torch.arange(n, device=device) + 0.5) / n
 
 
 def quantile_huber_loss(
@@ -92,9 +109,9 @@ def quantile_huber_loss(
 
     Args:
         quantiles: [..., N] float, of the network in training.
-        tau: [..., N] or [N] float in (0, 1), the fractions that they stand for.
+        tau: [..., N] or [N] float in (0, 1), fractions of the quantiles.
         target: [..., M] float; receives no gradient.
-        delta_clip: of the Huber loss, above 0; None gives |u|, the quantile loss itself.
+        delta_clip: of the Huber loss, above 0; None replaces huber / delta_clip by |u|.
 
     Returns:
         [...] float, not averaged.
@@ -102,7 +119,7 @@ def quantile_huber_loss(
     Raises:
         ValueError: if the leading dimensions differ, tau fits no quantile, or delta_clip is not above 0.
 
-    Source: Dabney et al. 2018, arXiv:1710.10044, equation 10; with random tau arXiv:1806.06923, equation 3.
+    Sources: Dabney et al. 2018, arXiv:1710.10044, equation 10. Random tau: arXiv:1806.06923, equation 3.
     """
     if quantiles.shape[:-1] != target.shape[:-1] or tau.shape not in (quantiles.shape, quantiles.shape[-1:]):
         raise ValueError(
@@ -116,26 +133,26 @@ def quantile_huber_loss(
 
 
 def value_rescale(x: torch.Tensor, eps: float) -> torch.Tensor:
-    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, which makes large values small and keeps their order.
+    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, which shrinks large values and keeps their order.
 
     Args:
         x: [...] float.
-        eps: from 0; above 0 the inverse has a bounded slope.
+        eps: from 0; with eps above 0 the inverse has a bounded slope.
 
     Returns:
         [...] float.
 
     Source: Pohlen et al. 2018, arXiv:1805.11593, proposition A.2.
     """
-    # The same by the conjugate, as sqrt(|x| + 1) - 1 is wrong by a tenth at 1e-6 in float32.
+    # Multiplied by the conjugate: in float32, sqrt(|x| + 1) - 1 has an error of 10 % at 1e-6.
     return x / ((x.abs() + 1).sqrt() + 1) + eps * x
 
 
 def value_rescale_inverse(y: torch.Tensor, eps: float) -> torch.Tensor:
     """Return the x with h(x) = y; see `value_rescale`.
 
-    From the root of a quadratic equation, in a form that subtracts no two numbers of nearly the same size: in float32
-    the common one is off by 1e-4 near 0 with eps 1e-3, and has no value with eps 0.
+    This form of the root of a quadratic equation never subtracts two numbers of nearly the same size. In float32 the
+    usual form has an error of 1e-4 near 0 with eps 1e-3, and it is 0 / 0 with eps 0.
 
     Args:
         y: [...] float.
@@ -144,7 +161,7 @@ def value_rescale_inverse(y: torch.Tensor, eps: float) -> torch.Tensor:
     Returns:
         [...] float.
     """
-    # With s = sqrt(|x| + 1): eps s^2 + s - (1 + eps + |y|) = 0; its root, less 1, by the conjugate, with the sign of y.
+    # With s = sqrt(|x| + 1): eps s^2 + s - (1 + eps + |y|) = 0. This is its root minus 1, with the sign of y.
     root = (1 + 4 * eps * (y.abs() + 1 + eps)).sqrt()
     s_less_1 = 2 * y / (1 + 2 * eps + root)
     return s_less_1 * (s_less_1.abs() + 2)

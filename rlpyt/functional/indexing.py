@@ -1,4 +1,4 @@
-"""Picking entries by an index, and indexes as one-hot vectors, under any leading dimensions."""
+"""Selection of entries by index, and one-hot vectors, under any leading dimensions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 
 def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return tensor[..., indexes[...], :], one entry for each place of the leading dimensions.
+    """Return tensor[..., indexes[...], :], one entry for each index.
 
     Args:
-        indexes: [...] integer, in 0..N-1; the leading dimensions may be none at all, as [B] or [T, B].
+        indexes: [...] integer, in 0..N-1; any number of leading dimensions, none included.
         tensor: [..., N] or [..., N, *trailing], such as Q-values, or atoms of a distribution.
 
     Returns:
@@ -23,8 +23,7 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
         raise ValueError(
             f"select_at_indexes: got indexes {tuple(indexes.shape)} and tensor "
             f"{tuple(tensor.shape)}; expected the tensor to have the shape of the indexes, then "
-            "the dimension that they point into. Does one of them carry a dimension of 1 to "
-            "squeeze, or are they in the wrong order (indexes come first)?"
+            "the dimension that they index. Squeeze a dimension of 1, or swap the two (indexes come first)."
         )
     trailing = tensor.shape[dim + 1 :]
     index = indexes.long().reshape(*indexes.shape, 1, *[1] * len(trailing))
@@ -37,7 +36,7 @@ def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None)
     Args:
         indexes: [...] integer, in 0..num-1.
         num: length of the vectors.
-        dtype: of the result; None means that of the indexes.
+        dtype: of the result; None is the dtype of the indexes.
 
     Returns:
         [..., num].
@@ -47,7 +46,7 @@ def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None)
 
 
 def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-    """Return the index of the largest entry along a dimension, which undoes `to_onehot`.
+    """Return the index of the largest entry along a dimension, the inverse of `to_onehot`.
 
     Args:
         onehot: [..., num] of any dtype.

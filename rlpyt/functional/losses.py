@@ -1,12 +1,12 @@
-"""Losses to minimise, and the targets in them: tensors in and out, on whatever device they are on.
+"""Losses to minimise and the targets in them, as functions of tensors on any device.
 
-Policy-gradient losses are scalars, means over the valid rows. Those on TD errors are per element,
-because importance weights and masks come between them and the mean. Targets, old values and
-advantages never receive a gradient.
+Losses of on-policy algorithms are scalars: means over the valid rows. Losses of algorithms with a replay have one
+entry per row, because importance weights and masks are applied before the mean. Targets, old values and advantages
+never receive a gradient.
 
-Invalid rows hold anything, and a null action there can make a ratio overflow. `valid_mean` keeps
-that from the loss, but its zero gradient times an infinity or NaN is NaN: so the one input that is
-trained passes `zero_invalid` first, which stops the gradient of such rows on its way back.
+Invalid rows may hold any numbers, and a null action there can make a ratio overflow. `valid_mean` keeps such a row out
+of the loss. Its gradient of zero times an infinity or NaN would still be NaN, so the input in training passes
+`zero_invalid` first.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def ppo_clip_loss(
     ratio_clip: float,
     valid: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the clipped surrogate of PPO with its sign turned, to be minimised.
+    """Return the clipped surrogate of PPO with its sign turned, to minimise.
 
         ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
         L = -mean(min(ratio_t * A_t, clip(ratio_t, 1 - ratio_clip, 1 + ratio_clip) * A_t))
 
-    The log of the ratio stops at 30, and its gradient beyond is 0: float32 would overflow at 88.
+    The log of the ratio is clamped at 30, where float32 would overflow at 88. Its gradient is 0 above.
 
     Args:
         log_prob: [...] float, of the policy in training.
         old_log_prob: [...] float, of the policy that acted.
         advantage: [...] float.
-        ratio_clip: epsilon in the paper, above 0; 0.1 to 0.3 are usual.
+        ratio_clip: epsilon of the paper, above 0; usual values are 0.1 to 0.3.
         valid: [...] bool; None means that all rows are valid.
 
     Returns:
@@ -105,7 +105,7 @@ def value_loss(value: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor |
     """
     check_same_shape("value_loss", value=value, return_=return_, valid=valid)
     value = zero_invalid(value, valid)
-    return valid_mean(0.5 * (return_.detach() - value).square(), valid)
+    return valid_mean(squared_loss(return_.detach() - value), valid)
 
 
 def clipped_value_loss(
@@ -116,7 +116,7 @@ def clipped_value_loss(
     value_clip: float,
     valid: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the value loss without a gain for moving further than value_clip from the old value.
+    """Return the value loss with no gain for moves of more than value_clip away from the old value.
 
         V_clip = V_old + clip(V - V_old, -value_clip, value_clip)
         L = mean(0.5 * max((return - V)^2, (return - V_clip)^2))
@@ -140,18 +140,18 @@ def clipped_value_loss(
     check_same_shape("clipped_value_loss", value=value, old_value=old_value, return_=return_, valid=valid)
     value, old_value, return_ = zero_invalid(value, valid), old_value.detach(), return_.detach()
     clipped_value = old_value + (value - old_value).clamp(-value_clip, value_clip)
-    square, clipped_square = (return_ - value).square(), (return_ - clipped_value).square()
-    return valid_mean(0.5 * torch.maximum(square, clipped_square), valid)
+    loss, clipped_loss = squared_loss(return_ - value), squared_loss(return_ - clipped_value)
+    return valid_mean(torch.maximum(loss, clipped_loss), valid)
 
 
 @torch.no_grad()
 def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Return an estimate of KL(pi_old || pi) from the actions of pi_old: a metric, no loss.
+    """Return an estimate of KL(pi_old || pi) from the actions of pi_old. It is a metric and no loss.
 
         mean((ratio_t - 1) - log ratio_t),    ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
 
-    Unbiased, of lower variance than mean(-log ratio_t), and no term of it is negative. The log of the ratio stops at
-    30, as in `ppo_clip_loss`.
+    The estimate is unbiased and has a lower variance than mean(-log ratio_t). No term of it is negative. The log of the
+    ratio is clamped at 30, as in `ppo_clip_loss`.
 
     Args:
         log_prob: [...] float, of the policy in training.
@@ -173,16 +173,16 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
 
 
 def _log_ratio(log_prob: torch.Tensor, old_log_prob: torch.Tensor) -> torch.Tensor:
-    """Return log pi(a_t | s_t) - log pi_old(a_t | s_t), [...], held where its exponential is finite."""
+    """Return log pi(a_t | s_t) - log pi_old(a_t | s_t), [...], clamped so that its exponential is finite."""
     return (log_prob - old_log_prob).clamp(max=_LOG_RATIO_MAX)
 
 
 def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tensor:
-    """Return Q_target(s, argmax_a Q_online(s, a)); with Q_target in both places that is max_a Q_target(s, a).
+    """Return Q_target(s, argmax_a Q_online(s, a)). With target_q in both places it is max_a Q_target(s, a).
 
     Args:
         target_q: [..., A] float, of the target network at the bootstrap row; or [..., A, N], atoms of a distribution.
-        online_q: [..., A] float, what chooses the action at the same row.
+        online_q: [..., A] float, of the network that chooses the action at the same row.
 
     Returns:
         [...] float, or [..., N].
@@ -190,12 +190,12 @@ def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tens
     Raises:
         ValueError: if the shapes differ.
 
-    Source: van Hasselt et al. 2016, arXiv:1509.06461, equation 4; the maximum Mnih et al. 2015, Nature 518.
+    Sources: van Hasselt et al. 2016, arXiv:1509.06461, equation 4. The maximum is of Mnih et al. 2015, Nature 518.
     """
     if target_q.shape[: online_q.dim()] != online_q.shape:
         raise ValueError(
             f"double_q_value: got target_q {tuple(target_q.shape)} and online_q {tuple(online_q.shape)}; expected the "
-            "same shape, or target_q with a dimension for atoms more. Which is of another row?"
+            "same shape, or target_q with one more dimension for atoms. Take both from the same rows."
         )
     return select_at_indexes(online_q.argmax(dim=-1), target_q)
 
@@ -207,7 +207,7 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
     Args:
         return_: [...] float, of `n_step_return`.
         bootstrap_discount: [...] float, of `n_step_return`; 0 where the window ended in termination.
-        target_q: [...] float, the value of the row n steps on.
+        target_q: [...] float, the value of the row n steps later.
 
     Returns:
         [...] float, without gradient.
@@ -219,6 +219,18 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
     return return_ + bootstrap_discount * target_q
 
 
+def squared_loss(delta: torch.Tensor) -> torch.Tensor:
+    """Return 0.5 * delta^2 of each error.
+
+    Args:
+        delta: [...] float, target minus prediction or prediction minus target.
+
+    Returns:
+        [...] float, not averaged.
+    """
+    return 0.5 * delta.square()
+
+
 def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
     """Return, for each TD error, a square whose slope stops growing at delta_clip.
 
@@ -226,8 +238,8 @@ def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
         delta_clip * (|delta| - 0.5 * delta_clip)       elsewhere
 
     Args:
-        delta: [...] float, target minus prediction or the other way round.
-        delta_clip: the largest slope, above 0; None gives the square everywhere.
+        delta: [...] float, target minus prediction or prediction minus target.
+        delta_clip: the largest slope, above 0; None gives `squared_loss`.
 
     Returns:
         [...] float, not averaged.
@@ -235,10 +247,10 @@ def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
     Raises:
         ValueError: if delta_clip is not above 0.
 
-    Source: Huber 1964; as the clipped error of Mnih et al. 2015, Nature 518, methods.
+    Sources: Huber 1964. Mnih et al. 2015, Nature 518, methods, call it the clipped error.
     """
     if delta_clip is None:
-        return 0.5 * delta.square()
+        return squared_loss(delta)
     if not delta_clip > 0:
         raise ValueError(
             f"huber_loss: got delta_clip={delta_clip}; expected a number above 0, as any other "
@@ -247,3 +259,126 @@ def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
     size = delta.abs()
     square_part = size.clamp(max=delta_clip)
     return 0.5 * square_part.square() + delta_clip * (size - square_part)
+
+
+def clipped_double_q(q: torch.Tensor) -> torch.Tensor:
+    """Return min_i Q_i, the smallest of several action values, which counters their overestimation.
+
+    Args:
+        q: [N, ...] float, of N networks at the same rows and actions.
+
+    Returns:
+        [...] float.
+
+    Source: Fujimoto et al. 2018, arXiv:1802.09477, section 4.2.
+    """
+    return q.amin(0)
+
+
+@torch.no_grad()
+def smoothed_action(mu: torch.Tensor, noise: torch.Tensor, *, noise_std: float, noise_clip: float) -> torch.Tensor:
+    """Return the target policy's action with clipped noise, at which TD3 computes its target.
+
+        clip(mu + clip(noise_std * noise, -noise_clip, noise_clip), -1, 1)
+
+    Args:
+        mu: [..., A] float, action of the target policy.
+        noise: [..., A] float, standard normal.
+        noise_std: standard deviation of the noise, from 0.
+        noise_clip: largest size of the noise, from 0.
+
+    Returns:
+        [..., A] float in [-1, 1], without gradient.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Source: Fujimoto et al. 2018, arXiv:1802.09477, section 5.3, target policy smoothing.
+    """
+    check_same_shape("smoothed_action", mu=mu, noise=noise)
+    return (mu + (noise * noise_std).clamp(-noise_clip, noise_clip)).clamp(-1, 1)
+
+
+def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:
+    """Return -Q(s_t, mu(s_t)), whose gradient through the action trains the policy mu.
+
+    Args:
+        q: [...] float, values of the policy's actions.
+
+    Returns:
+        [...] float, not averaged.
+
+    Source: Lillicrap et al. 2016, arXiv:1509.02971, equation 6.
+    """
+    return -q
+
+
+@torch.no_grad()
+def soft_value(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | torch.Tensor) -> torch.Tensor:
+    """Return the value of a state under a policy that is rewarded for its entropy.
+
+        V(s) = Q(s, a) - alpha * log pi(a | s),    a ~ pi(s)
+
+    Args:
+        q: [...] float, values of actions drawn from the policy; of several networks their `clipped_double_q`.
+        log_prob: [...] float, log-densities of these actions.
+        alpha: weight of the entropy, from 0; a number or a scalar tensor.
+
+    Returns:
+        [...] float, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, equation 3.
+    """
+    check_same_shape("soft_value", q=q, log_prob=log_prob)
+    return q - alpha * log_prob
+
+
+def soft_policy_loss(q: torch.Tensor, log_prob: torch.Tensor, alpha: float | torch.Tensor) -> torch.Tensor:
+    """Return alpha * log pi(a | s_t) - Q(s_t, a), a ~ pi(s_t), whose gradient also goes through the action.
+
+    Args:
+        q: [...] float, values of actions drawn from the policy; of several networks their minimum or mean.
+        log_prob: [...] float, log-densities of these actions.
+        alpha: weight of the entropy, from 0; a number or a scalar tensor without gradient.
+
+    Returns:
+        [...] float, not averaged.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, equation 9.
+    """
+    check_same_shape("soft_policy_loss", q=q, log_prob=log_prob)
+    return alpha * log_prob - q
+
+
+def temperature_loss(log_alpha: torch.Tensor, entropy_gap: torch.Tensor) -> torch.Tensor:
+    """Return the loss that raises alpha while the entropy of the policy lies below its target.
+
+        L = -log alpha * entropy_gap,    entropy_gap = mean_t(log pi(a_t | s_t) + target_entropy)
+
+    The paper has alpha in place of log alpha. The two gradients have the same sign; that of log alpha here does not
+    depend on alpha.
+
+    Args:
+        log_alpha: scalar float, in training.
+        entropy_gap: scalar float, target entropy minus entropy, as a mean over the rows; receives no gradient.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        ValueError: if one of the two is no scalar.
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, equation 18, and the reference implementation for log alpha.
+    """
+    if log_alpha.dim() or entropy_gap.dim():
+        raise ValueError(
+            f"temperature_loss: got log_alpha {tuple(log_alpha.shape)} and entropy_gap {tuple(entropy_gap.shape)}; "
+            "expected two scalars. Take the mean of log_prob + target_entropy over the rows first."
+        )
+    return -log_alpha * entropy_gap.detach()

@@ -1,7 +1,7 @@
 """Statistics over the rows to train on.
 
-`valid` is a bool array like x, False on the rows that only hold the final observation of an episode
-(and on whatever else a replay marks). What stands in such rows is arbitrary, NaN included.
+`valid` is a bool tensor of the shape of x. It is False on rows that only hold the final observation of an episode, and
+on rows that a replay excludes. Such rows may hold any numbers, NaN included.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rlpyt.functional.checks import check_bool, check_same_shape
 def zero_invalid(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
     """Return x with zero in the invalid places, where its gradient is exactly zero too.
 
-    A loss does this to the input that it trains, before the arithmetic: masking its result alone
-    would multiply a zero gradient by the NaN or infinity that stands in an invalid row.
+    A loss applies it to the input in training before any arithmetic. If only the result were masked, a gradient of zero
+    would be multiplied by the NaN or infinity of an invalid row.
 
     Args:
         x: any shape and dtype.
@@ -40,7 +40,7 @@ def valid_mean(
     valid: torch.Tensor | None = None,
     dim: int | tuple[int, ...] | None = None,
 ) -> torch.Tensor:
-    """Return sum(x * valid) / sum(valid), and 0 where nothing is valid.
+    """Return sum(x * valid) / sum(valid), or 0 where nothing is valid.
 
     Args:
         x: any shape; bool and integers are averaged as float32.
@@ -68,13 +68,13 @@ def _centre(x: torch.Tensor, valid: torch.Tensor | None) -> tuple[torch.Tensor, 
 
 
 def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """Return (x - mean) / max(std, eps), both taken over the valid places.
+    """Return (x - mean) / max(std, eps), with mean and std over the valid places.
 
     Args:
         x: any shape, float; usually the advantage.
         valid: bool, the shape of x; None means that all of x is valid.
-        eps: floor of the standard deviation, which is that of the population (divided by n): equal
-            entries, or a single one, give 0.
+        eps: smallest standard deviation to divide by. The variance is divided by n, so equal entries, or a single one,
+            give 0.
 
     Returns:
         The shape of x, zero in the invalid places.
@@ -84,23 +84,26 @@ def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None, eps: f
         TypeError: if valid is not bool.
     """
     centred, variance = _centre(x, valid)
-    # The floor comes before the root, whose slope at 0 is infinite.
+    # Clamped before the root, whose slope at 0 is infinite.
     return centred / variance.clamp(min=eps**2).sqrt()
 
 
 @torch.no_grad()
 def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Return 1 - Var[return - value] / Var[return], and 0 where the returns are all equal.
+    """Return the part of the variance of the returns that the values predict.
 
-    1 is a perfect prediction, 0 as good as a constant, below 0 worse.
+        1 - Var[return - value] / Var[return]
+
+    1 is a perfect prediction, 0 is as good as a constant, and below 0 is worse than a constant. If the returns are all
+    equal, or no row is valid, there is no variance to explain and the result is 0.
 
     Args:
-        value: any shape, float.
+        value: [T, B] float, or any other shape.
         return_: the shape of value, float.
-        valid: bool, the shape of value; None means that all is valid.
+        valid: bool, the shape of value; None means that all rows are valid.
 
     Returns:
-        A scalar tensor without gradient.
+        A scalar tensor without gradient, computed without a synchronisation.
 
     Raises:
         ValueError: if the shapes differ.
@@ -112,17 +115,36 @@ def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.
     return torch.where(variance > 0, 1 - unexplained / variance, 0.0)
 
 
-def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
-    """Return where the recurrent state must be zeroed before the step: the first valid row after others.
+@torch.no_grad()
+def mean_perplexity(entropy: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the mean of exp(entropy): how many equally likely actions have the same entropy.
 
-    Row 0 is never one, whatever stands before it: the initial recurrent state stored with a batch
-    is already the one to begin with.
+    An entropy is clamped at 60 nats. That of a Gaussian has no bound, and float32 would overflow at 88.
 
     Args:
-        valid: [T, B] bool, False on the final rows of episodes, and on those in which an environment rests.
+        entropy: any shape, float, in nats.
+        valid: bool, the shape of entropy; None means that all rows are valid.
 
     Returns:
-        [T, B] bool.
+        A scalar tensor without gradient.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if valid is not bool.
+    """
+    return valid_mean(entropy.clamp(max=60.0).exp(), valid)
+
+
+def episode_start_from_valid(valid: torch.Tensor) -> torch.Tensor:
+    """Return the rows before which the recurrent state must be zero: each first valid row after an invalid one.
+
+    Row 0 is never one of them, because the recurrent state stored with a batch already fits its first row.
+
+    Args:
+        valid: [T, B] bool, False on final rows of episodes and on rows in which an environment was not stepped.
+
+    Returns:
+        [T, B] bool, True before which the state must be zero.
 
     Raises:
         TypeError: if valid is not bool.

@@ -1,4 +1,4 @@
-"""Priorities of a replay."""
+"""Priorities of prioritized replay."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlpyt.functional.masks import valid_mean, zero_invalid
 
 @torch.no_grad()
 def sequence_priority(td_abs_error: torch.Tensor, valid: torch.Tensor, eta: float) -> torch.Tensor:
-    """Return the priorities of sequences, between the largest and the mean of their absolute TD errors.
+    """Return the priorities of sequences, mixed from the largest and the mean of their absolute TD errors.
 
         p = eta * max_t |delta_t| + (1 - eta) * mean_t |delta_t|    over the valid rows
 
     Args:
-        td_abs_error: [T, ...] float from 0.
+        td_abs_error: [T, ...] float, from 0.
         valid: [T, ...] bool; a sequence without a valid row gets 0.
-        eta: in [0, 1].
+        eta: weight of the largest error, in [0, 1].
 
     Returns:
         [...] float.

@@ -1,10 +1,10 @@
 """Returns and advantages over `[T, B]` rows, for every algorithm.
 
-In all of them next_value[t] is the value of the observation that action[t] led to. A sampler's
-batch keeps that observation in row t+1 whether or not the episode went on, so next_value is the
-batch's value shifted by one row, with the bootstrap value last. A terminated step does not use it,
-a truncated step does. Rows that hold the final observation of an episode (`valid` False) come out
-meaningless, finite for finite input, and nothing in them, NaN included, reaches another row.
+next_value[t] is the value of the observation that action[t] led to. A sampler's batch keeps this observation in row t+1
+in every case, so next_value is the batch's value shifted by one row, with the bootstrap value last. A terminated step
+does not use it; a truncated step does. The results are meaningless in rows that hold the final observation of an
+episode (`valid` False). They are finite there for finite input. No number of such a row, NaN included, reaches another
+row.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rlpyt.functional.checks import check_bool, check_same_shape
 def _sum_backward(y: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
     """Turn y in place into the sums y_t := y_t + decay_t * y_t+1 with y_T = 0, and return it.
 
-    By doubling: y_t, summed over `span` rows so far, takes in y_t+span times the decay between.
-    log2(T) rounds instead of T steps: [128, 8] takes 94 us against 245 us for an in-place loop over
-    t, [2048, 1] 167 us against 3,900 us (one CPU core).
+    The span doubles in each of log2(T) rounds: y_t, summed over `span` rows so far, adds y_t+span times the decay
+    between. On one CPU core, [128, 8] takes 94 us (an in-place loop over t takes 245 us), and [2048, 1] takes 167 us
+    (3,900 us).
     """
     T, span = len(y), 1
     while span < T:
         # decay[t] is the product over rows t to t+span-1 here.
         carry = decay[: T - span]
-        # Where the carry is cut, y_t+span may be NaN, and 0 * NaN is NaN.
+        # Where the decay is 0, y_t+span may be NaN, and 0 * NaN is NaN.
         y[:-span].add_((carry * y[span:]).masked_fill_(carry == 0, 0.0))
         decay = decay[:-span] * decay[span:]
         span *= 2
@@ -45,7 +45,7 @@ def lambda_return(
     discount: float,
     lambda_: float,
 ) -> torch.Tensor:
-    """Return the lambda-returns, a mixture of the returns of all n.
+    """Return the lambda-returns, which are mixtures of the n-step returns of all n.
 
         G_t = r_t + discount * (1 - terminated_t) * ((1 - l_t) * next_value_t + l_t * G_t+1),
         l_t = 0 where the step was truncated or t = T-1, else lambda
@@ -78,55 +78,20 @@ def lambda_return(
     return _sum_backward(target, decay)
 
 
-def discounted_return(
-    reward: torch.Tensor,
-    terminated: torch.Tensor,
-    truncated: torch.Tensor,
-    next_value: torch.Tensor,
-    *,
-    discount: float,
-) -> torch.Tensor:
-    """Return the discounted sums of reward, bootstrapped where the rows stop but the task does not.
-
-        G_t = r_t + discount * (1 - terminated_t) * G'_t+1,
-        G'_t+1 = next_value_t where the step was truncated or t = T-1, else G_t+1
-
-    This is `lambda_return` with lambda = 1, where the value of every other row has weight zero. It is for algorithms of
-    one's own, the `discount_return` of rlpyt 0.1.
-
-    Args:
-        reward: [T, B] float; reward[t] follows action[t].
-        terminated: [T, B] bool, True at the step that ended the episode by itself.
-        truncated: [T, B] bool, True at the step after which the episode was cut.
-        next_value: [T, B] float, V of the observation that action[t] led to.
-        discount: gamma in [0, 1].
-
-    Returns:
-        return_: [T, B] float, without gradient.
-
-    Raises:
-        ValueError: if the shapes differ; the message gives them all.
-        TypeError: if terminated or truncated is not bool.
-
-    Source: Mnih et al. 2016, arXiv:1602.01783, algorithm S3.
-    """
-    return lambda_return(reward, next_value, terminated, truncated, discount=discount, lambda_=1.0)
-
-
 @torch.no_grad()
 def running_return(
     reward: torch.Tensor, done: torch.Tensor, previous: torch.Tensor, *, discount: float
 ) -> torch.Tensor:
-    """Return the discounted sums of the rewards up to each row, from the start of its episode on.
+    """Return the discounted sums of the rewards from the start of the episode up to each row.
 
         R_t = r_t + discount * (1 - done_t-1) * R_t-1
 
-    The scale of the returns to come, known as the rewards come in: what rewards are divided by to normalise them.
+    Their standard deviation estimates the scale of the returns, by which rewards are divided to normalise them.
 
     Args:
         reward: [T, B] float.
-        done: [T, B] bool, True at the step that ended the episode in whatever way.
-        previous: [B] float, R of the row before the first, 0 where it ended an episode.
+        done: [T, B] bool, True at the step that ended the episode, terminated or truncated.
+        previous: [B] float, R of the row before the first; 0 where that row ended an episode.
         discount: gamma in [0, 1].
 
     Returns:
@@ -167,8 +132,8 @@ def generalized_advantage_estimation(
     Args:
         reward: [T, B] float; reward[t] follows action[t].
         value: [T, B] float, V(s_t) of the behaviour policy.
-        next_value: [T, B] float, V of the observation that action[t] led to. Where the episode was
-            truncated this is its final observation, not the one after the reset.
+        next_value: [T, B] float, V of the observation that action[t] led to. Where the episode was truncated this is
+            its final observation, and not the first one after the reset.
         terminated: [T, B] bool, True at the step that ended the episode by itself.
         truncated: [T, B] bool, True at the step after which the episode was cut; done is either.
         discount: gamma in [0, 1].
@@ -193,30 +158,30 @@ def generalized_advantage_estimation(
 
 
 class NStepReturn(NamedTuple):
-    """What `n_step_return` gives for each window; every field has the window's trailing shape."""
+    """Results of `n_step_return`, one entry per window; every field has the trailing shape of the windows."""
 
     return_: np.ndarray
-    """float: the discounted sum of the rewards up to and including the first done."""
+    """float: discounted sum of the rewards up to and including the first done."""
     bootstrap_discount: np.ndarray
     """float: discount ** steps, or 0 where the window ended in termination."""
     terminated_n: np.ndarray
     """bool: whether the window ended in termination."""
     steps: np.ndarray
-    """int64 in 1..n_step: how many rewards were summed; row start + steps is bootstrapped from."""
+    """int64 in 1..n_step: number of rewards summed; the bootstrap row is start + steps."""
 
 
 def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, *, discount: float) -> NStepReturn:
-    """Return the n-step returns of the windows of n_step rows that begin at given rows.
+    """Return the n-step returns of windows of n_step rows.
 
         steps = 1 + (index of the first done in the window, or n_step - 1)
         G     = sum_{k < steps} discount^k * r_k
 
-    to which the caller adds bootstrap_discount * (value or Q at row start + steps). Replays are
-    numpy, hence so is this. For a sequence of T + n_step - 1 rows the windows of all T rows are
+    The caller adds bootstrap_discount * (value or Q at row start + steps). The arrays are numpy, as those of a replay
+    are. For a sequence of T + n_step - 1 rows the windows of all T rows are
     `np.moveaxis(np.lib.stride_tricks.sliding_window_view(reward, n_step, axis=0), -1, 0)`.
 
     Args:
-        reward: [n_step, ...] float; the windows side by side, as [n_step, M] or [n_step, T, B].
+        reward: [n_step, ...] float; the windows side by side, for example [n_step, M] or [n_step, T, B].
         terminated: [n_step, ...] bool, True at the step that ended the episode by itself.
         truncated: [n_step, ...] bool, True at the step after which the episode was cut.
         discount: gamma in [0, 1].

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlpyt.functional import midpoints
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.noise import RandomModule
 from rlpyt.models.q import QModel
@@ -53,8 +54,7 @@ class TauSource(RandomModule):
     def forward(self, like: torch.Tensor) -> torch.Tensor:
         """Return [*like.shape, N] on the device of `like`."""
         if self._generator is None:
-            tau = (torch.arange(self.n_midpoints, device=like.device) + 0.5) / self.n_midpoints
-            return tau.expand(*like.shape, -1)
+            return midpoints(self.n_midpoints, like.device).expand(*like.shape, -1)
         u = torch.rand(*like.shape, self.n_tau, generator=self._generator)
         tau = (torch.arange(self.n_tau) + u) / self.n_tau if self.stratified else u
         return tau.to(like.device, non_blocking=True)

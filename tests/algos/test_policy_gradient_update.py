@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, PgAgent
 from rlpyt.algos import A2C, PPO
-from rlpyt.algos.policy_gradient import mean_perplexity
 from rlpyt.functional import Piecewise
 from rlpyt.types import Samples
 from rlpyt.utils.compute import ComputeSettings
@@ -384,9 +382,3 @@ def test_metrics_are_what_their_names_say(AlgoCls):
     assert set(metrics) == set(algo.opt_info_fields)
     for name in metrics.keys() & expected.keys():
         assert metrics[name].item() == pytest.approx(float(expected[name].detach()), rel=1e-4), name
-
-
-def test_perplexity_is_of_the_valid_rows_and_does_not_overflow():
-    entropy = torch.tensor([math.log(4), math.log(2), 1e4])
-    assert mean_perplexity(entropy, torch.tensor([True, True, False])).item() == pytest.approx(3)
-    assert mean_perplexity(torch.full((10_000,), 1e4), torch.ones(10_000, dtype=torch.bool)).sum().isfinite()

@@ -31,6 +31,13 @@ def _seeded():
     torch.manual_seed(0)
 
 
+def test_midpoints():
+    assert F.midpoints(1).tolist() == [0.5]
+    assert F.midpoints(4).tolist() == [0.125, 0.375, 0.625, 0.875]
+    assert F.midpoints(3, torch.device("meta")).device.type == "meta"
+    assert F.midpoints(3).dtype == torch.float32
+
+
 class TestProjection:
     def test_hand_numbers(self):
         z, p = torch.tensor([0.5, 1.0, 5.0]), torch.tensor([0.5, 0.25, 0.25])

@@ -193,6 +193,86 @@ def test_huber_loss():
             F.huber_loss(delta, wrong)
 
 
+def test_squared_loss():
+    delta = tensor(-3.0, 0.0, 2.0, grad=True)
+    loss = F.squared_loss(delta)
+    assert loss.tolist() == [4.5, 0.0, 2.0]
+    assert gradient(loss.sum(), delta) == [[-3.0, 0.0, 2.0]]
+
+
+# ---- continuous control ----
+
+
+def test_clipped_double_q():
+    q = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, 3.0]], requires_grad=True)
+    smallest = F.clipped_double_q(q)
+    assert smallest.tolist() == [0.5, -2.0, 3.0]
+    assert gradient(smallest[:2].sum(), q) == [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]]
+
+
+def test_smoothed_action_by_hand():
+    mu, noise = torch.tensor([[0.0, 0.5], [0.9, -0.9]], requires_grad=True), torch.tensor([[1.0, 9.0], [1.0, -9.0]])
+    action = F.smoothed_action(mu, noise, noise_std=0.2, noise_clip=0.3)
+    # Noise; clipped noise; clipped action; both clipped.
+    torch.testing.assert_close(action, torch.tensor([[0.2, 0.8], [1.0, -1.0]]))
+    assert not action.requires_grad
+    assert torch.equal(F.smoothed_action(mu, noise, noise_std=0.0, noise_clip=0.3), mu.detach())
+    with pytest.raises(ValueError, match=r"smoothed_action: got shapes mu \(2, 2\), noise \(2,\)"):
+        F.smoothed_action(mu, noise[0], noise_std=0.2, noise_clip=0.3)
+
+
+def test_deterministic_policy_loss_follows_the_gradient_of_q_with_respect_to_the_action():
+    # Q(a) = 3 a - a^2 with a = mu(w) = 2 w: dQ/dw = (3 - 2 a) * 2.
+    w = tensor(0.5, 1.0, grad=True)
+    action = 2 * w
+    loss = F.deterministic_policy_loss(3 * action - action.square())
+    assert loss.tolist() == [-2.0, -2.0]
+    assert gradient(loss.sum(), w) == [[-2.0, 2.0]]
+
+
+def test_soft_value_and_soft_policy_loss_by_hand():
+    q, log_prob = tensor(2.0, 3.0, grad=True), tensor(-1.0, 4.0, grad=True)
+    value = F.soft_value(q, log_prob, 0.5)
+    assert value.tolist() == [2.5, 1.0]
+    assert not value.requires_grad
+    loss = F.soft_policy_loss(q, log_prob, torch.tensor(0.5))
+    assert loss.tolist() == [-2.5, -1.0]
+    assert gradient(loss.sum(), q, log_prob) == [[-1.0, -1.0], [0.5, 0.5]]
+    for function in (F.soft_value, F.soft_policy_loss):
+        with pytest.raises(ValueError, match=rf"{function.__name__}: got shapes q \(2,\), log_prob \(2, 1\)"):
+            function(q, log_prob[:, None], 0.5)
+
+
+def test_soft_losses_against_a_policy_over_few_actions():
+    """Brute force: mean of V is Q + alpha H, and the soft policy loss is least at softmax(Q / alpha)."""
+    q, alpha = torch.tensor([1.0, 0.2, -0.5], dtype=torch.float64), 0.3
+    optimal = torch.softmax(q / alpha, 0)
+
+    def mean_loss(p):
+        return (p * F.soft_policy_loss(q, p.log(), alpha)).sum().item()
+
+    value = (optimal * F.soft_value(q, optimal.log(), alpha)).sum()
+    assert value.item() == pytest.approx((alpha * torch.logsumexp(q / alpha, 0)).item())
+    assert mean_loss(optimal) == pytest.approx(-value.item())
+    grid = torch.linspace(0.01, 0.98, 98, dtype=torch.float64)
+    others = [torch.stack([a, b, 1 - a - b]) for a in grid for b in grid if a + b < 0.995]
+    assert min(mean_loss(p) for p in others) > mean_loss(optimal)
+    best = others[min(range(len(others)), key=lambda i: mean_loss(others[i]))]
+    torch.testing.assert_close(best, optimal, atol=0.01, rtol=0)
+
+
+def test_temperature_loss_raises_alpha_while_the_entropy_is_too_low():
+    log_alpha = torch.tensor(-2.0, requires_grad=True)
+    gap = torch.tensor(0.5, requires_grad=True)  # entropy 0.5 nats below its target
+    loss = F.temperature_loss(log_alpha, gap)
+    assert loss.item() == 1.0
+    loss.backward()
+    assert log_alpha.grad.item() == -0.5
+    assert gap.grad is None
+    with pytest.raises(ValueError, match=r"temperature_loss: got log_alpha \(\) and entropy_gap \(3,\).*mean"):
+        F.temperature_loss(log_alpha, torch.zeros(3))
+
+
 def test_no_function_reads_a_number_back_from_the_device():
     # On the meta device a tensor has no contents, so .item(), .cpu() or `if tensor` would raise.
     x = torch.empty(4, 3, device="meta", requires_grad=True)
@@ -203,9 +283,13 @@ def test_no_function_reads_a_number_back_from_the_device():
         if result.requires_grad:
             result.backward()
     F.generalized_advantage_estimation(x, x, x, flag, flag, discount=0.9, gae_lambda=0.9)
-    F.discounted_return(x, flag, flag, x, discount=0.9)
+    F.lambda_return(x, x, flag, flag, discount=0.9, lambda_=1.0)
     F.valid_mean(F.huber_loss(F.td_target(x, x, x) - x, 1.0), flag).backward()
     F.valid_standardize(x, flag)
     F.explained_variance(x, x, flag)
     F.episode_start_from_valid(flag)
     F.double_q_value(x, x)
+    F.mean_perplexity(x, flag)
+    F.smoothed_action(x, x, noise_std=0.2, noise_clip=0.5)
+    value = F.clipped_double_q(F.soft_value(x, x, x[0, 0]))
+    F.temperature_loss(x[0, 0], F.soft_policy_loss(value, F.deterministic_policy_loss(value), 0.1).mean()).backward()

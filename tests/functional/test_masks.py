@@ -8,6 +8,7 @@ import torch
 from rlpyt.functional import (
     episode_start_from_valid,
     explained_variance,
+    mean_perplexity,
     valid_mean,
     valid_standardize,
     zero_invalid,
@@ -75,7 +76,26 @@ def test_explained_variance():
     assert explained_variance(torch.full((4,), 9.0), return_, valid).item() == pytest.approx(0)
     assert explained_variance(-return_, return_, valid).item() == pytest.approx(-3)
     assert explained_variance(return_[:3] / 2, return_[:3]).item() == pytest.approx(0.75)
-    assert explained_variance(return_[:3], torch.ones(3)).item() == 0
+    rows = [x.reshape(2, 2) for x in (return_ + 5, return_, valid)]
+    assert explained_variance(*rows).item() == pytest.approx(1)
+
+
+def test_explained_variance_where_there_is_none():
+    """Equal returns, one row or no row: 0 whatever the values are, and never NaN."""
+    ones, values, valid = torch.ones(3, 2), torch.randn(3, 2), torch.zeros(3, 2, dtype=torch.bool)
+    assert explained_variance(values, ones).item() == 0
+    assert explained_variance(ones, ones).item() == 0
+    assert explained_variance(values, values, valid).item() == 0
+    valid[1, 1] = True
+    assert explained_variance(values, ones, valid).item() == 0
+
+
+def test_perplexity_is_of_the_valid_rows_and_does_not_overflow():
+    entropy = torch.tensor([math.log(4), math.log(2), 1e4], requires_grad=True)
+    perplexity = mean_perplexity(entropy, torch.tensor([True, True, False]))
+    assert perplexity.item() == pytest.approx(3)
+    assert not perplexity.requires_grad
+    assert mean_perplexity(torch.full((10_000,), 1e4)).isfinite()
 
 
 def test_episode_start_follows_the_final_row():

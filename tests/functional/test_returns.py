@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlpyt.functional import (
-    discounted_return,
     generalized_advantage_estimation,
     lambda_return,
     n_step_return,
@@ -85,8 +84,8 @@ HAND = dict(
 HAND_VALID = [0, 1, 3, 4, 6]
 
 
-def test_discounted_return_by_hand():
-    return_ = discounted_return(**HAND, discount=0.5)
+def test_lambda_return_by_hand():
+    return_ = lambda_return(**HAND, discount=0.5, lambda_=1.0)
     # Row 1 bootstraps from 30, the value of the final observation; row 4 from nothing.
     assert return_[HAND_VALID, 0].tolist() == [1 + 0.5 * 17, 2 + 0.5 * 30, 3 + 0.5 * 4, 4, 5 + 0.5 * 80]
 
@@ -101,9 +100,9 @@ def test_gae_by_hand():
 
 @few
 @given(seeds, unit)
-def test_discounted_return_is_the_longest_n_step_return(seed, discount):
+def test_lambda_return_of_1_is_the_longest_n_step_return(seed, discount):
     rows, valid = random_rows(seed)
-    return_ = discounted_return(**without_value(rows), discount=discount)
+    return_ = lambda_return(**without_value(rows), discount=discount, lambda_=1.0)
     assert_valid_rows(return_, lambda t, b: n_step_returns_of_row(rows, t, b, discount)[-1], valid)
 
 
@@ -152,7 +151,7 @@ def test_relations(seed, discount, lambda_):
     by_lambda = lambda_return(**rest, discount=discount, lambda_=lambda_)
     torch.testing.assert_close(gae_return[valid], by_lambda[valid])
     advantage, _ = generalized_advantage_estimation(**rows, discount=discount, gae_lambda=1.0)
-    by_discount = discounted_return(**rest, discount=discount)
+    by_discount = lambda_return(**rest, discount=discount, lambda_=1.0)
     torch.testing.assert_close(advantage[valid], (by_discount - value)[valid])
     one_step = lambda_return(**rest, discount=discount, lambda_=0.0)
     target = rows["reward"] + discount * rows["next_value"].masked_fill(rows["terminated"], 0.0)
@@ -168,7 +167,7 @@ def test_invalid_rows_are_finite_for_finite_input_and_nan_stays_in_them(seed):
     finite = {name: array.nan_to_num() if array.is_floating_point() else array for name, array in rows.items()}
     for result in (
         *generalized_advantage_estimation(**finite, discount=0.99, gae_lambda=0.95),
-        discounted_return(**without_value(finite), discount=0.99),
+        lambda_return(**without_value(finite), discount=0.99, lambda_=1.0),
     ):
         assert result.isfinite().all()
 
@@ -236,7 +235,7 @@ def test_n_step_return_of_the_whole_length_is_the_discounted_return(seed, discou
         return
     n_step = n_step_return(*(rows[name].numpy() for name in ("reward", "terminated", "truncated")), discount=discount)
     last_value = rows["next_value"].nan_to_num().numpy()[n_step.steps - 1, np.arange(valid.shape[1])]
-    expected = discounted_return(**without_value(rows), discount=discount)[0]
+    expected = lambda_return(**without_value(rows), discount=discount, lambda_=1.0)[0]
     np.testing.assert_allclose(n_step.return_ + n_step.bootstrap_discount * last_value, expected, atol=1e-9)
 
 
