@@ -469,7 +469,12 @@ def rewritten(text: str) -> str:
         ]
         [found] = ours
         text = text[: found.start()] + table + "\n" + text[found.end() :]
-    return text
+    paragraphs = text.split("\n\n")
+    for names in (same_names().rstrip("\n"), gone_names().rstrip("\n")):
+        lines = set(names.splitlines())
+        old = max(range(len(paragraphs)), key=lambda i: len(lines & set(paragraphs[i].splitlines())))
+        paragraphs[old] = names
+    return "\n\n".join(paragraphs).rstrip("\n") + "\n"
 
 
 @pytest.mark.parametrize("table", [other_names, old_methods, old_attributes, old_settings])
