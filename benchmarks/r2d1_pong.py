@@ -54,7 +54,7 @@ def main() -> None:
             spent.clear()
             sampler.diagnostics()
             spent["begin"] = time.perf_counter()
-            for name in ("append_samples", "sample_batch", "update_batch_priorities"):
+            for name in ("append_samples", "sample_batch", "update_priorities"):
                 setattr(algo.replay, name, timed("replay", getattr(algo.replay, name)))
         start = time.perf_counter()
         metrics = optimize(itr, samples)

@@ -21,6 +21,7 @@ import torch
 
 from rlpyt.replays import (
     Index,
+    Places,
     PrioritizedIndex,
     ReplayBuffer,
     RowStorage,
@@ -136,8 +137,8 @@ def prioritized(T: int, rounds: int) -> None:
     priorities = rng.exponential(size=256)
 
     def both() -> None:
-        index.draw(256)
-        index.update_priorities(priorities)
+        places, B_idxs, _ = index.draw(256)
+        index.update_priorities(Places(places, B_idxs), priorities)
 
     def unique() -> None:
         index.unique = True
@@ -148,8 +149,8 @@ def prioritized(T: int, rounds: int) -> None:
         index.draw(256)
 
     def with_rows() -> None:
-        replay.sample_batch(256)
-        replay.update_batch_priorities(torch.from_numpy(priorities))
+        batch = replay.sample_batch(256)
+        replay.update_priorities(batch.places, torch.from_numpy(priorities))
 
     for _ in range(50):
         both()

@@ -70,6 +70,12 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "Override q_metrics(self, batch, q, losses, grad_norm), and return others from update_policy.",
         ),
     },
+    "ReplayBuffer": {
+        "update_batch_priorities": (
+            "set the priorities of the batch drawn last with it",
+            "Call update_priorities(batch.places, priorities), or override update_priorities.",
+        ),
+    },
     "BaseAgent": {
         "data_parallel": ("wrapped the model for several GPUs with it", _NOT_YET),
         "async_cpu": ("prepared the agent of an asynchronous run with it", _NOT_YET),
@@ -219,7 +225,8 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("T", "B"), "Use replay.storage.T and replay.storage.B."),
         **dict.fromkeys(("t", "samples"), "replay.storage has the ring of rows, and how many it holds."),
         "n_step_return": "Use replay.reading.n_step_return.",
-        **dict.fromkeys(("set_beta", "priority_tree"), "replay.index has priorities and beta, which may be set."),
+        "set_beta": "Use replay.set_hyper(beta=...).",
+        "priority_tree": "replay.index has the priorities.",
     },
     "SamplesFromReplay": {
         **dict.fromkeys(("done", "done_n"), _ENDED),

@@ -22,7 +22,7 @@ PAGE = "docs/from_rlpyt_0_1.md"
 _REPLAY = (
     "one ReplayBuffer serves all kinds of replay, and the algorithm's settings choose its parts: prioritized_replay, "
     "n_step_return, frame_stack, input_priorities, batch_T, store_rnn_state_interval, replay_folder. To change what it "
-    "is made of override initialize_replay_buffer, or reading, of the algorithm (docs/replay.md)"
+    "is made of give ReplayCls or IndexCls, or override reading of the algorithm (docs/replay.md)"
 )
 _SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/replay.md)"
 _N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
@@ -272,8 +272,8 @@ SETTINGS = {
     "bootstrap_timelimit": "Every algorithm bootstraps where a time limit cut the episode. Delete it.",
     "reparameterize": "SAC always draws actions with a gradient. Delete it.",
     "input_priority_shift": "The replay knows which row a priority belongs to. Delete it.",
-    "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and initialize_replay_buffer or "
-    "reading can be overridden (docs/replay.md). Delete it.",
+    "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and ReplayCls and IndexCls take "
+    "parts of your own (docs/replay.md). Delete it.",
     "updates_per_sync": "Asynchronous runs are not there yet. Delete it.",
     "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",

@@ -137,6 +137,19 @@ class Samples(NamedArrayTuple):
     env: EnvSamples
 
 
+class Places(NamedArrayTuple):
+    """Places in a replay where the transitions or sequences of a batch begin, [M] int64; they stay on the CPU.
+
+    A start index is counted from the first one ever written. So it says which write of the ring the batch is from, and
+    a priority that comes too late meets no other row.
+    """
+
+    start: Any
+    """Start index, a row, or of sequences from stored states the number of the state."""
+    env: Any
+    """Number of the environment, from 0 to before B."""
+
+
 class InfoDict(dict[str, Any]):
     """Dictionary whose keys can be read as attributes, too: `info["x"]` and `info.x` are the same."""
 

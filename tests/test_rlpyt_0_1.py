@@ -24,7 +24,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 import rlpyt
-from rlpyt import agents, algos, distributions, envs, runners, samplers
+from rlpyt import agents, algos, distributions, envs, replays, runners, samplers
 from rlpyt.envs import EnvSpaces
 from rlpyt.logging import read_progress
 from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
@@ -37,7 +37,7 @@ ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, wh
 MOVED = [(module, name, where.new) for module, name, where in ENTRIES if where.new]
 GONE = [(module, name) for module, name, where in ENTRIES if where.instead]
 
-ROOMS = (agents, algos, distributions, envs, runners, samplers)
+ROOMS = (agents, algos, distributions, envs, replays, runners, samplers)
 
 
 def library_class(name: str) -> type:

@@ -173,7 +173,7 @@ class OwnRows(DQN):
     [
         (
             OwnReplay,
-            r"initialize_replay_buffer set self.replay to <.*Mine object.*; expected a ReplayBuffer of",
+            r"initialize_replay_buffer set self.replay to <.*Mine object.*; expected an rlpyt.core.Replay",
         ),
         (
             OwnRows,

@@ -20,16 +20,16 @@ from rlpyt.functional import (
     ScheduleLike,
     double_q_value,
     huber_loss,
-    n_step_return,
     select_at_indexes,
     td_target,
     value_rescale,
     value_rescale_inverse,
 )
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.replays import n_step_of_rows
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, Samples
-from rlpyt.utils.arrays import buffer_func, torchify_buffer
+from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
 
 @runtime_checkable
@@ -236,11 +236,10 @@ class DQN(OffPolicyAlgo):
         # As `RowStorage.write` does, where an environment was lost between two batches.
         rows.truncated[n - 1] |= rows.valid[n - 1] & ~rows.terminated[n - 1] & ~rows.valid[n]
         self._recent = buffer_func(rows[T:], torch.clone)
-        window = np.arange(n)[:, None] + np.arange(T)
-        flags = (x.numpy()[window] for x in (rows.reward, rows.terminated, rows.truncated))
-        return_, bootstrap_discount, _, steps = torchify_buffer(tuple(n_step_return(*flags, discount=hyper.discount)))
-        batch = ErrorBatch(rows.action[:T], return_, bootstrap_discount)
-        target = rows.q[bootstrap_rows(steps)]
+        starts = np.arange(T)[:, None], np.arange(rows.reward.shape[1])
+        n_step = torchify_buffer(n_step_of_rows(numpify_buffer(rows), *starts, n, hyper.discount))
+        batch = ErrorBatch(rows.action[:T], n_step.return_, n_step.bootstrap_discount)
+        target = rows.q[bootstrap_rows(n_step.steps)]
         return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
 
     def state_dict(self) -> dict[str, Any]:

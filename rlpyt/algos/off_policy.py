@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.replay_checks import check_parts, check_sequences, check_unique_draws
 from rlpyt.algos.returned import part_of
+from rlpyt.core import Replay
 from rlpyt.functional import Linear, ScheduleLike, sequence_priority, valid_mean
 from rlpyt.replays import (
     Index,
@@ -88,6 +90,11 @@ class OffPolicyAlgo(RlAlgorithm):
     unique_draws: bool = False
     """Whether no row comes twice in one prioritised batch."""
 
+    ReplayCls: Callable[..., Replay] | None = None
+    """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
+    IndexCls: Callable[[np.random.Generator], Index] | None = None
+    """Makes an index of one's own, called with the replay's random stream; None is the library's."""
+
     batch_T: int | None = None
     """Rows of a sequence to train on."""
     batch_B: int | None = None
@@ -126,6 +133,8 @@ class OffPolicyAlgo(RlAlgorithm):
                 f"{type(self).__name__}: {', '.join(given)} set with prioritized_replay=False, where there are no "
                 "priorities; expected prioritized_replay=True. Set it, or leave the other out."
             )
+        unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
+        check_parts(type(self).__name__, {"ReplayCls": self.ReplayCls, "IndexCls": self.IndexCls}, unused)
 
     def initialize(self, agent: Any, run: Run) -> None:
         """Build optimiser and replay; refuse settings that do not fit the agent, and a run without updates."""
@@ -136,7 +145,7 @@ class OffPolicyAlgo(RlAlgorithm):
                 "final observation of an episode that ends with the batch reaches no replay; expected "
                 "mid_batch_reset=True."
             )
-        self._check_sequences(agent)
+        check_sequences(name, agent, self.batch_T, self.batch_B)
         assert run.example is not None
         super().initialize(agent, run)
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
@@ -148,27 +157,14 @@ class OffPolicyAlgo(RlAlgorithm):
         self._check_replay()
         self._check_updates(run.n_itr)
 
-    def _check_sequences(self, agent: Any) -> None:
-        """Refuse sequences for a feed-forward agent, and a recurrent agent without them."""
-        what = f"{type(self).__name__}: batch_T is {self.batch_T}, batch_B is {self.batch_B}"
-        if agent.recurrent and (self.batch_T is None or self.batch_B is None):
-            raise ValueError(
-                f"{what}, and the agent, a {type(agent).__name__}, is recurrent: it learns from sequences; expected "
-                "both. Give batch_T=40, batch_B=32, warmup_T=20, store_rnn_state_interval=20, say."
-            )
-        if not agent.recurrent and (self.batch_T is not None or self.batch_B is not None):
-            raise ValueError(
-                f"{what}, and the agent, a {type(agent).__name__}, is feed-forward: it learns from transitions, "
-                "batch_size of them an update; expected neither. Set both to None, or use a recurrent agent."
-            )
-
     def _check_replay(self) -> None:
-        """Refuse a replay that is put together in another way."""
+        """Refuse what an `initialize_replay_buffer` of one's own set, where it is no replay."""
         replay = vars(self).get("replay")
-        if not isinstance(replay, ReplayBuffer):
+        if not isinstance(replay, Replay):
             raise TypeError(
-                f"{type(self).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected a "
-                "ReplayBuffer of parts, which may be your own (docs/replay.md). For another replay use RlAlgorithm."
+                f"{type(self).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected an "
+                "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/replay.md). For "
+                "another memory use RlAlgorithm."
             )
 
     def _check_updates(self, n_itr: int) -> None:
@@ -187,7 +183,7 @@ class OffPolicyAlgo(RlAlgorithm):
                 f"{name}: min_steps_learn is {self.min_steps_learn:,}, but the run has only {self.n_steps:,} steps: "
                 "there would be no update at all. Lower min_steps_learn or raise n_steps."
             )
-        held, least = (self.min_itr_learn + 1) * T, self.replay.least(self.replay.storage, self.replay.reading)
+        held, least = (self.min_itr_learn + 1) * T, self.replay.least_rows
         if held < least:
             raise ValueError(
                 f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "
@@ -195,25 +191,7 @@ class OffPolicyAlgo(RlAlgorithm):
                 f"{least * self.steps_per_itr // T:,} or more."
             )
         if self.unique_draws:
-            self._check_unique_draws(min(held, self.replay.storage.T), least)
-
-    def _check_unique_draws(self, held: int, least: int) -> None:
-        """Refuse batches of different places where the first update must find too few of them.
-
-        Args:
-            held: rows of each environment in the replay at the first update.
-            least: rows of each environment for the first place.
-        """
-        B, interval, batch_size = self.batch_spec.B, self.replay.reading.interval, self.batch_B or self.batch_size
-        places = ((held - least) // interval + 1) * B
-        if batch_size > places:
-            rows = least + (math.ceil(batch_size / B) - 1) * interval
-            raise ValueError(
-                f"{type(self).__name__}: unique_draws is True, and an update draws {batch_size} different places of "
-                f"the replay; expected at most the {places} that {held} rows of each of {B} environments have at the "
-                f"first one. Raise min_steps_learn and replay_size to {rows * B:,} or more, so that {rows} rows of "
-                "each are held, or leave unique_draws out."
-            )
+            check_unique_draws(name, self.replay, B, held, self.batch_B or self.batch_size)
 
     # ---- replay ----
 
@@ -236,7 +214,7 @@ class OffPolicyAlgo(RlAlgorithm):
                 f"{type(self).__name__}: prioritized_replay is True, but its index, a {type(index).__name__}, takes no "
                 "priorities; expected both or neither. Leave prioritized_replay out, or return another index."
             )
-        self.replay = ReplayBuffer(
+        replay = (self.ReplayCls or ReplayBuffer)(
             storage,
             index,
             reading,
@@ -244,31 +222,36 @@ class OffPolicyAlgo(RlAlgorithm):
             input_priorities=bool(self.input_priorities),
             eta=self.pri_eta,
         )
+        self.replay: Replay = part_of(self, "ReplayCls", replay, Replay)
 
     @property
-    def replay_buffer(self) -> ReplayBuffer:
+    def replay_buffer(self) -> Replay:
         """The replay, by its name in rlpyt 0.1."""
         return self.replay
 
     @replay_buffer.setter
-    def replay_buffer(self, replay: ReplayBuffer) -> None:
+    def replay_buffer(self, replay: Replay) -> None:
         self.replay = replay
 
     def reading(self) -> Reading:
-        """Return what is read of the replay: transitions, or sequences for a recurrent agent."""
+        """Return the reading of the replay: transitions, or sequences for a recurrent agent."""
         if not self.agent.recurrent:
             return Transitions(self.n_step_return)
         assert self.batch_T is not None
         return Sequences(self.batch_T, self.warmup_T, self.n_step_return, self.store_rnn_state_interval)
 
     def index(self, rng: np.random.Generator) -> Index:
-        """Return what decides which rows are drawn, by the replay's own random stream."""
+        """Return the index of the replay, which draws from `rng`, the replay's own random stream."""
+        if self.IndexCls is not None:
+            index = part_of(self, "IndexCls", self.IndexCls(rng), Index)
+            index.alpha, index.beta = self.pri_alpha, self.pri_beta_init
+            return index
         if not self.prioritized_replay:
             return UniformIndex(rng)
         return PrioritizedIndex(rng, self.pri_alpha, self.pri_beta_init, self.default_priority, self.unique_draws)
 
     def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
-        """Return what the replay keeps of a batch."""
+        """Return the rows of a batch that the replay stores."""
         agent, env = samples
         rnn_state = agent.agent_info.prev_rnn_state if self.agent.recurrent else None
         return SamplesToBuffer(
@@ -284,16 +267,14 @@ class OffPolicyAlgo(RlAlgorithm):
         )
 
     def append(self, itr: int, samples: Samples, hyper: Hyper) -> None:
-        """Store a batch, and set what changes with the step count."""
+        """Store a batch, and give the replay the hyper-parameters as they stand at this iteration."""
         errors = self.input_errors(samples, hyper) if self.input_priorities else None
         self.replay.append_samples(self.samples_to_buffer(samples), errors)
         self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
-        self.replay.discount = hyper.discount
-        if self.replay.index.takes_priorities:
-            self.replay.index.beta = self.pri_beta(itr * self.steps_per_itr)
+        self.replay.set_hyper(discount=hyper.discount, beta=self.pri_beta(itr * self.steps_per_itr))
 
     def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
-        """Return the absolute TD errors [T, B] that `ReplayBuffer.append_samples` takes with a batch of T rows."""
+        """Return the absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
         raise TypeError(f"{type(self).__name__}: has no priorities of new rows; expected input_priorities=False.")
 
     def update_batches(self) -> Iterator[Any]:
@@ -306,11 +287,13 @@ class OffPolicyAlgo(RlAlgorithm):
         self.agent.draw_randomness(None)
 
     def sample_batch(self) -> Any:
-        """Draw what one update learns from, on the agent's device."""
-        batch: Any = self.replay.sample_batch(self.batch_B or self.batch_size)
-        moved = buffer_to(batch, self.agent.device)
-        # Stays on the CPU: the recurrent core reads where to cut without a synchronisation.
-        return moved._replace(episode_start=batch.episode_start) if self.agent.recurrent else moved
+        """Draw the batch of one update, on the agent's device."""
+        batch = self.replay.sample_batch(self.batch_B or self.batch_size)
+        # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
+        on_cpu = {"places": batch.places}
+        if self.agent.recurrent:
+            on_cpu["episode_start"] = batch.episode_start
+        return buffer_to(batch._replace(**dict.fromkeys(on_cpu)), self.agent.device)._replace(**on_cpu)
 
     def forward(self, batch: Any, network: Any, target_network: Any, with_next: bool) -> Outputs:
         """Return what a network and its target give at the rows of a batch.
@@ -352,10 +335,10 @@ class OffPolicyAlgo(RlAlgorithm):
         return valid_mean(td_abs_error, batch.valid, dim=0) if self.agent.recurrent else td_abs_error
 
     def update_priorities(self, batch: Any, td_abs_error: torch.Tensor) -> torch.Tensor:
-        """Give the rows or sequences drawn last their new priorities, [M], and return them."""
+        """Give the rows or sequences of a batch their new priorities, [M], and return them."""
         priority = sequence_priority(td_abs_error, batch.valid, self.pri_eta) if self.agent.recurrent else td_abs_error
-        if self.replay.index.takes_priorities:
-            self.replay.update_batch_priorities(priority.cpu())
+        if self.replay.takes_priorities:
+            self.replay.update_priorities(batch.places, priority.cpu())
         return priority
 
     # ---- plan and state ----

@@ -11,13 +11,14 @@ from rlpyt.core import Algorithm
 
 
 def part_of(algo: Algorithm, method: str, returned: Any, Kind: type[Any]) -> Any:
-    """Return a part of the replay that a method gave.
+    """Return a part of the replay that a method or a class of the user gave.
 
     Raises:
         TypeError: if it gave something else.
     """
     if not isinstance(returned, Kind):
-        _refuse(algo, method, returned, f"an rlpyt.replays.{Kind.__name__} (docs/replay.md)")
+        home = "rlpyt.core" if Kind.__module__ == "rlpyt.core" else "rlpyt.replays"
+        _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
     return returned
 
 

@@ -1,28 +1,43 @@
-"""Replay buffers from parts: a storage of rows, an index that draws among them, and what is read of them."""
+"""Replay buffers of three parts: a storage of rows, an index that draws start indexes, and a reading of batches."""
 
-from rlpyt.replays.index import Drawn, Index, PrioritizedIndex, UniformIndex
+from rlpyt.replays.index import Drawn, Index, UniformIndex
+from rlpyt.replays.interface import SamplesToBuffer, Storage
 from rlpyt.replays.mapped_file import mapped_file
 from rlpyt.replays.observations import FrameArray, WholeArray
-from rlpyt.replays.reading import Reading, SamplesFromReplay, Sequences, SequencesFromReplay, Transitions
+from rlpyt.replays.prioritized_index import PrioritizedIndex
+from rlpyt.replays.reading import (
+    Reading,
+    ReplayBatch,
+    SamplesFromReplay,
+    Sequences,
+    SequencesFromReplay,
+    Transitions,
+    n_step_of_rows,
+)
 from rlpyt.replays.replay_buffer import ReplayBuffer
-from rlpyt.replays.storage import RowStorage, SamplesToBuffer
+from rlpyt.replays.storage import RowStorage
 from rlpyt.replays.sum_tree import SumTree
+from rlpyt.types import Places
 
 __all__ = [
     "Drawn",
     "FrameArray",
     "Index",
+    "Places",
     "PrioritizedIndex",
     "Reading",
+    "ReplayBatch",
     "ReplayBuffer",
     "RowStorage",
     "SamplesFromReplay",
     "SamplesToBuffer",
     "Sequences",
     "SequencesFromReplay",
+    "Storage",
     "SumTree",
     "Transitions",
     "UniformIndex",
     "WholeArray",
     "mapped_file",
+    "n_step_of_rows",
 ]

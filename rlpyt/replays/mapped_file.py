@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.observations import Allocate
+from rlpyt.replays.interface import Allocate
 from rlpyt.utils.arrays import buffer_func, build_array
 from rlpyt.utils.shared_memory import SharedMemory
 

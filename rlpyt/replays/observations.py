@@ -1,65 +1,76 @@
-"""How a replay keeps one array of its observations: whole, or frame by frame."""
+"""Ring buffers of observations: whole arrays, or the frames of stacks, each stored once."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-Allocate = Callable[[Any, Any], Any]
-"""Makes zeroed numpy arrays from an example of one row and leading dimensions; decides where they live."""
+from rlpyt.replays.interface import Allocate
 
 _FROM_FIRST = 0x80  # flag beside the reach of a row, see FrameArray; so a reach is at most 0x7F
 
 
 class ObservationArray(ABC):
-    """One array of the observations of a ring of [T, B] rows."""
+    """Ring buffer of one array of the observations, [T, B] rows."""
 
     rows_before: int = 0
     """Rows that must be held before a row for it to be read."""
 
     def check(self, rows: np.ndarray, goes_on: bool) -> np.ndarray | None:
-        """Refuse rows that cannot be kept, before any array of the replay is written to; return what `write` needs.
+        """Refuse rows that cannot be stored, before any array of the replay is written to.
 
         Args:
             rows: [t, B, ...], t from 1.
-            goes_on: whether they follow what was written last; False where rows between them are not kept, or come
-                from elsewhere.
+            goes_on: whether they follow the rows written last. False where rows between them are not stored, or where
+                they come from other episodes.
+
+        Returns:
+            Argument `checked` of `write` for these rows.
 
         Raises:
-            ValueError: if reading would not give the rows back.
+            ValueError: if `read` could not return the same rows.
         """
         return None
 
     def follows(self, row: np.ndarray) -> np.ndarray:
-        """Return where a row [B, ...] may be the one that follows what was written last, [B] bool; refuses nothing."""
+        """Return which environments' rows [B, ...] may follow the row written last, [B] bool; refuses nothing."""
         return np.ones(len(row), bool)
 
     @abstractmethod
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
-        """Write rows [t, B, ...], t at most T, at ring places [t], with what `check` returned for them."""
+        """Write rows.
+
+        Args:
+            T_idxs: [t] int64, time indexes of the ring; t at most T.
+            rows: [t, B, ...].
+            checked: what `check` returned for these rows.
+        """
 
     @abstractmethod
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Return what the agent saw at rows, [..., *shape]; the indexes are broadcast against each other."""
+        """Return the observations at rows, [..., *shape]; the indexes are broadcast against each other."""
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what is kept, by name, [T, B, ...] each."""
+        """Return the stored arrays by name, [T, B, ...] each."""
 
     def newest(self) -> np.ndarray | None:
-        """Return what `go_on` needs, where it needs anything."""
+        """Return the argument `newest` of `go_on`; None where it needs none."""
         return None
 
     def go_on(self, T_idx: int, newest: np.ndarray | None) -> None:
-        """Go on after the arrays were filled by someone else, up to a ring place."""
+        """Continue after a state was loaded into the arrays.
+
+        Args:
+            T_idx: time index of the newest row loaded.
+            newest: what `newest` returned when the state was saved.
+        """
         return None
 
 
 class WholeArray(ObservationArray):
-    """Keeps every row as it is.
+    """Ring buffer that stores every observation whole.
 
     Args:
         example: of one row.
@@ -85,23 +96,23 @@ class WholeArray(ObservationArray):
 
 
 class FrameArray(ObservationArray):
-    """Keeps of every row only its newest frame, and rebuilds the stack from the rows before it.
+    """Ring buffer that stores the newest frame of every row, and rebuilds the frame stack from the rows before it.
 
-    A row's reach says how many rows before it its older frames are taken from. Writing finds it out by comparing: a
-    stack goes on where its older frames are the newer ones of the row before; else an episode has begun, with older
-    frames that are black or repeat the first one. So what is read is what was written, to the last byte, whatever the
-    environment does at an episode's start or at the loss of a life. One exception: where rows follow nothing that is
-    held and begin in the middle of an episode, the older frames of the first n_frames - 1 are read as black.
+    The reach of a row is the number of rows before it that its older frames are taken from. `check` finds the reach by
+    comparison. A stack continues where its older frames are the newer frames of the row before. Otherwise an episode
+    has begun: its older frames are black, or copies of the first frame. So `read` returns the bytes that were written,
+    for any start of an episode and after the loss of a life. There is one exception. Rows that follow no row held and
+    begin in the middle of an episode have unknown older frames. There the first n_frames - 1 rows read them as black.
 
     Args:
         example: of one row, [n_frames * k, ...], oldest frame first.
-        n_frames: in a stack.
+        n_frames: number of frames in a stack, 1 to 128.
         T: time steps.
         B: environments.
         allocate: makes the arrays.
 
     Raises:
-        ValueError: if the first dimension is no multiple of n_frames, or n_frames not in 1 to 128.
+        ValueError: if the first dimension is not a multiple of n_frames, or n_frames is out of range.
     """
 
     def __init__(self, example: np.ndarray, n_frames: int, T: int, B: int, allocate: Allocate) -> None:
@@ -115,12 +126,12 @@ class FrameArray(ObservationArray):
         self._shape = example.shape
         k = example.shape[0] // n_frames
         self.rows_before = n_frames - 1
-        # One frame more than there are rows, which stays black.
+        # The last frame stays black; the others belong to rows.
         self._frames = allocate(example[:k], (T * B + 1,))
         self._flat = self._frames.reshape(T * B + 1, -1)
         self._rings = self._frames[:-1].reshape(T, B, *self._frames.shape[1:])
         self._reach = allocate(np.uint8(0), (T, B))
-        # By a row's reach with its flag, how many rows before it each of its frames lies, and which are black.
+        # For every value of a reach with its flag: how many rows back each frame lies, and which frames are black.
         codes, back = np.arange(256)[:, None], np.arange(n_frames - 1, -1, -1)
         self._back = np.minimum(back, codes % _FROM_FIRST)
         self._black = (back > codes % _FROM_FIRST) & (codes < _FROM_FIRST)
@@ -128,12 +139,12 @@ class FrameArray(ObservationArray):
         self._last_code: np.ndarray = self._reach[0]
 
     def _split(self, rows: np.ndarray) -> np.ndarray:
-        """Give [..., n_frames * k, ...] rows a dimension for the frames."""
+        """Return rows [..., n_frames * k, ...] as [..., n_frames, k, ...]."""
         lead = rows.shape[: rows.ndim - len(self._shape)]
         return rows.reshape(*lead, self.n_frames, self._shape[0] // self.n_frames, *self._shape[1:])
 
     def check(self, rows: np.ndarray, goes_on: bool) -> np.ndarray:
-        """Refuse stacks that are none; return the reach of all others, [t, B], flags included."""
+        """Return the reach of every row, [t, B] uint8 with its flag; refuse rows that are no frame stacks."""
         stacks = self._split(rows)
         t, most = len(stacks), self.n_frames - 1
         steps = np.arange(t)[:, None]
@@ -151,7 +162,7 @@ class FrameArray(ObservationArray):
         return np.minimum(steps - breaks, most).astype(np.uint8) | flag.astype(np.uint8)
 
     def follows(self, row: np.ndarray) -> np.ndarray:
-        """Return where the older frames of a row are the newer ones of the row before."""
+        """Return where the older frames of a row are the newer frames of the row written last."""
         return super().follows(row) if self._last is None else _follows(self._split(row)[None], self._last[None])[0]
 
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
@@ -162,7 +173,7 @@ class FrameArray(ObservationArray):
         self._last, self._last_code = stacks[-1].copy(), self._reach[T_idxs[-1]]
 
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Return stacks: one gather, in which a black frame is a frame like any other."""
+        """Return frame stacks by one gather; a black frame is gathered like any other."""
         code = self._reach[T_idxs, B_idxs]
         places = (T_idxs[..., None] - self._back[code]) % self._T * self._B + B_idxs[..., None]
         places[self._black[code]] = len(self._flat) - 1
@@ -181,12 +192,15 @@ class FrameArray(ObservationArray):
         self._last, self._last_code = newest, self._reach[T_idx]
 
     def _repeats_first(self, stacks: np.ndarray, breaks: np.ndarray, n_unknown: int) -> np.ndarray:
-        """Return where [t, B] the first stack of an episode repeats its first frame; refuse what is not black else.
+        """Return where [t, B] the first stack of an episode repeats its first frame.
 
         Args:
             stacks: [t, B, n_frames, ...].
-            breaks: [t, B] bool, where a stack does not go on.
-            n_unknown: first rows of which it is not known what went before them: they are refused nothing.
+            breaks: [t, B] bool, where a stack does not continue.
+            n_unknown: number of first rows whose row before is unknown; none of them is refused.
+
+        Raises:
+            ValueError: if the older frames of an episode's first stack are neither black nor copies of its newest.
         """
         starts = stacks[breaks]
         axes = tuple(range(1, starts.ndim))
@@ -208,12 +222,12 @@ class FrameArray(ObservationArray):
 
 
 def _follows(stacks: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return where [t, B] the older frames of stacks [t, B, n_frames, ...] are the newer ones of those before them."""
+    """Return where [t, B] the older frames of stacks [t, B, n_frames, ...] are the newer frames of `before`."""
     return (stacks[:, :, :-1] == before[:, :, 1:]).all(axis=tuple(range(2, stacks.ndim)))
 
 
 def make_keeper(example: np.ndarray, n_frames: int, T: int, B: int, allocate: Allocate) -> ObservationArray:
-    """Return what keeps one array of the observations: frame by frame where there are several in one."""
+    """Return the ring buffer of one array of the observations: by frames where n_frames is above 1."""
     if n_frames == 1:
         return WholeArray(example, T, B, allocate)
     return FrameArray(example, n_frames, T, B, allocate)

@@ -1,23 +1,22 @@
-"""What is read of a replay: n-step transitions, or sequences for a recurrent agent."""
+"""Readings of a replay: n-step transitions, or sequences for a recurrent agent."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from rlpyt.functional import episode_start_from_valid
-from rlpyt.functional import n_step_return as window_return
+from rlpyt.functional import NStepReturn, episode_start_from_valid, n_step_return
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.old_methods import TellsOldAttributes
-from rlpyt.replays.storage import RowStorage
-from rlpyt.types import AgentInputs
+from rlpyt.old_methods import CheckedSubclasses, TellsOldAttributes
+from rlpyt.replays.interface import Storage
+from rlpyt.types import AgentInputs, Places
 
 
 class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
-    """A batch of n-step transitions, [M] CPU tensors of their own.
+    """Batch of n-step transitions, [M] CPU tensors that share no memory with the replay.
 
     The target of a transition is return_ + bootstrap_discount * (value or Q at target_inputs).
     """
@@ -25,55 +24,98 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     agent_inputs: AgentInputs
     action: Any
     return_: Any
-    """float32, the discounted sum of the rewards up to and including the first end of an episode."""
+    """float32, discounted sum of n rewards, or of those up to the first end of an episode."""
     terminated: Any
-    """bool, the transition ended in termination: bootstrap_discount is 0."""
+    """bool, whether the episode ended in termination within the n steps: bootstrap_discount is 0."""
     bootstrap_discount: Any
-    """float32, discount ** (steps summed), or 0."""
+    """float32, discount ** (number of rewards summed), or 0."""
     target_inputs: AgentInputs
-    """Of the row that the last of the actions led to: the episode's final one where it ended."""
+    """Inputs of the row after the last reward summed: the final row of the episode where it ended."""
     is_weights: Any = None
-    """float32, importance weights of prioritised drawing; None where all rows weigh the same."""
+    """float32, importance weights of prioritized sampling; None where all rows weigh the same."""
+    places: Places | None = None
+    """Places in the replay, for `update_priorities`; they stay on the CPU."""
 
 
 class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
-    """A batch of M sequences, CPU tensors of their own: warmup_T rows, batch_T to train on, then n_step_return more.
+    """Batch of M sequences, CPU tensors that share no memory with the replay.
 
-    The first group of fields has all warmup_T + batch_T + n_step_return rows, the second only the batch_T.
+    A sequence has warmup_T rows, batch_T rows to train on, and n_step_return rows to bootstrap from. `all_inputs` and
+    `episode_start` have all these rows. The fields from `action` to `valid` have the batch_T rows to train on.
     """
 
     all_inputs: AgentInputs
     episode_start: Any
     """bool, rows before which the recurrent state is zero."""
     init_rnn_state: Any
-    """Before the first row, [M, N, H] leaves; None is zero."""
+    """Recurrent state before the first row, [M, N, H] leaves; None is zero."""
     action: Any
     return_: Any
-    """float32, see `SamplesFromReplay`, as are the two that follow."""
+    """float32, see `SamplesFromReplay`."""
     terminated: Any
+    """bool, see `SamplesFromReplay`."""
     bootstrap_discount: Any
+    """float32, see `SamplesFromReplay`."""
     steps: Any
-    """int64, how many rows after a row its bootstrap row stands."""
+    """int64, number of rows from a row to the row that it bootstraps from."""
     valid: Any
-    """bool, train on the row: False where it holds the final observation of an episode."""
+    """bool, whether to train on the row: False where it holds the final observation of an episode."""
     is_weights: Any = None
-    """[M] float32."""
+    """[M] float32, importance weight of each sequence; None where all weigh the same."""
+    places: Places | None = None
+    """Places [M] in the replay, for `update_priorities`; they stay on the CPU."""
 
 
-class Reading(ABC):
-    """What is read from a place of the replay on.
+ReplayBatch = SamplesFromReplay | SequencesFromReplay
+"""Batch that a replay gives to one update."""
+
+
+class RewardsAndEnds(Protocol):
+    """Rows of which n-step returns are computed, numpy arrays [T, B]."""
+
+    @property
+    def reward(self) -> Any:
+        """Rewards, float32."""
+
+    @property
+    def terminated(self) -> Any:
+        """Flags, bool."""
+
+    @property
+    def truncated(self) -> Any:
+        """Flags, bool."""
+
+
+def n_step_of_rows(
+    rows: RewardsAndEnds, T_idxs: np.ndarray, B_idxs: np.ndarray, n: int, discount: float
+) -> NStepReturn:
+    """Return the n-step returns that begin at rows of a ring.
 
     Args:
-        n_step_return: rewards summed in a return, n.
+        rows: [T, B]; the row after T - 1 is row 0.
+        T_idxs: [...] int64, time indexes where the returns begin.
+        B_idxs: int64, environments, broadcast against `T_idxs`.
+        n: number of rewards in a return.
+        discount: gamma in [0, 1].
+    """
+    window = np.add.outer(np.arange(n), T_idxs) % len(rows.reward), B_idxs
+    return n_step_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
+
+
+class Reading(CheckedSubclasses, ABC):
+    """Base of readings: it makes the batch that begins at given rows of the storage.
+
+    Args:
+        n_step_return: number of rewards summed in a return, n.
 
     Raises:
         ValueError: if n_step_return is below 1.
     """
 
     interval: int = 1
-    """Time steps from one place where it may begin to the next."""
+    """Time steps from one start index to the next."""
     trained: range = range(1)
-    """Rows after the first one that are trained on."""
+    """Rows that are trained on, counted from the first row."""
 
     def __init__(self, n_step_return: int) -> None:
         if n_step_return < 1:
@@ -86,7 +128,7 @@ class Reading(ABC):
         """Rows that must be held after the first one."""
 
     def settings(self) -> dict[str, Any]:
-        """Return what a state must agree with to be loaded, as plain numbers and strings."""
+        """Return plain numbers and strings that a state must agree with to be loaded."""
         return {
             "reading": type(self).__name__,
             "n_step_return": self.n_step_return,
@@ -97,32 +139,41 @@ class Reading(ABC):
         }
 
     @abstractmethod
-    def may_begin(self, storage: RowStorage) -> np.ndarray | None:
-        """Return where it may begin, [places, B] bool, a view; None is everywhere."""
+    def may_begin(self, storage: Storage) -> np.ndarray | None:
+        """Return the start indexes where it may begin, [T / interval, B] bool.
+
+        It is a view of the storage, which changes with it. None is everywhere.
+        """
 
     @abstractmethod
-    def read(self, storage: RowStorage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> Any:
-        """Return what begins at rows, [M] arrays or [T, M]."""
+    def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> ReplayBatch:
+        """Return the batch that begins at rows, numpy arrays [M, ...] or [T, M, ...] that are no views.
+
+        Args:
+            storage: holds `rows_after` rows after each row, and `Storage.rows_before` before it.
+            T_idxs: [M] int64, time indexes of the ring.
+            B_idxs: [M] int64, environments.
+            discount: gamma in [0, 1].
+        """
 
 
 class Transitions(Reading):
-    """n-step transitions; they begin at valid rows."""
+    """Reading of n-step transitions; they begin at valid rows."""
 
     @property
     def rows_after(self) -> int:
-        """n, the last of which is bootstrapped from."""
+        """Rows of the return, the last of which is bootstrapped from."""
         return self.n_step_return
 
-    def may_begin(self, storage: RowStorage) -> np.ndarray | None:
+    def may_begin(self, storage: Storage) -> np.ndarray | None:
         """Return the valid rows."""
         return storage.rows.valid
 
-    def read(self, storage: RowStorage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SamplesFromReplay:
+    def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SamplesFromReplay:
         """Return the transitions that begin at rows, [M]."""
         rows = storage.rows
-        window = (T_idxs + np.arange(self.n_step_return)[:, None]) % storage.T, B_idxs
-        n_step = window_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
-        # Both at once, as with a batch of 32 a good part of the time goes into building indexes.
+        n_step = n_step_of_rows(rows, T_idxs, B_idxs, self.n_step_return, discount)
+        # Both in one call: with a batch of 32 much of the time goes into building the indexes.
         both = storage.agent_inputs(np.stack([T_idxs, (T_idxs + n_step.steps) % storage.T]), B_idxs)
         return SamplesFromReplay(
             agent_inputs=both[0],
@@ -135,17 +186,17 @@ class Transitions(Reading):
 
 
 class Sequences(Reading):
-    """Sequences of rows as they were collected, final rows and starts of episodes among them.
+    """Reading of sequences of rows, final rows and starts of episodes included.
 
     Args:
-        batch_T: rows to train on.
-        warmup_T: rows before them that only bring the recurrent state up to date.
-        n_step_return: rewards summed in a return, n; so many rows follow.
-        rnn_state_interval: time steps from one stored recurrent state to the next, where sequences begin; 0 for
-            sequences that begin anywhere with a state of zeros.
+        batch_T: number of rows to train on.
+        warmup_T: number of rows before them, which only bring the recurrent state up to date.
+        n_step_return: number of rewards summed in a return, n; so many rows follow those to train on.
+        rnn_state_interval: time steps between stored recurrent states, where sequences begin. With 0, sequences begin
+            at any row, with a state of zeros.
 
     Raises:
-        ValueError: if a number is out of range, or batch_T no multiple of the interval.
+        ValueError: if a number is out of range, or batch_T is not a multiple of the interval.
     """
 
     def __init__(self, batch_T: int, warmup_T: int, n_step_return: int, rnn_state_interval: int) -> None:
@@ -168,21 +219,20 @@ class Sequences(Reading):
 
     @property
     def rows_after(self) -> int:
-        """All rows but the first."""
+        """All rows of a sequence but the first."""
         return self.length - 1
 
-    def may_begin(self, storage: RowStorage) -> np.ndarray | None:
-        """Return that it may begin at every stored state."""
+    def may_begin(self, storage: Storage) -> np.ndarray | None:
+        """Return None: a sequence may begin at every start index."""
         return None
 
-    def read(self, storage: RowStorage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SequencesFromReplay:
+    def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> SequencesFromReplay:
         """Return the sequences that begin at rows, [T, M]."""
-        rows, n = storage.rows, self.n_step_return
+        rows = storage.rows
         T_idxs_all = (T_idxs + np.arange(self.length)[:, None]) % storage.T
         valid = rows.valid[T_idxs_all, B_idxs]
         trained = T_idxs_all[self.trained.start : self.trained.stop]
-        window = (trained + np.arange(n)[:, None, None]) % storage.T, B_idxs
-        n_step = window_return(rows.reward[window], rows.terminated[window], rows.truncated[window], discount=discount)
+        n_step = n_step_of_rows(rows, trained, B_idxs, self.n_step_return, discount)
         return SequencesFromReplay(
             all_inputs=storage.agent_inputs(T_idxs_all, B_idxs),
             episode_start=episode_start_from_valid(torch.from_numpy(valid)),

@@ -1,4 +1,4 @@
-"""The replay buffer, put together from a storage of rows, an index that draws, and what is read of them."""
+"""Replay buffer made of a storage, an index and a reading."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ import torch
 
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
-from rlpyt.old_methods import TellsOldAttributes
 from rlpyt.replays.index import Index
-from rlpyt.replays.reading import Reading, SamplesFromReplay, SequencesFromReplay
-from rlpyt.replays.storage import RowStorage, SamplesToBuffer
-from rlpyt.utils.arrays import numpify_buffer, torchify_buffer
+from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
+from rlpyt.replays.reading import Reading, ReplayBatch
+from rlpyt.types import Places
+from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buffer
 
 
-class ReplayBuffer(TellsOldAttributes, Replay):
-    """Keeps rows and gives back transitions or sequences of them.
+class ReplayBuffer(Replay):
+    """Replay buffer of rows, which returns batches of transitions or sequences.
 
-    What is read from a place on can be drawn if the ring holds all its rows, and the rows before the first one that its
-    observation and prev_action are made of. The oldest row is never drawn, even while nothing has been overwritten:
-    what went before it is not known, as environments may have been stepped before the first batch
-    (`max_decorrelation_steps`).
+    A start index can be drawn only if all rows it reads are held, including the earlier rows needed for frame stacks
+    and prev_action. The oldest row of all is never drawn, even before anything was overwritten. The row before it is
+    unknown, as environments may have been stepped before the first batch (`max_decorrelation_steps`).
 
     Args:
-        storage: where the rows lie.
-        index: draws among the places where something may begin.
-        reading: what is read from there on.
-        discount: gamma in [0, 1]; may be changed at any time.
-        input_priorities: whether new places get priorities from the errors that `append_samples` is given.
-        eta: of `sequence_priority`, for these.
+        storage: stores the rows.
+        index: draws start indexes.
+        reading: makes a batch of the rows at start indexes.
+        discount: gamma in [0, 1]; may be set at any time.
+        input_priorities: whether new start indexes get priorities from the errors given to `append_samples`.
+        eta: weight of the largest against the mean TD error in these priorities; may be set at any time.
+        allocate: makes the arrays of the index, and of the errors; `buffer_from_example` keeps them private to the
+            process.
 
     Raises:
-        ValueError: if discount is out of range, the storage is too small for anything to be drawn, or priorities are to
-            come in and the index takes none.
+        ValueError: if discount is out of range, the storage is too small for anything to be drawn, or
+            input_priorities is True and the index takes none.
     """
 
     def __init__(
         self,
-        storage: RowStorage,
+        storage: Storage,
         index: Index,
         reading: Reading,
         *,
         discount: float,
         input_priorities: bool = False,
         eta: float = 0.9,
+        allocate: Allocate = buffer_from_example,
     ) -> None:
-        if not 0 <= discount <= 1:
-            raise ValueError(f"Building a replay: got discount={discount}; expected a number in [0, 1]. Correct it.")
+        _check_discount("Building a replay", discount)
         if storage.T % reading.interval:
             raise ValueError(
                 f"Building a replay: got room for {storage.T} rows of each environment and places every "
@@ -60,7 +61,7 @@ class ReplayBuffer(TellsOldAttributes, Replay):
                 f"Building a replay: got places every {reading.interval} rows and recurrent states kept every "
                 f"{storage.rnn_state_interval}; expected a state at every place. Give both the same rnn_state_interval."
             )
-        # Once full, the ring has lost up to interval - 1 rows of what begins at a place before its oldest row.
+        # A full ring may have lost the first of the interval rows that begin before its oldest row.
         room = storage.rows_before + reading.interval + reading.rows_after
         if room > storage.T:
             raise ValueError(
@@ -70,23 +71,24 @@ class ReplayBuffer(TellsOldAttributes, Replay):
             )
         if input_priorities and not index.takes_priorities:
             raise ValueError("Building a replay: got input_priorities without a prioritised index; expected both.")
-        self.storage, self.index, self.reading, self.discount, self.eta = storage, index, reading, discount, eta
-        index.initialize(storage.T // reading.interval, storage.B, reading.may_begin(storage))
-        self._td_abs_error = np.zeros((storage.T, storage.B), np.float32) if input_priorities else None
-
-    @staticmethod
-    def least(storage: RowStorage, reading: Reading) -> int:
-        """Return the rows of each environment that must be held for something to be drawn."""
-        # From the first row with all before it, up to the next place where something may begin, and to its end.
-        return -(-storage.rows_before // reading.interval) * reading.interval + 1 + reading.rows_after
+        self.storage, self.index, self.reading = storage, index, reading
+        self.discount, self.eta = discount, eta
+        index.initialize(storage.T // reading.interval, storage.B, reading.may_begin(storage), allocate)
+        size = storage.T, storage.B
+        self._td_abs_error: np.ndarray | None = allocate(np.float32(0), size) if input_priorities else None
 
     def __len__(self) -> int:
         """Return the rows held, over all environments."""
         return self.storage.held * self.storage.B
 
     @property
+    def takes_priorities(self) -> bool:
+        """Whether `update_priorities` changes what is drawn."""
+        return self.index.takes_priorities
+
+    @property
     def size(self) -> int:
-        """Rows that it can hold, over all environments."""
+        """Rows that it can hold, all environments counted."""
         return self.storage.T * self.storage.B
 
     @property
@@ -94,16 +96,54 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         """Bytes of all rows, filled or not."""
         return self.storage.nbytes
 
+    @property
+    def least_rows(self) -> int:
+        """Rows of each environment that must be held before anything can be drawn."""
+        # The first start index with all rows before it, and the rows that are read from there on.
+        return -(-self.storage.rows_before // self.interval) * self.interval + 1 + self.reading.rows_after
+
+    @property
+    def interval(self) -> int:
+        """Rows from one start index to the next."""
+        return self.reading.interval
+
+    @property
+    def n_priorities_dropped(self) -> int:
+        """Priorities so far that came after their rows had been overwritten."""
+        return self.index.n_priorities_dropped
+
+    def set_hyper(
+        self,
+        *,
+        discount: float | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        eta: float | None = None,
+    ) -> None:
+        """Set hyper-parameters at any time; see `rlpyt.core.Replay.set_hyper`.
+
+        Another alpha raises all stored priorities to it, which takes 20 ms for a million.
+        """
+        if discount is not None:
+            _check_discount("Setting the discount of a replay", discount)
+            self.discount = discount
+        if alpha is not None:
+            self.index.alpha = alpha
+        if beta is not None:
+            self.index.beta = beta
+        if eta is not None:
+            self.eta = eta
+
     def append_samples(self, samples: SamplesToBuffer, td_abs_error: Any = None) -> None:
-        """Write [T, B] rows at the cursor, over the oldest ones when full; see `RowStorage.write`.
+        """Write [T, B] rows after the newest, over the oldest ones when full; see `RowStorage.write`.
 
         Args:
             samples: the rows.
-            td_abs_error: with input priorities, the absolute TD errors [T, B] of the same number of rows, up to the one
-                that lies n_step_return rows before the end of what is written now: the newest that are known.
+            td_abs_error: with input priorities, absolute TD errors [T, B]. They belong to the T newest rows whose
+                n-step returns are complete, so the last of them to the row n_step_return rows before the newest.
 
         Raises:
-            ValueError: if the samples are unlike the example, or td_abs_error is missing, has another shape, or is
+            ValueError: if the samples do not match the example, or td_abs_error is missing, has another shape, or is
                 negative or not finite in a valid row.
         """
         if self._td_abs_error is None:
@@ -117,8 +157,8 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         self.index.move(first, end, priorities)
 
     def _reach(self) -> tuple[int, int]:
-        """Return the first place that can be drawn now, and the one after the last."""
-        storage, interval = self.storage, self.reading.interval
+        """Return the first start index that can be drawn now, and the one after the last."""
+        storage, interval = self.storage, self.interval
         first = -(-(storage.written - storage.held + storage.rows_before) // interval)
         return first, max(first, -(-(storage.written - self.reading.rows_after) // interval))
 
@@ -133,13 +173,13 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         return errors
 
     def _write_errors(self, errors: np.ndarray) -> None:
-        """Keep errors of the newest rows for which they are known."""
+        """Store the errors of the newest rows for which they are known."""
         assert self._td_abs_error is not None
         last = self.storage.written - self.reading.n_step_return
         rows = np.arange(last - len(errors), last)
         kept = (rows >= 0) & (rows >= self.storage.written - self.storage.T)
         T_idxs, errors = rows[kept] % self.storage.T, errors[kept]
-        # What stands in rows that are not trained on is arbitrary; of two comparisons NaN fails both.
+        # Rows that are not trained on may have any error. Of two comparisons NaN fails both.
         wrong = self.storage.rows.valid[T_idxs] & ~((errors >= 0) & (errors < np.inf))
         if wrong.any():
             raise ValueError(
@@ -149,7 +189,7 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         self._td_abs_error[T_idxs] = errors
 
     def _input_priorities(self, first: int, end: int) -> np.ndarray:
-        """Return the priorities [end - first, B] of places from the errors of the rows that are trained on there."""
+        """Return the priorities [end - first, B] of start indexes, from the errors of the rows trained on there."""
         assert self._td_abs_error is not None
         storage, reading = self.storage, self.reading
         places = np.arange(first, end) * reading.interval
@@ -158,46 +198,52 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         return sequence_priority(error, valid, self.eta).numpy()
 
     def sample_batch(self, batch_size: int) -> Any:
-        """Draw transitions (`SamplesFromReplay`), or sequences (`SequencesFromReplay`).
+        """Draw transitions (`SamplesFromReplay`) or sequences (`SequencesFromReplay`), CPU tensors.
 
         Raises:
             ValueError: if batch_size is below 1.
-            RuntimeError: if there is nothing yet that can be drawn.
+            RuntimeError: if nothing can be drawn yet.
         """
         if self.index.end <= self.index.first:
-            least = self.least(self.storage, self.reading)
+            least = self.least_rows
             raise RuntimeError(
                 f"Sampling from a replay: got {self.storage.held} rows of each of {self.storage.B} environments; "
                 f"expected at least {least}, so that {self.reading.rows_after} rows follow the first that can be "
                 f"drawn. Append more samples first (raise min_steps_learn to {least * self.storage.B} or more)."
             )
-        drawn = self.index.draw(batch_size)
-        batch = self.extract_batch(drawn.S_idxs * self.reading.interval, drawn.B_idxs)
-        return batch if drawn.is_weights is None else batch._replace(is_weights=torch.from_numpy(drawn.is_weights))
+        starts, B_idxs, weights = self.index.draw(batch_size)
+        batch = self.reading.read(self.storage, starts * self.interval % self.storage.T, B_idxs, self.discount)
+        return torchify_buffer(batch._replace(places=Places(starts, B_idxs), is_weights=weights))
 
-    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> SamplesFromReplay | SequencesFromReplay:
-        """Return what begins at given rows, [M]; the rows must be ones that can be drawn."""
+    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> ReplayBatch:
+        """Return the batch that begins at given rows, without places and weights.
+
+        Args:
+            T_idxs: [M] int64, time indexes of the ring that are start indexes in reach.
+            B_idxs: [M] int64, environments.
+        """
         return torchify_buffer(self.reading.read(self.storage, T_idxs, B_idxs, self.discount))
 
-    def update_batch_priorities(self, priorities: Any) -> None:
-        """Set the priorities [M] of what `sample_batch` returned last; see `PrioritizedIndex.update_priorities`.
+    def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
+        """Set the priorities [M] of rows or sequences drawn before; see `rlpyt.core.Replay.update_priorities`.
 
         Raises:
             TypeError: if the index takes none.
+            ValueError: if there is another number of them, or one is negative or not finite.
         """
-        self.index.update_priorities(numpify_buffer(priorities))
+        self.index.update_priorities(numpify_buffer(places), numpify_buffer(priorities))
 
     def check_valid(self) -> tuple[bool, str]:
-        """Return whether the rows held are as the row convention says, and where they are not."""
+        """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
         return self.storage.check_valid()
 
     def settings(self) -> dict[str, Any]:
-        """Return what a state must agree with to be loaded, beside the size: how rows are read and drawn."""
+        """Return how rows are read and drawn: a state must agree with it to be loaded."""
         own = {"input_priorities": self._td_abs_error is not None}
         return {**self.reading.settings(), **self.index.settings(), **own}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return rows held (tensors that share the replay's memory), cursor, random stream, priorities and settings."""
+        """Return rows held (tensors that share the replay's memory), priorities, counters, stream and settings."""
         state = {
             "settings": self.settings(),
             "storage": self.storage.state_dict(),
@@ -206,10 +252,11 @@ class ReplayBuffer(TellsOldAttributes, Replay):
         return state if self._td_abs_error is None else {**state, "td_abs_error": torch.from_numpy(self._td_abs_error)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; where that is refused, nothing was changed.
+        """Restore what `state_dict` returned; a state that is refused changes nothing.
 
         Raises:
-            ValueError: if it comes from a replay of another size, with other fields, or read or drawn in another way.
+            ValueError: if it comes from a replay of another size or with other fields, or from another way to read or
+                draw rows.
         """
         came, own = state_dict["settings"], self.settings()
         unlike = {name: (came.get(name), own.get(name)) for name in {**own, **came} if came.get(name) != own.get(name)}
@@ -220,7 +267,12 @@ class ReplayBuffer(TellsOldAttributes, Replay):
                 "sequences and priorities of the run that saved it."
             )
         self.storage.load_state_dict(state_dict["storage"])
-        self.index.first, self.index.end = self._reach()
+        self.index.set_range(*self._reach())
         self.index.load_state_dict(state_dict["index"])
         if self._td_abs_error is not None:
             self._td_abs_error[:] = np.asarray(state_dict["td_abs_error"])
+
+
+def _check_discount(what: str, discount: float) -> None:
+    if not 0 <= discount <= 1:
+        raise ValueError(f"{what}: got discount={discount}; expected a number in [0, 1]. Correct it.")

@@ -1,7 +1,7 @@
-"""Where a replay keeps its rows: a ring of time steps, the same for all environments.
+"""Storage of a replay: a ring buffer of rows, the same time steps for all environments.
 
-The rows lie as the sampler gave them, [T, B], final observations of episodes included, so the state that a row's
-action led to is always in the next row of the ring, across the border of two batches too.
+Rows are stored as the sampler returned them, [T, B], final observations of episodes included. So the state that the
+action of a row led to is always in the next row of the ring, across the border of two batches too.
 """
 
 from __future__ import annotations
@@ -15,47 +15,30 @@ import torch
 
 from rlpyt.functional.checks import check_bool
 from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.replays.observations import Allocate, ObservationArray, make_keeper
+from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
+from rlpyt.replays.observations import ObservationArray, make_keeper
 from rlpyt.types import AgentInputs
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
-
-
-class SamplesToBuffer(NamedArrayTuple):
-    """What a replay keeps of the samples, [T, B]; see `rlpyt.types` for the fields."""
-
-    observation: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    valid: Any
-    prev_rnn_state: Any = None
-    """Of a recurrent agent, before the row, [T, B, N, H] leaves."""
-    prev_action: Any = None
-    """Of the row before, null at an episode's start; not kept, but looked at after a state was loaded."""
-    prev_reward: Any = None
-    """Likewise, float32."""
-
 
 _PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
 _KEPT_ELSEWHERE: dict[str, None] = {"observation": None, "prev_rnn_state": None, **_PREVIOUS}
 
 
-class RowStorage:
-    """A ring of T x B rows.
+class RowStorage(Storage):
+    """Ring buffer of T x B rows in arrays.
 
     Args:
         example: one row, no leading dimensions.
-        T: time steps to keep.
+        T: time steps to store.
         B: environments.
-        n_frames: in the stack that an observation is, of which each is kept once (see `FrameArray`); 1 keeps whole
-            observations. Where observations have fields, a number for all, or a tuple like the observation.
-        rnn_state_interval: time steps from one recurrent state that is kept to the next; 0 keeps none.
+        n_frames: number of frames stacked in one observation. Each frame is stored once (see `FrameArray`); 1 stores
+            whole observations. Where observations have fields, a number for all, or a tuple like the observation.
+        rnn_state_interval: time steps between stored recurrent states; 0 stores none.
         allocate: makes the arrays from an example and leading dimensions; `buffer_from_example` keeps them private to
             the process.
 
     Raises:
-        ValueError: if T or B is below 1, T is no multiple of rnn_state_interval, or n_frames does not fit.
+        ValueError: if T or B is below 1, T is not a multiple of rnn_state_interval, or n_frames does not fit.
         TypeError: if a flag of the example is not boolean.
     """
 
@@ -80,56 +63,43 @@ class RowStorage:
             )
         self.T, self.B, self.rnn_state_interval = T, B, rnn_state_interval
         self.rows: SamplesToBuffer = allocate(example._replace(**_KEPT_ELSEWHERE), (T, B))
-        """The arrays, [T, B], in ring order; observations and recurrent states are read by methods."""
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
         self._observations = _keepers(example.observation, n_frames, partial(make_keeper, T=T, B=B, allocate=allocate))
         self.rows_before = max(1, *(keeper.rows_before for keeper in buffer_leaves(self._observations)))
-        """Rows that must be held before one for its agent inputs to be read."""
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
         self._example = named_leaves(numpify_buffer(example._replace(**self._left_out())))
-        self.written = 0
-        """Time steps ever written, which gives the cursor and whether the ring is full."""
+        self._written: np.ndarray = allocate(np.int64(0), (1,))
         self._was_loaded = False  # and nothing was written since
 
     @property
-    def cursor(self) -> int:
-        """The time index that is written next."""
-        return self.written % self.T
-
-    @property
-    def held(self) -> int:
-        """Time steps held, at most T."""
-        return min(self.written, self.T)
-
-    @property
-    def oldest(self) -> int:
-        """The time index of the oldest step held."""
-        return (self.written - self.held) % self.T
+    def written(self) -> int:
+        """Time steps written so far, overwritten ones included."""
+        return int(self._written[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Bytes of all arrays, filled or not."""
         return sum(array.nbytes for array in self._arrays().values())
 
     # ---- writing ----
 
     def write(self, rows: SamplesToBuffer) -> None:
-        """Write rows at the cursor, over the oldest ones when full; of more than T time steps the newest T stay.
+        """Write rows after the newest, over the oldest ones when full; of more than T time steps the newest T stay.
 
-        Where the first of them is not valid and the row before it goes on, an environment was lost between them (its
-        worker died, or it could not be put back when a run was resumed): the row before is marked as truncated.
+        An environment may be lost between two batches: its worker died, or it could not be restored when a run was
+        resumed. Then the first new row is not valid and the row before it has no end. That row is marked as truncated.
 
-        After a state was loaded, the first of them may come from environments that were started anew. That shows where
-        `prev_action`, `prev_reward` or the older frames of a stack are not those of the newest row held. Then the
-        newest row becomes a final one, as what its action led to was never seen. Without these fields rows go on.
+        After a state was loaded, the first new row may come from restarted environments. It does where `prev_action`,
+        `prev_reward` or the older frames of a stack do not match the newest row held. Then the newest row becomes a
+        final row, as the observation after its action is unknown. Without these fields rows are taken to follow.
 
         Args:
             rows: [t, B] arrays or CPU tensors, any t.
 
         Raises:
-            ValueError: if the fields, B or a shape differ from the example's, or a frame stack is none.
+            ValueError: if the fields, B or a shape differ from the example's, or an observation is no frame stack.
             TypeError: if a dtype cannot be stored as the example's.
         """
         first = numpify_buffer(rows[:1]) if self._was_loaded else None
@@ -157,14 +127,14 @@ class RowStorage:
             kept = np.flatnonzero(T_idxs % self.rnn_state_interval == 0)
             for dest, leaf in zip(buffer_leaves(self._rnn_states), buffer_leaves(rows.prev_rnn_state), strict=True):
                 dest[T_idxs[kept] // self.rnn_state_interval] = leaf[skipped + kept]
-        self.written += t
+        self._written[0] += t
 
     def _left_out(self) -> dict[str, None]:
-        """Return the fields of rows that are not kept here."""
+        """Return the fields of rows that are not stored."""
         return _PREVIOUS if self.rnn_state_interval else {**_PREVIOUS, "prev_rnn_state": None}
 
     def _followed_by(self, first: SamplesToBuffer) -> bool:
-        """Return whether the first new row, [1, B], may be the one after the newest held."""
+        """Return whether the first new row, [1, B], may follow the newest row held."""
         if not self.held or first.prev_action is None or first.prev_reward is None:
             return True
         rows, last = self.rows, (self.written - 1) % self.T
@@ -175,11 +145,11 @@ class RowStorage:
         for held, came in zip(*(buffer_leaves(side) for side in zip(*pairs, strict=True)), strict=True):
             same = held[last] == came[0].astype(held.dtype)
             goes_on &= same.reshape(self.B, -1).all(axis=1)
-        # Whether environments were put back is the same for all; an action that is null and unrewarded may hide it.
+        # Either all environments were restored or none. A null action without reward matches in both cases.
         return bool(goes_on[rows.valid[last] & first.valid[0]].all())
 
     def _end_newest(self, first: SamplesToBuffer) -> None:
-        """End the episodes of the rows held, which the first new row, [1, B], does not follow."""
+        """End the episodes of the newest row held, as the first new row, [1, B], does not follow it."""
         rows, last = self.rows, (self.written - 1) % self.T
         valid = rows.valid[last].copy()
         if self.held > 1:
@@ -191,21 +161,21 @@ class RowStorage:
     # ---- reading ----
 
     def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return what the agents saw at rows; the indexes are broadcast against each other, as in numpy."""
+        """Return observations at time indexes and environments, which are broadcast against each other."""
         return buffer_func(self._observations, lambda keeper: keeper.read(T_idxs, B_idxs))
 
     def agent_inputs(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> AgentInputs:
         """Return what the agent was given at rows; `rows_before` rows before each must be held.
 
-        At an episode's start the row before is a final one, whose action is null and whose reward is zero, as
-        prev_action and prev_reward must be there.
+        At an episode's start the row before is a final row, with null action and zero reward. These are the
+        prev_action and prev_reward that the agent was given there.
         """
         before = (T_idxs - 1) % self.T
         action, reward = self.rows.action, self.rows.reward
         return AgentInputs(self.observation(T_idxs, B_idxs), action[before, B_idxs], reward[before, B_idxs])
 
     def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the recurrent states before rows whose time index is a multiple of the interval; None if none are."""
+        """Return the recurrent states before rows [M] that have one stored; None if none are stored."""
         return None if self._rnn_states is None else self._rnn_states[T_idxs // self.rnn_state_interval, B_idxs]
 
     # ---- state ----
@@ -218,19 +188,19 @@ class RowStorage:
         return arrays | named_leaves(self._rnn_states, "prev_rnn_state")
 
     def _held_arrays(self, written: int) -> dict[str, np.ndarray]:
-        """Return of all arrays what is held after so many steps."""
+        """Return the filled part of all arrays after `written` steps."""
         held = min(written, self.T)
         arrays = self._arrays().items()
         return {name: array[: -(-held * len(array) // self.T)] for name, array in arrays}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows held, as tensors that share the arrays' memory, and the count of steps written."""
+        """Return the rows held, as tensors that share the arrays' memory, and the number of steps written."""
         arrays = {name: torch.from_numpy(array) for name, array in self._held_arrays(self.written).items()}
         newest = [keeper.newest() for keeper in buffer_leaves(self._observations)]
         return {"T": self.T, "written": self.written, "arrays": arrays, "newest": torchify_buffer(tuple(newest))}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned.
+        """Restore what `state_dict` returned.
 
         Raises:
             ValueError: if it comes from a storage of another size or with other fields.
@@ -246,7 +216,7 @@ class RowStorage:
             )
         for name, array in own.items():
             array[:] = arrays[name]
-        self.written, self._was_loaded = state_dict["written"], True
+        self._written[0], self._was_loaded = state_dict["written"], True
         newest = numpify_buffer(tuple(state_dict["newest"]))
         for keeper, row in zip(buffer_leaves(self._observations), newest, strict=True):
             keeper.go_on((self.written - 1) % self.T, row)
@@ -254,7 +224,7 @@ class RowStorage:
     # ---- checks ----
 
     def check_valid(self) -> tuple[bool, str]:
-        """Return whether the rows held are as the row convention says, and where they are not."""
+        """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
         order = (self.oldest + np.arange(self.held)) % self.T
         reward, terminated, truncated, valid = (
             x[order] for x in (self.rows.reward, self.rows.terminated, self.rows.truncated, self.rows.valid)
@@ -272,7 +242,7 @@ class RowStorage:
         return True, ""
 
     def _check(self, rows: SamplesToBuffer) -> int:
-        """Refuse rows unlike the example; return how many time steps they are."""
+        """Return the number of time steps; refuse rows with other fields, shapes or dtypes than the example."""
         came = named_leaves(rows)
         shapes = {name: leaf.shape for name, leaf in came.items()}
         t = shapes.get("reward", ())[:1]
@@ -292,7 +262,7 @@ class RowStorage:
 
 
 def _keepers(example: Any, n_frames: Any, make: Callable[[np.ndarray, int], ObservationArray]) -> Any:
-    """Return what keeps each array of the observations, in a structure like theirs."""
+    """Return a ring buffer for each array of the observations, in the structure of an observation."""
     if not isinstance(example, tuple):
         return make(np.asarray(example), int(n_frames))
     numbers = n_frames if isinstance(n_frames, tuple) else (n_frames,) * len(example)

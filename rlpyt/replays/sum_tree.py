@@ -1,4 +1,4 @@
-"""Sums of many numbers that change one by one, for drawing among them in proportion."""
+"""Sum tree: draws among many changing numbers in proportion to them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from rlpyt.old_names import serve_old_names
+from rlpyt.replays.interface import Allocate
+from rlpyt.utils.arrays import buffer_from_example
 
 serve_old_names(__name__)
 
@@ -13,27 +15,28 @@ _MANY = 2000  # indexes from which a sort that finds those in one block costs le
 
 
 class SumTree:
-    """A tree of three levels over `size` numbers from 0: their sums in blocks, and the sums of blocks of these.
+    """Tree of three levels over `size` non-negative numbers: the numbers, sums of blocks, sums of blocks of sums.
 
-    Sums are taken anew from the numbers, not moved by differences, so that no rounding error builds up. All calls are
-    vectorised over their arguments. What costs time is not arithmetic but calls of numpy, a microsecond each and more,
-    and a binary tree of a million numbers needs 120 of them: setting 256 of them takes 40 to 60 us here, 150 us there.
+    A sum is computed again from its numbers, never changed by a difference, so no rounding error builds up. All methods
+    are vectorised over their arguments. The time goes into numpy calls, of a microsecond or more each. A binary tree of
+    a million numbers needs 120 calls: setting 256 numbers takes it 150 us, and 40 to 60 us here.
 
     Args:
         size: how many numbers; all are 0 at first.
         width: numbers in a block.
+        allocate: makes the arrays; `buffer_from_example` keeps them private to the process.
     """
 
-    def __init__(self, size: int, width: int = 32) -> None:
+    def __init__(self, size: int, width: int = 32, allocate: Allocate = buffer_from_example) -> None:
         self.size, self._width = size, width
         n_top = max(1, -(-size // width**2))
-        self._leaves = np.zeros((n_top * width, width))
-        self._sums = np.zeros((n_top, width))
-        self._top = np.zeros(n_top)
+        self._leaves: np.ndarray = allocate(np.float64(0), (n_top * width, width))
+        self._sums: np.ndarray = allocate(np.float64(0), (n_top, width))
+        self._top: np.ndarray = allocate(np.float64(0), (n_top,))
 
     @property
     def total(self) -> float:
-        """The sum of all numbers."""
+        """Sum of all numbers."""
         return float(self._top.sum())
 
     @property
@@ -42,7 +45,7 @@ class SumTree:
         return self._leaves.reshape(-1)[: self.size]
 
     def set(self, idxs: np.ndarray, values: np.ndarray | float) -> None:
-        """Set numbers; where an index comes twice, the last of its values stays.
+        """Set some of the numbers. Where an index comes twice, the last of its values stays.
 
         Args:
             idxs: [M] integer, in 0..size-1.
@@ -58,8 +61,14 @@ class SumTree:
             tops = np.unique(tops)
         self._top[tops] = self._sums[tops].sum(axis=1)
 
+    def set_all(self, values: np.ndarray) -> None:
+        """Set all numbers, [size] float64, finite and not negative."""
+        self._leaves.reshape(-1)[: self.size] = values
+        self._leaves.sum(axis=1, out=self._sums.reshape(-1))
+        self._sums.sum(axis=1, out=self._top)
+
     def find(self, mass: np.ndarray) -> np.ndarray:
-        """Return the index whose number covers each mass: those before it sum up to at most the mass.
+        """Return the index whose number covers each mass: the numbers before it sum up to at most the mass.
 
         Args:
             mass: [M] float64 in [0, total]; the total must be above 0.
@@ -79,7 +88,7 @@ class SumTree:
         return found
 
     def _descend(self, level: np.ndarray, blocks: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """Return the number in each block that covers its mass, and take off the mass what lies before it."""
+        """Return the number in each block that covers its mass; subtract from the mass the numbers before it."""
         numbers = level.take(blocks, axis=0)
         # torch takes a quarter of numpy's time for these two.
         sums = torch.from_numpy(numbers).cumsum(1)

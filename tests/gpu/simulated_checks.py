@@ -42,7 +42,7 @@ def test_updates_meet_no_other_device_and_wait_for_nothing(case):
             other_metrics.append(other_algo.optimize_agent(itr, samples))
         assert {p.device.type for p in other_agent.parameters()} == {NAME}
         assert devices_of(tuple(other_metrics[-1].values())) == {NAME}
-    priorities = [line for _, line in device.waits if line.endswith("update_batch_priorities(priority.cpu())")]
+    priorities = [line for _, line in device.waits if line.endswith("update_priorities(batch.places, priority.cpu())")]
     assert len(priorities) == len(device.waits), device.waits
     assert bool(priorities) == getattr(algo, "prioritized_replay", False)
     for one, other in zip(metrics, other_metrics, strict=True):

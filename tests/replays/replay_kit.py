@@ -241,7 +241,7 @@ def assert_goes_on_alike(first: ReplayBuffer, second: ReplayBuffer, more: Sample
         assert_same_batches(a, b)
         for replay in (first, second):
             if a.is_weights is not None:
-                replay.update_batch_priorities(np.arange(16) / 7)
+                replay.update_priorities(a.places, torch.arange(16) / 7)
             replay.append_samples(more[t : t + 5])
     assert_same_batches(draw(first), draw(second))
 

@@ -7,16 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.replays import Index, PrioritizedIndex, SumTree, UniformIndex
+from rlpyt.replays import Drawn, Index, Places, PrioritizedIndex, SumTree, UniformIndex
+from rlpyt.utils.arrays import buffer_from_example
 from tests.replays.replay_kit import assert_frequencies
 
 
 def over(IndexCls: type, valid: np.ndarray | None, first: int, end: int, seed: int = 0, **kwargs: Any) -> Any:
     """An index over a ring like `valid`, or of 4 x 1 places."""
     index = IndexCls(np.random.default_rng(seed), **kwargs)
-    index.initialize(*((4, 1) if valid is None else valid.shape), valid)
-    index.move(first, end)
+    index.initialize(*((4, 1) if valid is None else valid.shape), valid, buffer_from_example)
+    index.move(first, end, None)
     return index
+
+
+def places_of(drawn: Drawn) -> Places:
+    return Places(drawn.places, drawn.B_idxs)
+
+
+def leaves_of(index: PrioritizedIndex) -> np.ndarray:
+    """Return priority ** alpha of all places, in the order of the ring."""
+    return index._tree.values.copy()
 
 
 def reach(valid: np.ndarray, first: int, end: int) -> list[tuple[int, int]]:
@@ -32,7 +42,7 @@ def test_draws_all_valid_places_in_reach_equally_often_and_no_other(IndexCls, sh
     places = reach(valid, 40, 70)
     drawn = over(IndexCls, valid, 40, 70).draw(400 * len(places))
     counts = np.zeros(valid.shape)
-    np.add.at(counts, (drawn.S_idxs, drawn.B_idxs), 1)
+    np.add.at(counts, (drawn.places % 50, drawn.B_idxs), 1)
     assert counts.sum() == sum(counts[place] for place in places)
     assert_frequencies(np.array([counts[place] for place in places]), np.full(len(places), 1 / len(places)))
 
@@ -40,7 +50,7 @@ def test_draws_all_valid_places_in_reach_equally_often_and_no_other(IndexCls, sh
 @pytest.mark.parametrize("IndexCls", [UniformIndex, PrioritizedIndex])
 def test_all_places_may_be_valid(IndexCls):
     drawn = over(IndexCls, None, 3, 6).draw(100)
-    assert set(drawn.S_idxs) == {3, 0, 1}
+    assert set(drawn.places) == {3, 4, 5}
     assert set(drawn.B_idxs) == {0}
 
 
@@ -49,7 +59,7 @@ def test_finds_the_only_valid_place_of_many(IndexCls):
     valid = np.zeros((1000, 16), bool)
     valid[999, 15] = True
     drawn = over(IndexCls, valid, 500, 1000).draw(32)
-    assert set(drawn.S_idxs) == {999}
+    assert set(drawn.places) == {999}
     assert set(drawn.B_idxs) == {15}
 
 
@@ -72,7 +82,7 @@ def test_state_continues_the_stream(IndexCls):
     valid = np.random.default_rng(0).random((20, 2)) < 0.5
     first, second = over(IndexCls, valid, 3, 12), over(IndexCls, valid, 1, 2, seed=2)
     first.draw(7)
-    second.first, second.end = first.first, first.end  # a replay sets them from the rows that it holds
+    second.set_range(first.first, first.end)  # a replay sets them from the rows that it holds
     second.load_state_dict(first.state_dict())
     for a, b in zip(first.draw(64), second.draw(64), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -98,7 +108,7 @@ def test_an_own_index_never_gives_a_place_where_nothing_may_begin(places):
     index = over(OwnIndex, valid, 40, 70)
     index.places = places
     drawn = index.draw(2000)
-    assert {*zip(drawn.S_idxs, drawn.B_idxs, strict=True)} == set(reach(valid, 40, 70))
+    assert {*zip(drawn.places % 50, drawn.B_idxs, strict=True)} == set(reach(valid, 40, 70))
     assert drawn.is_weights is None
 
 
@@ -108,6 +118,30 @@ def test_an_own_index_that_draws_out_of_reach_is_told(places):
     index.places = places
     with pytest.raises(ValueError, match=r"OwnIndex.draw_places\(64\) gave 64 places .*expected 64 .* from 40 to 69"):
         index.draw(64)
+
+
+@pytest.mark.parametrize("B_idxs", [[0, -1], [0, 2]])
+def test_an_own_index_that_draws_no_environment_is_told(B_idxs):
+    class Elsewhere(Index):
+        def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+            return np.full(size, self.first), np.resize(B_idxs, size)
+
+    with pytest.raises(
+        ValueError, match=r"Elsewhere.draw_places\(4\) gave 4 environments from .*; expected 4 from 0 to 1"
+    ):
+        over(Elsewhere, np.ones((50, 2), bool), 40, 70).draw(4)
+
+
+@pytest.mark.parametrize("name", ["draw", "may_begin", "update_priorities"])
+def test_what_the_base_checks_cannot_be_overridden(name):
+    with pytest.raises(TypeError, match=rf"Own.{name}: the base checks there .* Define "):
+        type("Own", (UniformIndex,), {name: lambda self, *args: None})
+
+
+def test_an_index_that_takes_priorities_defines_where_they_go():
+    index = over(type("Own", (UniformIndex,), {"takes_priorities": True}), None, 0, 3)
+    with pytest.raises(NotImplementedError, match="Own has takes_priorities=True and no set_priorities"):
+        index.update_priorities(Places(np.zeros(1, np.int64), np.zeros(1, np.int64)), np.ones(1))
 
 
 class InOrder(Index):
@@ -121,13 +155,14 @@ class InOrder(Index):
 
 def test_the_arrays_of_an_own_index_stay_as_they_are():
     drawn = over(InOrder, np.array([[True], [False]] * 5), 0, 10).draw(10)
-    assert not (drawn.S_idxs % 2).any()
+    assert not (drawn.places % 2).any()
     assert InOrder.kept.tolist() == list(range(10))
+    assert not np.shares_memory(drawn.places, InOrder.kept)
 
 
 def test_an_index_without_priorities_says_so():
     with pytest.raises(TypeError, match="draws with a OwnIndex; expected a PrioritizedIndex, or another that takes"):
-        over(OwnIndex, None, 0, 3).update_priorities(np.ones(2))
+        over(OwnIndex, None, 0, 3).update_priorities(Places(np.arange(2), np.zeros(2, np.int64)), np.ones(2))
 
 
 # ---- prioritised ----
@@ -135,7 +170,7 @@ def test_an_index_without_priorities_says_so():
 
 def with_priorities(priorities: list[float], **kwargs: Any) -> PrioritizedIndex:
     index = PrioritizedIndex(np.random.default_rng(1), **kwargs)
-    index.initialize(len(priorities), 1, None)
+    index.initialize(len(priorities), 1, None, buffer_from_example)
     index.move(0, len(priorities), np.array(priorities)[:, None])
     return index
 
@@ -145,7 +180,7 @@ def test_places_come_in_proportion_to_priority_to_the_alpha(alpha):
     priorities = [0.1, 2.0, 0.5, 0.5, 3.0, 0.9, 1.1]
     drawn = with_priorities(priorities, alpha=alpha).draw(20_000)
     odds = np.array(priorities) ** alpha
-    assert_frequencies(np.bincount(drawn.S_idxs), odds / odds.sum())
+    assert_frequencies(np.bincount(drawn.places), odds / odds.sum())
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
@@ -155,7 +190,7 @@ def test_weights_are_those_of_the_paper(beta):
     index.beta = beta
     drawn = index.draw(5)
     P = priorities**0.7 / (priorities**0.7).sum()
-    weights = (len(P) * P[drawn.S_idxs]) ** -beta
+    weights = (len(P) * P[drawn.places]) ** -beta
     assert drawn.is_weights is not None
     assert drawn.is_weights.dtype == np.float32
     np.testing.assert_allclose(drawn.is_weights, weights / weights.max(), rtol=1e-6)
@@ -167,7 +202,7 @@ def test_unique_draws_follow_the_odds_of_drawing_one_after_the_other():
     p = priorities / priorities.sum()
     counts = np.zeros((4, 4))
     for _ in range(4000):
-        i, j = index.draw(2).S_idxs
+        i, j = index.draw(2).places
         counts[i, j] += 1
     exact = p[:, None] * p / (1 - p[:, None])
     others = ~np.eye(4, dtype=bool)
@@ -177,12 +212,12 @@ def test_unique_draws_follow_the_odds_of_drawing_one_after_the_other():
 
 def test_unique_draws_take_all_there_are_and_refuse_more():
     index = with_priorities([1e-6, 5.0, 1e9, 0.2], alpha=1.0, unique=True)
-    before = index.state_dict()["values"]
-    assert sorted(index.draw(4).S_idxs) == [0, 1, 2, 3]
-    assert (index.state_dict()["values"] == before).all()
+    before = leaves_of(index)
+    assert sorted(index.draw(4).places) == [0, 1, 2, 3]
+    assert (leaves_of(index) == before).all()
     with pytest.raises(RuntimeError, match=r"4 of them to draw; expected at least batch_size=5"):
         index.draw(5)
-    assert (index.state_dict()["values"] == before).all()
+    assert (leaves_of(index) == before).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -199,14 +234,14 @@ def test_priorities_are_those_of_a_list(seed, S, B, default, given_ones, masked,
     rng = np.random.default_rng(seed)
     index = PrioritizedIndex(rng, alpha=0.5, default_priority=default, unique=unique)
     valid = np.ones((S, B), bool)
-    index.initialize(S, B, valid)
+    index.initialize(S, B, valid, buffer_from_example)
     reference: dict[tuple[int, int], float] = {}
-    largest, first, end = 1.0, 0, 0
+    largest, first, end, dropped = 1.0, 0, 0, 0
     for _ in range(12):
         drawn = None
         if any(reference.values()):
             drawn = index.draw(min(5, sum(p > 0 for p in reference.values())) if unique else 5)
-            places = [*zip((first + (drawn.S_idxs - first) % S).tolist(), drawn.B_idxs.tolist(), strict=True)]
+            places = [*zip(drawn.places.tolist(), drawn.B_idxs.tolist(), strict=True)]
             p = np.array([reference[place] for place in places]) ** 0.5
             assert p.min() > 0
             assert not unique or len(set(places)) == len(places)
@@ -227,33 +262,87 @@ def test_priorities_are_those_of_a_list(seed, S, B, default, given_ones, masked,
         reference = {key: p for key, p in reference.items() if key[0] >= first}
         if drawn is not None:
             new = rng.exponential(size=len(places))
-            index.update_priorities(new)
-            largest = max(largest, new.max())
-            reference |= {place: p for place, p in zip(places, new, strict=True) if place in reference}
+            index.update_priorities(places_of(drawn), new)
+            kept = {place: p for place, p in zip(places, new, strict=True) if place in reference}
+            dropped += sum(place not in reference for place in places)
+            largest = max(largest, *(p for place, p in zip(places, new, strict=True) if place in reference), 0.0)
+            reference |= kept
+        assert index.n_priorities_dropped == dropped
         leaves = np.zeros((S, B))
         for (place, b), priority in reference.items():
             leaves[place % S, b] = priority**0.5
-        np.testing.assert_allclose(index.state_dict()["values"].reshape(S, B), leaves, rtol=1e-12)
+        np.testing.assert_allclose(leaves_of(index).reshape(S, B), leaves, rtol=1e-12)
 
 
 def test_a_place_whose_error_was_zero_is_drawn_again():
     index = with_priorities([1, 1, 1])
-    while (index.state_dict()["values"] == 1).any():
-        index.draw(3)
-        index.update_priorities(np.zeros(3))
-    assert (index.state_dict()["values"] > 0).all()
+    while (leaves_of(index) == 1).any():
+        index.update_priorities(places_of(index.draw(3)), np.zeros(3))
+    assert (leaves_of(index) > 0).all()
     drawn = index.draw(200)
-    assert len(set(drawn.S_idxs)) == 3
+    assert len(set(drawn.places)) == 3
 
 
-def test_update_needs_a_draw_before_it():
+def test_priorities_find_their_places_although_others_were_drawn_meanwhile():
+    index = with_priorities([1.0] * 50, alpha=1.0)
+    batches = [index.draw(8) for _ in range(4)]
+    expected = np.ones(50)
+    for number, drawn in enumerate(reversed(batches), start=2):
+        index.update_priorities(places_of(drawn), np.full(8, float(number)))
+        expected[drawn.places] = number
+    assert leaves_of(index).tolist() == expected.tolist()
+
+
+def test_a_priority_whose_row_was_overwritten_is_dropped_and_counted():
+    index = with_priorities([1.0] * 6, alpha=1.0)
+    index.move(2, 8, np.full((2, 1), 3.0))  # 6 and 7 lie where 0 and 1 were
+    index.update_priorities(Places(np.array([0, 1, 2, 7, 8, -1]), np.zeros(6, np.int64)), np.full(6, 5.0))
+    assert leaves_of(index).tolist() == [3, 5, 5, 1, 1, 1]
+    assert index.n_priorities_dropped == 4
+    index.update_priorities(Places(np.array([0]), np.array([0])), np.array([9.0]))
+    assert index.n_priorities_dropped == 5
+    index.move(3, 9, None)
+    assert leaves_of(index)[2] == 5, "the largest priority is one that was not dropped"
+    other = with_priorities([1.0] * 6, alpha=1.0)
+    other.set_range(3, 9)
+    other.load_state_dict(index.state_dict())
+    assert other.n_priorities_dropped == 5
+
+
+@pytest.mark.parametrize(("old", "new"), [(0.6, 0.3), (1.0, 0.0), (0.0, 0.7), (0.5, 1.5)])
+def test_another_alpha_counts_for_priorities_that_were_set_before(old, new):
+    rng = np.random.default_rng(0)
+    valid = rng.random((300, 7)) < 0.8
+    changed, index = (PrioritizedIndex(np.random.default_rng(1), alpha=alpha) for alpha in (old, new))
+    for each in (changed, index):
+        each.initialize(300, 7, valid, buffer_from_example)
+    for step in range(5):
+        fresh = rng.exponential(size=(100, 7))
+        changed.move(max(0, 100 * step - 200), 100 * step + 100, fresh)
+        index.move(changed.first, changed.end, fresh)
+        drawn = places_of(changed.draw(40))  # of both: they draw by different odds
+        for each in (changed, index):
+            each.update_priorities(drawn, np.arange(40) / 10)
+    index.rng.bit_generator.state = changed.rng.bit_generator.state
+    changed.alpha = new
+    np.testing.assert_allclose(leaves_of(changed), leaves_of(index), rtol=1e-12)
+    assert (leaves_of(changed) == 0).sum() == (~valid).sum()
+    for a, b in zip(changed.draw(64), index.draw(64), strict=True):
+        np.testing.assert_array_equal(a, b)
+    loaded = PrioritizedIndex(np.random.default_rng(5), alpha=old)
+    loaded.initialize(300, 7, valid, buffer_from_example)
+    loaded.set_range(changed.first, changed.end)
+    loaded.load_state_dict(changed.state_dict())
+    assert (loaded.alpha, loaded.settings()) == (new, changed.settings())
+    assert (leaves_of(loaded) == leaves_of(changed)).all()
+
+
+def test_alpha_out_of_range_is_refused_at_any_time():
     index = with_priorities([1, 2, 3])
-    with pytest.raises(RuntimeError, match="nothing was drawn since the last update; expected one sample_batch"):
-        index.update_priorities(np.ones(3))
-    index.draw(3)
-    index.update_priorities(np.ones(3))
-    with pytest.raises(RuntimeError, match="nothing was drawn"):
-        index.update_priorities(np.ones(3))
+    for alpha in (-0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"Setting alpha of a prioritised replay: got {alpha}; expected"):
+            index.alpha = alpha
+    assert index.alpha == 0.6
 
 
 @pytest.mark.parametrize(
@@ -267,22 +356,19 @@ def test_update_needs_a_draw_before_it():
 )
 def test_priorities_that_are_none_are_refused_and_nothing_changes(priorities, message):
     index = with_priorities([1, 2, 3])
-    index.draw(3)
-    before = index.state_dict()["values"]
+    places = places_of(index.draw(3))
+    before = leaves_of(index)
     with pytest.raises(ValueError, match=message):
-        index.update_priorities(np.array(priorities))
-    assert (index.state_dict()["values"] == before).all()
-    index.update_priorities(np.ones(3))
+        index.update_priorities(places, np.array(priorities))
+    assert (leaves_of(index) == before).all()
+    index.update_priorities(places, np.ones(3))
 
 
 @pytest.mark.parametrize("priorities", [[0.0, 0.0], [0.0, 1e-5]])
 def test_a_place_whose_error_is_exactly_zero_is_drawn_again(priorities):
     index = with_priorities([1.0, 1.0])
-    while set(index.draw(2).S_idxs) != {0, 1}:
-        pass
-    assert index._drawn is not None
-    index.update_priorities(np.array(priorities)[index._drawn[1]])
-    assert set(index.draw(200).S_idxs) == {0, 1}
+    index.update_priorities(Places(np.arange(2), np.zeros(2, np.int64)), np.array(priorities))
+    assert set(index.draw(200).places) == {0, 1}
 
 
 @pytest.mark.parametrize("kwargs", [{"alpha": -0.1}, {"beta": 1.5}, {"beta": float("nan")}, {"default_priority": 0.0}])

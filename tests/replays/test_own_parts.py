@@ -1,4 +1,4 @@
-"""An index and a reading of one's own come in by the hooks of the algorithm, without touching the library."""
+"""An index, a replay and a reading of one's own are handed to the algorithm, without touching the library."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ import torch
 
 from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
+from rlpyt.core import Replay
 from rlpyt.functional import select_at_indexes, valid_mean
-from rlpyt.replays import Index, PrioritizedIndex, Sequences
+from rlpyt.replays import (
+    Index,
+    Places,
+    PrioritizedIndex,
+    ReplayBuffer,
+    SamplesFromReplay,
+    Sequences,
+    Transitions,
+)
+from rlpyt.types import AgentInputs
 from tests.algos.small_problems import RandomEnv, set_up
 
 REPLAY: dict[str, Any] = dict(replay_size=400, min_steps_learn=100, batch_size=8, replay_ratio=2)
@@ -37,19 +47,15 @@ class Taking(Newest):
     def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         return np.full(len(places), 0.5, np.float32)
 
-    def update_priorities(self, priorities: np.ndarray) -> None:
+    def set_priorities(self, places: np.ndarray, B_idxs: np.ndarray, priorities: np.ndarray) -> None:
         self.got.append((self.beta, priorities))
 
 
 class Own(DQN):
-    IndexCls: Any = Newest
+    """Gives its index by the method."""
 
     def index(self, rng: np.random.Generator) -> Index:
-        return self.IndexCls(rng)
-
-
-class OwnTaking(Own):
-    IndexCls = Taking
+        return Newest(rng)
 
 
 def learned(algo: Any, n_itr: int = 8) -> Any:
@@ -59,16 +65,18 @@ def learned(algo: Any, n_itr: int = 8) -> Any:
     return algo
 
 
-def test_an_own_index_draws_what_it_says_and_no_final_row():
-    replay = learned(Own(**REPLAY)).replay
+@pytest.mark.parametrize("algo", [DQN(**REPLAY, IndexCls=Newest), Own(**REPLAY)], ids=["setting", "method"])
+def test_an_own_index_draws_what_it_says_and_no_final_row(algo):
+    replay = learned(algo).replay
+    assert type(replay.index) is Newest
     drawn = replay.index.draw(2000)
-    assert replay.storage.rows.valid[drawn.S_idxs, drawn.B_idxs].all()
-    assert set(drawn.S_idxs) == set(range(replay.index.end - 10, replay.index.end))
+    assert replay.storage.rows.valid[drawn.places, drawn.B_idxs].all()
+    assert set(drawn.places) == set(range(replay.index.end - 10, replay.index.end))
     assert not replay.storage.rows.valid[replay.index.end - 10 : replay.index.end].all()
 
 
 def test_an_own_index_gets_priorities_and_the_exponent_of_its_weights():
-    algo = learned(OwnTaking(**REPLAY, prioritized_replay=True, pri_beta_init=0.4, pri_beta_steps=256))
+    algo = learned(DQN(**REPLAY, IndexCls=Taking, prioritized_replay=True, pri_beta_init=0.4, pri_beta_steps=256))
     betas, priorities = zip(*algo.replay.index.got, strict=True)
     assert len(betas) == algo.update_counter > 0
     assert all(p.shape == (8,) and (p >= 0).all() for p in priorities)
@@ -78,10 +86,138 @@ def test_an_own_index_gets_priorities_and_the_exponent_of_its_weights():
 
 
 def test_an_index_that_takes_no_priorities_does_not_go_with_a_prioritised_replay():
+    algo = DQN(**REPLAY, prioritized_replay=True, IndexCls=Newest)
     with pytest.raises(
-        ValueError, match="Own: prioritized_replay is True, but its index, a Newest, takes no priorities"
+        ValueError, match="DQN: prioritized_replay is True, but its index, a Newest, takes no priorities"
     ):
-        set_up(Own(**REPLAY, prioritized_replay=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
+        set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+
+
+class BoundedPriorities(Index):
+    """Prioritized index of ten lines: it accepts a proposal in proportion to its priority, up to a bound."""
+
+    takes_priorities = True
+
+    def initialize(self, S: int, B: int, may_begin: Any, allocate: Any) -> None:
+        super().initialize(S, B, may_begin, allocate)
+        self.odds = allocate(np.float64(0), (S, B))
+
+    def move(self, first: int, end: int, priorities: np.ndarray | None) -> None:
+        self.odds[np.arange(self.end, end) % self.S] = 1.0
+        super().move(first, end, None)
+
+    def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        places, B_idxs = self.rng.integers(self.first, self.end, 20 * size), self.rng.integers(self.B, size=20 * size)
+        kept = np.argsort(self.rng.random(20 * size) > self.odds[places % self.S, B_idxs], kind="stable")[:size]
+        return places[kept], B_idxs[kept]
+
+    def set_priorities(self, places: np.ndarray, B_idxs: np.ndarray, priorities: np.ndarray) -> None:
+        self.odds[places % self.S, B_idxs] = np.clip(priorities, 0.01, 1.0) ** self.alpha
+
+
+def test_a_prioritized_index_of_thirty_lines_draws_by_its_priorities_and_no_final_row():
+    algo = learned(DQN(**REPLAY, IndexCls=BoundedPriorities, prioritized_replay=True, pri_alpha=0.5), n_itr=20)
+    index = algo.replay.index
+    valid = algo.replay.storage.rows.valid[np.arange(index.first, index.end) % index.S]
+    assert index.alpha == 0.5
+    assert 0.1 <= index.odds.min() < 1.0
+    assert not valid.all()
+    starts, B_idxs = np.divmod(np.arange(index.first * index.B, index.end * index.B), index.B)
+    index.set_priorities(starts, B_idxs, np.where(starts == index.first + 3, 1.0, 0.01))
+    drawn = index.draw(20_000)
+    assert valid[drawn.places - index.first, drawn.B_idxs].all()
+    n_high, n_all = valid[3].sum(), valid.sum()
+    share = (drawn.places == index.first + 3).mean()
+    assert share == pytest.approx(n_high / (n_high + 0.1 * (n_all - n_high)), rel=0.1)
+
+
+class Watched(ReplayBuffer):
+    """Counts the batches that it gives."""
+
+    n_batches = 0
+
+    def sample_batch(self, batch_size: int) -> Any:
+        self.n_batches += 1
+        return super().sample_batch(batch_size)
+
+
+def test_an_own_replay_is_called_with_the_parts():
+    algo = learned(DQN(**REPLAY, ReplayCls=Watched, prioritized_replay=True))
+    assert type(algo.replay) is Watched
+    assert algo.replay.n_batches == algo.update_counter > 0
+    assert (algo.replay.index._priorities != 1).any()
+
+
+class RowList(Replay):
+    """Replay of nothing but the interface: rows in a list, which it gives in order, one environment after the other."""
+
+    takes_priorities = True
+    size, nbytes, least_rows, interval, n_priorities_dropped = 400, 0, 2, 1, 0
+
+    def __init__(self, storage: Any, index: Any, reading: Any, **settings: Any) -> None:
+        self.rows, self.hyper, self.got = [], settings, []  # type: ignore[var-annotated]
+
+    def set_hyper(self, **hyper: Any) -> None:
+        self.hyper |= hyper
+
+    def append_samples(self, samples: Any, td_abs_error: Any = None) -> None:
+        self.rows.append(samples)
+
+    def sample_batch(self, batch_size: int) -> Any:
+        rows = self.rows[-1]
+        inputs = AgentInputs(rows.observation[:, 0], rows.prev_action[:, 0], rows.prev_reward[:, 0])
+        flat = len(rows.reward)
+        places = Places(torch.arange(flat), torch.zeros(flat, dtype=torch.int64))
+        zeros = torch.zeros(flat)
+        return SamplesFromReplay(inputs, rows.action[:, 0], rows.reward[:, 0], zeros > 0, zeros, inputs, None, places)
+
+    def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
+        assert places.start.device == priorities.device == torch.device("cpu")
+        self.got.append((places.start.tolist(), priorities))
+
+    def check_valid(self) -> tuple[bool, str]:
+        return True, ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        pass
+
+
+def test_algorithms_use_only_what_the_interface_of_a_replay_has():
+    algo = learned(DQN(**REPLAY, ReplayCls=RowList))
+    assert algo.update_counter == len(algo.replay.got) > 0
+    assert all(starts == [*range(len(p))] for starts, p in algo.replay.got)
+    assert {"discount", "beta", "eta"} <= algo.replay.hyper.keys()
+    assert algo.plan()["replay rows"] == 400
+    assert algo.state_dict()["replay"] == {}
+
+
+@pytest.mark.parametrize("replay_size", [400, 60])
+def test_a_batch_keeps_its_places_on_the_cpu_and_they_say_where_it_is_from(replay_size):
+    algo = learned(DQN(**{**REPLAY, "replay_size": replay_size}), n_itr=30)
+    storage, batch = algo.replay.storage, algo.sample_batch()
+    start, env = batch.places
+    assert (start.dtype, env.dtype, start.device.type) == (torch.int64, torch.int64, "cpu")
+    assert storage.written - storage.T < start.min() < start.max() < storage.written
+    again = algo.replay.extract_batch(start.numpy() % storage.T, env.numpy())
+    assert torch.equal(again.agent_inputs.observation, batch.agent_inputs.observation)
+    assert torch.equal(again.action, batch.action)
+
+
+def test_the_priority_of_an_overwritten_row_is_dropped_and_counted_in_the_state():
+    algo = learned(DQN(**REPLAY, prioritized_replay=True))
+    replay = algo.replay
+    batch = replay.sample_batch(8)
+    sampler = set_up(DQN(**REPLAY), DqnAgent(model_kwargs=SMALL), RandomEnv, n_itr=60)
+    for itr in range(60):
+        replay.append_samples(algo.samples_to_buffer(sampler.obtain_samples(itr)[0]))
+    before = replay.index._priorities.copy()
+    replay.update_priorities(batch.places, torch.full((8,), 7.0))
+    assert replay.n_priorities_dropped == 8
+    assert (replay.index._priorities == before).all()
+    assert algo.state_dict()["replay"]["index"]["n_priorities_dropped"] == 8
 
 
 def test_the_index_of_the_settings_may_be_changed():
@@ -125,12 +261,32 @@ def test_a_feed_forward_agent_may_learn_from_sequences():
         ("index", None, "Mine.index returned None; expected an rlpyt.replays.Index"),
         ("index", Newest, "Mine.index returned the class Newest; expected an rlpyt.replays.Index"),
         ("reading", None, "Mine.reading returned None; expected an rlpyt.replays.Reading"),
+        ("IndexCls", Transitions(1), "IndexCls returned a Transitions; expected an rlpyt.replays.Index"),
+        ("ReplayCls", 3, "ReplayCls returned a int; expected an rlpyt.core.Replay"),
     ],
 )
 def test_a_part_that_is_none_is_refused(method: str, returned: Any, said: str):
-    Mine: Any = type("Mine", (DQN,), {method: lambda self, *args: returned})
+    Mine: Any = type("Mine", (DQN,), {} if method.endswith("Cls") else {method: lambda self, *args: returned})
+    parts = {method: lambda *args, **kwargs: returned} if method.endswith("Cls") else {}
     with pytest.raises(TypeError, match=said):
-        learned(Mine(**REPLAY))
+        learned(Mine(**REPLAY, **parts))
+
+
+def test_parts_that_cannot_be_made_are_refused_at_once():
+    with pytest.raises(TypeError, match=r"DQN: IndexCls is <.*Newest object.*>; expected a class, or a function"):
+        DQN(IndexCls=Newest(np.random.default_rng(0)))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="DQN: ReplayCls is 'ReplayBuffer'; expected a class"):
+        DQN(ReplayCls="ReplayBuffer")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="DQN: default_priority, unique_draws and IndexCls are set; expected one or"):
+        DQN(IndexCls=Taking, prioritized_replay=True, default_priority=1.0, unique_draws=True)
+
+
+def test_the_way_of_rlpyt_0_1_to_give_priorities_is_told_the_new_one():
+    replay = learned(DQN(**REPLAY)).replay
+    with pytest.raises(AttributeError, match=r"update_batch_priorities.* Call update_priorities\(batch.places, prior"):
+        replay.update_batch_priorities(torch.ones(8))
+    with pytest.raises(TypeError, match=r"Mine.update_batch_priorities: .*or override update_priorities"):
+        type("Mine", (ReplayBuffer,), {"update_batch_priorities": lambda self, priorities: None})
 
 
 class OnePlace(Newest):
@@ -157,6 +313,5 @@ class Weighs(Newest):
     ],
 )
 def test_what_an_own_index_gives_is_checked(IndexCls: Any, error: Any, said: str):
-    Mine: Any = type("Mine", (Own,), {"IndexCls": IndexCls})
     with pytest.raises(error, match=said.replace("array\\(.*;", "(?s:array\\(.*);")):
-        learned(Mine(**REPLAY))
+        learned(DQN(**REPLAY, IndexCls=IndexCls))

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.replays import PrioritizedIndex, ReplayBuffer, SamplesToBuffer, mapped_file
+from rlpyt.replays import Places, PrioritizedIndex, ReplayBuffer, SamplesToBuffer, mapped_file
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 from tests.replays.replay_kit import (
     STARTS,
@@ -176,9 +176,9 @@ def test_saved_replay_continues_the_same_draws(n_rows, nested, n_frames, priorit
     first, second = replays
     first.append_samples(run.rows[:n_rows])
     second.append_samples(run.rows[:7])  # what was there before is forgotten
-    first.sample_batch(5)
+    batch = first.sample_batch(5)
     if prioritized:
-        first.update_batch_priorities([0.5, 1, 2, 4, 8])
+        first.update_priorities(batch.places, torch.tensor([0.5, 1, 2, 4, 8]))
     assert_goes_on_alike(first, second, run.rows[n_rows:])
 
 
@@ -273,7 +273,7 @@ def test_no_step_at_all():
 def test_uniform_replay_takes_no_priorities():
     replay = make_replay(hand_rows(), T=10)
     with pytest.raises(TypeError, match="draws with a UniformIndex; expected a PrioritizedIndex"):
-        replay.update_batch_priorities([1.0])
+        replay.update_priorities(Places(torch.tensor([1]), torch.tensor([0])), torch.ones(1))
     with pytest.raises(ValueError, match="input_priorities without a prioritised index"):
         ReplayBuffer(replay.storage, replay.index, replay.reading, discount=1, input_priorities=True)
 

@@ -166,7 +166,7 @@ def test_input_priorities_are_those_of_the_rows_to_train_on(seed, B, warmup_T, n
             leaves[p // reading.interval % len(leaves), b] = max(priority, 1e-6) ** 0.5
             parts = torch.from_numpy(errors[trained]), torch.from_numpy(run.rows.valid[trained])
             assert abs(priority - sequence_priority(*parts, 0.7)[b].item()) < 1e-5
-    np.testing.assert_allclose(index.state_dict()["values"].reshape(leaves.shape), leaves, rtol=1e-5)
+    np.testing.assert_allclose(index._tree.values.reshape(leaves.shape), leaves, rtol=1e-5)
 
 
 def test_sequences_come_in_proportion_to_their_priorities():
@@ -180,7 +180,7 @@ def test_sequences_come_in_proportion_to_their_priorities():
         batch: Any = replay.sample_batch(1)
         place = number[int(batch.all_inputs.observation[0, 0, 0, 0, 0])]
         given[place] = 0.5 + i % 7 / 7
-        replay.update_batch_priorities(torch.tensor([given[place]]))
+        replay.update_priorities(batch.places, torch.tensor([given[place]]))
     assert len(given) == 2 * len(places_in_reach(60, 60, 1, 10, 5))
     batch = replay.sample_batch(10_000)
     places = [number[int(x)] for x in batch.all_inputs.observation[0, :, 0, 0, 0]]
@@ -219,7 +219,7 @@ def test_saved_input_errors_go_on():
     second.load_state_dict(first.state_dict())
     for replay in (first, second):
         replay.append_samples(run.rows[33:60], errors[33:60])
-    assert torch.equal(*(replay.index.state_dict()["values"] for replay in (first, second)))
+    assert torch.equal(*(replay.index.state_dict()["priorities"] for replay in (first, second)))
 
 
 @pytest.mark.parametrize(("batch_T", "interval"), [(10, 4), (3, 5)])
