@@ -1,6 +1,6 @@
 """The page of public names, `docs/names.md`, as the packages have them.
 
-`python -m tests.names_page` writes it anew.
+`python -m tests.names_page` writes it again.
 """
 
 from __future__ import annotations

@@ -27,11 +27,10 @@ from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.affinity import AFFINITY_KEYS
 from rlpyt.samplers import SerialSampler
-from tests import names_page
+from tests import names_page, rooms_drawing
+from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 ALGORITHMS = [
     AlgoCls
@@ -40,40 +39,6 @@ ALGORITHMS = [
 ]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)
-
-Cell = str
-Table = list[list[Cell]]
-
-
-def split(page: Path) -> tuple[str, str]:
-    """Return the prose and the python code of a page, each with the lines of the other left empty."""
-    prose, code, fence = [], [], ""
-    for line in page.read_text().splitlines():
-        if line.startswith("```"):
-            fence = "" if fence else line[3:] or "text"
-            line = ""
-        prose.append("" if fence else line)
-        code.append(line if fence == "python" else "")
-    return "\n".join(prose), "\n".join(code)
-
-
-def tables(page: Path) -> list[Table]:
-    """Return the tables of a page, header first, without the ruling."""
-    found: list[Table] = []
-    inside = False
-    for line in split(page)[0].splitlines():
-        if line.startswith("|"):
-            if not inside:
-                found.append([])
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            if not all(set(cell) <= {"-"} for cell in cells):
-                found[-1].append(cells)
-        inside = line.startswith("|")
-    return found
-
-
-def quoted(text: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", text)
 
 
 # ---- code ----
@@ -233,7 +198,18 @@ def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.R
 
 
 def test_page_has_the_public_names() -> None:
-    assert names_page.PAGE.read_text() == names_page.rendered(), "write it anew: python -m tests.names_page"
+    assert names_page.PAGE.read_text() == names_page.rendered(), "write it again: python -m tests.names_page"
+
+
+def test_page_has_the_drawing_of_the_rooms() -> None:
+    on_page = rooms_drawing.drawn(rooms_drawing.PAGE.read_text())
+    assert on_page == rooms_drawing.rendered(rooms_drawing.arrows()), "draw it again: python -m tests.rooms_drawing"
+
+
+def test_drawing_has_an_arrow_for_an_import() -> None:
+    drawing = rooms_drawing.rendered({"algos": {"replays", "types"}, "replays": {"core"}, "core": {"types"}})
+    assert "    algos --> replays\n    replays --> core\n    core --> floor2\n" in drawing
+    assert 'floor2["floor 2: types"]' in drawing
 
 
 def test_page_has_the_keys_of_affinity() -> None:

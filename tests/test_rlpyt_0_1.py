@@ -30,7 +30,7 @@ from rlpyt.logging import read_progress
 from rlpyt.old_methods import CALLED_WITH, OLD_ARGUMENTS, OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, PAGE, SETTINGS, OldModule
 from rlpyt.utils.rlpyt_0_1 import AttrDict, iterate_mb_idxs, save__init__args, update_state_dict
-from tests.test_docs import ROOT, tables
+from tests.markdown import ROOT, tables
 from tests.toy_envs import CountingEnv
 
 ENTRIES = [(module, name, where) for module, names in NAMES.items() for name, where in names.items() if name != "*"]
