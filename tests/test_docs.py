@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 ALGORITHMS = [
     AlgoCls
     for _, AlgoCls in inspect.getmembers(algos, inspect.isclass)
@@ -44,13 +48,50 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 # ---- code ----
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "```python" in p.read_text() and p != TUTORIAL], ids=lambda page: page.name
+)
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"
     # Runs that workers take part in are shortened; for the others the page itself is short.
     script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=1_024", code) if "__main__" in code else code)
     run_script(script)
+
+
+def test_the_tutorial_word_by_word(
+    tmp_path: Path, run_script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Write its files and give its commands, in its order; only the runs are shorter."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files, used = set(), set()
+    for kind, block in re.findall(r"```(python|sh)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL):
+        if kind == "python":
+            [name] = re.findall(r"\A# (\w+)\.py\n", block)
+            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=50_000", "n_steps=512"))
+            files.add(name)
+            used |= set(re.findall(r"^from (\w+) import", block, re.MULTILINE))
+        for command in re.findall("^python (.*)$", block, re.MULTILINE) if kind == "sh" else []:
+            words = command.split()
+            if words[:2] == ["-m", "pytest"]:
+                run_pytest(tmp_path / words[-1])
+                used.add(words[-1].removesuffix(".py"))
+            else:
+                run_script(tmp_path / words[0], *words[1:])
+                used.add(words[0].removesuffix(".py"))
+    assert len(files) > 5
+    assert files <= used
+    for name in files:
+        sys.modules.pop(name, None)
+
+
+def run_pytest(file: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        command, cwd=file.parent, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.returncode == 0, result.stdout
 
 
 # ---- links and names ----
