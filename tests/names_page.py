@@ -17,9 +17,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 MODULES = ["rlpyt.core", "rlpyt.spaces", "rlpyt.types"]
 HEAD = """# Public names
 
-What a script imports, and from where: `from rlpyt.agents import DqnAgent`. A name that stands in two
-packages is the same thing in both; what is not here may change without notice.
-`python -m tests.names_page` writes this page.
+The names that a script imports, by package: `from rlpyt.agents import DqnAgent`. A name in two
+packages is the same object in both. Other names may change without notice.
+`python -m tests.names_page` writes this page again.
 """
 
 

@@ -459,8 +459,8 @@ def test_the_lists_of_the_page_are_those_of_the_module(names):
 def rewritten(text: str) -> str:
     """Return the text of the page with the tables and lists of the module."""
     for rows in (other_names(), old_methods(), old_attributes(), old_settings()):
-        table = "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
-        table = table.replace("| --- |", "|---|").replace("--- | ---", "---|---")
+        cells = ["| " + " | ".join(row) + " |" for row in rows]
+        table = "\n".join([cells[0], "|" + "---|" * len(rows[0]), *cells[1:]])
         pattern = re.escape("| " + " | ".join(rows[0]) + " |") + r"\n(\|.*\n)+"
         ours = [
             m
