@@ -39,6 +39,14 @@ setup(
     license="MIT",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
     package_data={"rlpyt": ["py.typed"]},
+    classifiers=[
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Intended Audience :: Science/Research",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     install_requires=[
         # Older releases run code from a file that was loaded as weights only.

@@ -4,10 +4,18 @@ Nothing heavy is imported here: `import rlpyt` takes milliseconds, torch comes w
 compute (`rlpyt.agents`, `rlpyt.samplers`, ...).
 """
 
+import sys
+
 from rlpyt import old_names
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 from rlpyt.version import __version__
 
 __all__ = ["NamedArrayTuple", "namedarraytuple", "__version__"]
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"Importing rlpyt: this system is {sys.platform!r}; expected 'linux'. Shared memory and worker processes need "
+        "memfd and forkserver of Linux. Use a Linux machine, a container, or the Windows Subsystem for Linux."
+    )
 
 old_names.install()

@@ -105,6 +105,19 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 @every_page
+def test_links_lead_to_headings(page: Path) -> None:
+    targets = [target.split("#") for target in re.findall(r"\]\(([^)\s]*#[^)\s]+)\)", split(page)[0])]
+    inside = [(page.parent / name if name else page, anchor) for name, anchor in targets if "://" not in name]
+    assert [(path.name, anchor) for path, anchor in inside if anchor not in anchors(path)] == []
+
+
+def anchors(page: Path) -> list[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", split(page)[0], re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]
+
+
+@every_page
 def test_paths_and_dotted_names_exist(page: Path) -> None:
     tokens = quoted(split(page)[0])
     folders = ("rlpyt/", "examples/", "docs/", "tests/", "benchmarks/", "experiments/")

@@ -158,12 +158,18 @@ def test_packages_define_nothing_and_export_what_they_import(path):
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree)
     nodes = tree.body[1:]
-    if name_of(path) == "rlpyt":  # the one thing that happens there: the paths of rlpyt 0.1 become importable
-        assert [ast.unparse(node) for node in (nodes[0], nodes[-1])] == [
+    if (
+        name_of(path) == "rlpyt"
+    ):  # two things happen there: a system is refused, the paths of rlpyt 0.1 become importable
+        refusal = nodes.pop(-2)
+        assert isinstance(refusal, ast.If)
+        assert ast.unparse(refusal.test) == "sys.platform != 'linux'"
+        assert [ast.unparse(node) for node in (*nodes[:2], nodes[-1])] == [
+            "import sys",
             "from rlpyt import old_names",
             "old_names.install()",
         ]
-        nodes = nodes[1:-1]
+        nodes = nodes[2:-1]
     imported: set[str] = set()
     exported: list[str] = []
     for node in nodes:
@@ -209,6 +215,21 @@ def test_importing_rlpyt_is_cheap_and_brings_nothing_heavy():
         """
     )
     assert out.split("\n")[0] == "[] True 2"
+
+
+def test_other_systems_are_refused_at_the_import():
+    out = run_python(
+        """
+        import sys
+        sys.platform = "darwin"
+        try:
+            import rlpyt
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert out.startswith("Importing rlpyt: this system is 'darwin'; expected 'linux'.")
+    assert '"Operating System :: POSIX :: Linux"' in (REPOSITORY / "setup.py").read_text()
 
 
 def test_each_package_can_be_the_first_and_brings_no_optional_package():
