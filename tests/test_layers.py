@@ -39,6 +39,7 @@ FLOORS = {
     "agents": 5,
     "algos": 5,
     "launching": 6,
+    "testing": 6,
     "cli": 7,
 }
 # Which rooms of floor 4 a room of floor 5 may enter; on one floor nobody enters another room.
@@ -50,6 +51,8 @@ ARROWS = {
 }
 # On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.
 GROUND = {"old_methods": {"old_names"}, "utils": {"namedarraytuple"}, "functional": {"namedarraytuple"}}
+# Rooms that nobody enters: they are for users alone.
+FOR_USERS = {"testing"}
 OUTSIDE = ("examples", "experiments", "benchmarks", "tests")
 # Modules over 400 lines and the reason for each.
 LONG: dict[str, str] = {}
@@ -106,6 +109,8 @@ def violations(module: str, source: str) -> list[str]:
 
 def allowed(room: str, other: str) -> bool:
     floor, below = FLOORS[room], FLOORS[other]
+    if other in FOR_USERS:
+        return False
     if floor == below <= 1:
         return other in GROUND.get(room, ())
     if floor == 5 and below == 4:
@@ -131,6 +136,9 @@ def test_imports_go_down_and_along_the_arrows():
         ("rlpyt.samplers.x", "class A:\n    import rlpyt.agents", True),
         ("rlpyt.envs.x", "from rlpyt.logging import Logger", True),
         ("rlpyt.envs.x", "def f():\n    import ale_py", False),
+        ("rlpyt.testing.x", "from rlpyt.agents import PgAgent\nfrom rlpyt.envs import make_env", False),
+        ("rlpyt.samplers.x", "from rlpyt.testing import check_env", True),
+        ("rlpyt.cli.x", "from rlpyt.testing import check_env", True),
         ("rlpyt.core", "from rlpyt.envs import EnvAdapter", True),
         ("rlpyt.types", "from rlpyt.spaces import EnvSpaces", True),
         ("rlpyt.utils.x", "from rlpyt.types import Samples", True),

@@ -1,0 +1,126 @@
+"""Contract of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.core import Agent
+from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, to_env
+from rlpyt.testing.expect import expect, expect_close, random_batch, reloaded, seeded
+from rlpyt.types import AgentInputs
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+
+
+def check_agent(
+    make_agent: Callable[[], Agent],
+    env_spaces: EnvSpaces,
+    *,
+    prepare: Callable[[Any], object] | None = None,
+    B: int = 3,
+    seed: int = 0,
+) -> None:
+    """Act with an agent by hand, and check what samplers, runners and algorithms rely on.
+
+    Actions are in their space and in row form; the same seed gives the same actions; a deterministic evaluation repeats
+    itself; a loaded agent acts as the saved one.
+
+    Args:
+        make_agent: an agent class, or any callable that returns a new agent.
+        env_spaces: of an environment that the agent serves.
+        prepare: called with every agent after `initialize`, to tell it what an algorithm would, such as the range of
+            the atoms by `give_V_min_max`.
+        B: environments to act in.
+        seed: of weights and actions, by torch's global generator, which is left as it was.
+
+    Raises:
+        AssertionError: if the contract is broken.
+        TypeError: if the agent does not serve the spaces.
+    """
+    inputs = _inputs(env_spaces, B, seed)
+    agent, twin, other = (_made(make_agent, env_spaces, prepare, s) for s in (seed, seed, seed + 1))
+    name = type(agent).__name__
+    _check_example(name, agent, env_spaces)
+    steps, again = (_sampled(one, inputs, seed) for one in (agent, twin))
+    for step in steps:
+        _check_step(name, step, env_spaces, B)
+    expect_close(f"{name}: steps of two agents with seed {seed}", tuple(again), tuple(steps), "the same")
+    _check_deterministic(name, agent, inputs)
+    agent.train_mode(0)
+    parameters = list(agent.parameters())
+    expect(len(parameters) > 0, f"{name}.parameters() after train_mode", "none", "what an optimiser updates")
+    n_modules = len(list(agent.modules()))
+    expect(n_modules > 0, f"{name}.modules()", n_modules, "all networks, targets included")
+    other.load_state_dict(reloaded(agent.state_dict()))
+    expect_close(
+        f"{name}: deterministic actions after state_dict went through a file",
+        _deterministic(other, inputs),
+        _deterministic(agent, inputs),
+        "the same",
+        1e-5,
+    )
+
+
+def _made(make_agent: Callable[[], Agent], env_spaces: EnvSpaces, prepare: Any, seed: int) -> Agent:
+    with seeded(seed):
+        agent = make_agent()
+        agent.initialize(env_spaces)
+        if prepare is not None:
+            prepare(agent)
+    return agent
+
+
+def _inputs(env_spaces: EnvSpaces, B: int, seed: int) -> AgentInputs:
+    rng = np.random.default_rng(seed)
+    observation, action = (random_batch(space, (B,), rng) for space in env_spaces)
+    return torchify_buffer(AgentInputs(observation, action, rng.normal(size=B).astype(np.float32)))
+
+
+def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:
+    null = (null_value(env_spaces.observation), null_action(env_spaces.action), np.float32(0))
+    expected = buffer_func(torchify_buffer(null), lambda x: x[None])
+    expect_close(f"{name}.example_inputs()", tuple(agent.example_inputs()), expected, "null inputs, [1, ...]")
+
+
+def _sampled(agent: Agent, inputs: AgentInputs, seed: int, n: int = 6) -> list[Any]:
+    """Return steps in the environments of training."""
+    with seeded(seed):
+        agent.sample_mode(0)
+        return [buffer_func(agent.step(*inputs), torch.clone) for _ in range(n)]
+
+
+def _check_step(name: str, step: Any, env_spaces: EnvSpaces, B: int) -> None:
+    space = env_spaces.action
+    null = np.asarray(null_value(space))
+    action = step.action
+    shape = (B, *null.shape)
+    expect(tuple(action.shape) == shape, f"{name}.step: shape of the actions", tuple(action.shape), f"{shape}")
+    is_float = null.dtype.kind == "f"
+    expect(action.is_floating_point() == is_float, f"{name}.step: dtype of actions", action.dtype, f"{null.dtype}")
+    for row in action.numpy():
+        expect(_is_in(space, row), f"{name}.step: an action", row, f"one of {space}")
+    for leaf in buffer_leaves(step.agent_info):
+        expect(leaf.shape[:1] == (B,), f"{name}.step: shape in agent_info", tuple(leaf.shape), f"[{B}, ...]")
+        finite = not leaf.is_floating_point() or bool(leaf.isfinite().all())
+        expect(finite, f"{name}.step: agent_info", "numbers that are not finite", "finite ones")
+
+
+def _is_in(space: Space, row: np.ndarray) -> bool:
+    try:
+        return bool(space.contains(to_env(space)(row)))
+    except ValueError:
+        return False
+
+
+def _deterministic(agent: Agent, inputs: AgentInputs, n: int = 3) -> tuple[Any, ...]:
+    """Return the actions of a deterministic evaluation from its first step on."""
+    agent.eval_mode(1, deterministic=True)
+    return tuple(agent.step(*inputs).action.clone() for _ in range(n))
+
+
+def _check_deterministic(name: str, agent: Agent, inputs: AgentInputs) -> None:
+    first, again = _deterministic(agent, inputs), _deterministic(agent, inputs)
+    expect_close(f"{name}: two deterministic evaluations", again, first, "the same actions from fresh episodes")
