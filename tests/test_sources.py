@@ -1,8 +1,10 @@
-"""What no test of behaviour would see in the sources: names that some allowed numpy has not, options that mislead."""
+"""Rules of the sources that no test of behaviour would see, such as names that some allowed numpy has not."""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,10 @@ import rlpyt
 
 ROOT = Path(rlpyt.__file__).parent.parent
 SOURCES = sorted(p for folder in ("rlpyt", "examples", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
+
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SLACK = 25
+"""Lines that the budget may stand above the count before it has to be lowered."""
 
 SINCE_NUMPY_2 = """
     acos acosh asin asinh astype atan atan2 atanh bitwise_count bitwise_invert bitwise_left_shift bitwise_right_shift
@@ -54,3 +60,42 @@ def test_no_source_has(find):
 def test_they_are_found():
     assert names_since_numpy_2("import numpy as np\nx = np.zeros(3, np.bool)\ny = np.bool_") == ["line 2: np.bool"]
     assert options_that_are_always_true("parser.add_argument('--x', type=bool)") == ["line 1: type=bool"]
+
+
+# ---- the budget of Any ----
+
+
+def lines_with_any(folder: Path) -> int:
+    """Return the number of lines with the word Any, those in comments and docstrings too."""
+    return sum(
+        bool(re.search(r"\bAny\b", line)) for path in folder.rglob("*.py") for line in path.read_text().splitlines()
+    )
+
+
+def over_budget(count: int, budget: int) -> str:
+    if count > budget:
+        return (
+            f"{count} lines have the word Any; expected at most {budget}. Name the type, or say object or a Protocol."
+        )
+    if budget - count > SLACK:
+        return f"only {count} lines have the word Any. Lower any_budget in pyproject.toml from {budget} to {count}."
+    return ""
+
+
+def test_the_budget_of_any_is_kept_and_falls():
+    assert over_budget(lines_with_any(ROOT / "rlpyt"), SETTINGS["tool"]["rlpyt"]["any_budget"]) == ""
+
+
+def test_the_budget_is_counted_by_lines(tmp_path: Path):
+    (tmp_path / "x.py").write_text("from typing import Any\nx: dict[Any, Any]\nAnything = 1\n")
+    assert lines_with_any(tmp_path) == 2
+    assert over_budget(2, 2) == over_budget(2, 2 + SLACK) == ""
+    assert over_budget(3, 2).startswith("3 lines have the word Any; expected at most 2.")
+    assert over_budget(2, 3 + SLACK).endswith("from 28 to 2.")
+
+
+# ---- files that say the same thing twice ----
+
+
+def test_the_citation_has_the_version_of_the_package():
+    assert f"\nversion: {rlpyt.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -237,8 +237,8 @@ def trajectory(env, seed):
     rng, seen = np.random.default_rng(0), []
     for k in range(3):
         observation, _ = env.reset(seed=seed if k == 0 else None)
-        for action in rng.integers(env.action_space.n, size=30):
-            seen.append((int(observation.astype(int).sum()), env.step(action)[1]))
+        start = int(observation.astype(int).sum())
+        seen += [(start, env.step(action)[1]) for action in rng.integers(env.action_space.n, size=30)]
     return seen
 
 
