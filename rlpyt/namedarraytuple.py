@@ -42,7 +42,7 @@ class _NamedArrayTupleMeta(type):
         return cls
 
 
-class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):
+class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[type-arg]  # its items are of any type
     """Base of all named array tuples; subclass it with annotated fields, or call `namedarraytuple`.
 
     Iteration, unpacking and `len` go over the fields, as in any named tuple. `x[key]` with a string gives
@@ -231,7 +231,7 @@ def _can_be_attribute(name: str) -> bool:
 
 @cache
 def _type_of(typename: str, fields: tuple[str, ...]) -> type[NamedArrayTuple]:
-    cls: Any = _NamedArrayTupleMeta(typename, (NamedArrayTuple,), {"__slots__": ()})
+    cls: type[NamedArrayTuple] = _NamedArrayTupleMeta(typename, (NamedArrayTuple,), {"__slots__": ()})
     _install_fields(cls, fields, {})
     cls._by_name = True
     return cls

@@ -337,7 +337,7 @@ def _multi_discrete_to_row(space: MultiDiscrete[Any], name: str) -> Converter:
     to_array, start = _array_to_row(space, name), space.start.astype(np.int64)
 
     def to_row(value: Any) -> np.ndarray:
-        indices = to_array(value) - start
+        indices: np.ndarray = to_array(value) - start
         if not ((indices >= 0) & (indices < space.nvec)).all():
             raise ValueError(f"{name}: expected integers from {start} to below {start + space.nvec}, got {value!r}.")
         return indices
@@ -350,7 +350,8 @@ def _multi_discrete_to_env(space: MultiDiscrete[Any], name: str) -> Converter:
         indices = np.asarray(row).reshape(space.shape)
         if indices.dtype.kind not in "iu" or not ((indices >= 0) & (indices < space.nvec)).all():
             raise ValueError(f"{name}: expected integers from 0 to below {space.nvec}, got {row!r}.")
-        return (indices + space.start).astype(space.dtype)
+        actions: np.ndarray = (indices + space.start).astype(space.dtype)
+        return actions
 
     return to_env
 
@@ -385,7 +386,7 @@ def _dict_to_row(space: Dict, name: str) -> Converter:
     return to_row
 
 
-def _tuple_to_row(space: Tuple, name: str) -> Converter:
+def _tuple_to_row(space: Tuple[Any], name: str) -> Converter:
     Row = _row_type(space)
     parts = [to_rows(s, f"{name}[{key}]") for key, s in subspaces(space)]
 

@@ -281,5 +281,5 @@ def _as_dict(info: Any) -> dict[str, Any]:
     if isinstance(info, Mapping):
         return dict(info)
     if isinstance(info, tuple) and hasattr(info, "_asdict"):
-        return info._asdict()
+        return dict(info._asdict())
     raise TypeError(f"info: expected a dictionary, a named tuple or None, got {type(info).__name__}.")

@@ -211,7 +211,8 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         first, info = self.env.reset(options={"reset_mask": self._cut})
         observation[self._cut] = first[self._cut]
         over[self._cut] = False
-        return info["lives"]
+        lives: np.ndarray = info["lives"]
+        return lives
 
     def _blank_older_images(self, observation: np.ndarray) -> None:
         """Hide what was before the first image of an episode."""

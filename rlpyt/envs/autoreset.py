@@ -56,7 +56,9 @@ class NextStepEnv:
         mask = None if options is None else dict.get(options, "reset_mask")
         self._ended[... if mask is None else mask] = False
         kwargs = {"seed": seed, "options": options}
-        return self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
+        result: tuple[Any, dict[str, Any]]
+        result = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
+        return result
 
     def send(self, actions: Any) -> None:
         """Start a step; where an episode is over, the action should be the null action."""
@@ -160,7 +162,7 @@ def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
         TypeError: if the environment took no notice of the mask.
     """
     options = ResetOptions(reset_mask=np.array(mask, bool))
-    result = env.reset(options=options)
+    result: tuple[Any, dict[str, Any]] = env.reset(options=options)
     if not options.was_read:
         raise TypeError(
             "it takes no notice of options['reset_mask'], and so has reset all its environments. One that can "

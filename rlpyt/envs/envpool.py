@@ -168,7 +168,8 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
             }
         else:
             kept = {key: value for key, value in info.items() if key not in ("env_id", "players")}
-        return self._in_order(kept, info["env_id"])
+        ordered: dict[str, Any] = self._in_order(kept, info["env_id"])
+        return ordered
 
     def _in_order(self, values: Any, env_ids: np.ndarray) -> Any:
         """Put the values of some environments, in any order, in their places among all; zeros in the others."""

@@ -203,7 +203,7 @@ class VectorEnvAdapter:
         refused: Exception | None = None
         for form in self._seed_forms:
             try:
-                result = self._source.reset(seed=form(seeds))
+                result: tuple[Any, dict[str, Any]] = self._source.reset(seed=form(seeds))
             except _NOT_THIS_FORM as error:
                 refused = refused or error
             else:

@@ -123,7 +123,8 @@ def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | st
     given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}
     own = {"name": name, "run_ID": run_ID}
     kept = {key: given[key] for key in RESERVED if key in given and given[key] != own.get(key)}
-    return to_json({**origin, **given, **own, **({"log_params": kept} if kept else {})})
+    params: dict[str, Any] = to_json({**origin, **given, **own, **({"log_params": kept} if kept else {})})
+    return params
 
 
 def _versions() -> dict[str, str | None]:

@@ -76,7 +76,8 @@ def _made(make_agent: Callable[[], Agent], env_spaces: EnvSpaces, prepare: Any, 
 def _inputs(env_spaces: EnvSpaces, B: int, seed: int) -> AgentInputs:
     rng = np.random.default_rng(seed)
     observation, action = (random_batch(space, (B,), rng) for space in env_spaces)
-    return torchify_buffer(AgentInputs(observation, action, rng.normal(size=B).astype(np.float32)))
+    inputs: AgentInputs = torchify_buffer(AgentInputs(observation, action, rng.normal(size=B).astype(np.float32)))
+    return inputs
 
 
 def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:

@@ -95,7 +95,8 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """Process number."""
-        return self._process.pid
+        pid: int | None = self._process.pid
+        return pid
 
     def send(self, request: Any) -> None:
         """Send a request; shared arrays in it go by reference.

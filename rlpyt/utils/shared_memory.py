@@ -123,7 +123,7 @@ def dumps(message: Any) -> bytes:
     return file.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:
             memory = _memory_of(obj)

@@ -237,8 +237,9 @@ def trajectory(env, seed):
     rng, seen = np.random.default_rng(0), []
     for k in range(3):
         observation, _ = env.reset(seed=seed if k == 0 else None)
-        start = int(observation.astype(int).sum())
-        seen += [(start, env.step(action)[1]) for action in rng.integers(env.action_space.n, size=30)]
+        actions = rng.integers(env.action_space.n, size=30)
+        # Every step writes its image into the same array.
+        seen.extend((int(observation.astype(int).sum()), env.step(action)[1]) for action in actions)
     return seen
 
 
