@@ -11,15 +11,18 @@ import torch
 from rlpyt.core import Agent
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, to_env
 from rlpyt.testing.expect import expect, expect_close, random_batch, reloaded, seeded
-from rlpyt.types import AgentInputs
+from rlpyt.types import AgentInputs, AgentStep
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+
+Prepare = Callable[[Any], object]
+"""What is called with every new agent, of its own class."""
 
 
 def check_agent(
     make_agent: Callable[[], Agent],
     env_spaces: EnvSpaces,
     *,
-    prepare: Callable[[Any], object] | None = None,
+    prepare: Prepare | None = None,
     B: int = 3,
     seed: int = 0,
 ) -> None:
@@ -64,7 +67,7 @@ def check_agent(
     )
 
 
-def _made(make_agent: Callable[[], Agent], env_spaces: EnvSpaces, prepare: Any, seed: int) -> Agent:
+def _made(make_agent: Callable[[], Agent], env_spaces: EnvSpaces, prepare: Prepare | None, seed: int) -> Agent:
     with seeded(seed):
         agent = make_agent()
         agent.initialize(env_spaces)
@@ -86,14 +89,14 @@ def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:
     expect_close(f"{name}.example_inputs()", tuple(agent.example_inputs()), expected, "null inputs, [1, ...]")
 
 
-def _sampled(agent: Agent, inputs: AgentInputs, seed: int, n: int = 6) -> list[Any]:
+def _sampled(agent: Agent, inputs: AgentInputs, seed: int, n: int = 6) -> list[AgentStep]:
     """Return steps in the environments of training."""
     with seeded(seed):
         agent.sample_mode(0)
         return [buffer_func(agent.step(*inputs), torch.clone) for _ in range(n)]
 
 
-def _check_step(name: str, step: Any, env_spaces: EnvSpaces, B: int) -> None:
+def _check_step(name: str, step: AgentStep, env_spaces: EnvSpaces, B: int) -> None:
     space = env_spaces.action
     null = np.asarray(null_value(space))
     action = step.action
@@ -116,7 +119,7 @@ def _is_in(space: Space, row: np.ndarray) -> bool:
         return False
 
 
-def _deterministic(agent: Agent, inputs: AgentInputs, n: int = 3) -> tuple[Any, ...]:
+def _deterministic(agent: Agent, inputs: AgentInputs, n: int = 3) -> tuple[torch.Tensor, ...]:
     """Return the actions of a deterministic evaluation from its first step on."""
     agent.eval_mode(1, deterministic=True)
     return tuple(agent.step(*inputs).action.clone() for _ in range(n))

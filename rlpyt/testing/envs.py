@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from rlpyt.testing.expect import expect
 
 
 def check_env(
-    EnvCls: Callable[..., Any],
-    env_kwargs: Mapping[str, Any] | None = None,
+    EnvCls: Callable[..., object],
+    env_kwargs: Mapping[str, object] | None = None,
     *,
     seed: int = 0,
     n_steps: int = 100,
@@ -70,13 +69,15 @@ def check_env(
     return examples
 
 
-def _play(EnvCls: Any, kwargs: dict[str, Any], seed: int, n_steps: int, ignored: Sequence[str]) -> list[Any]:
+def _play(
+    EnvCls: Callable[..., object], kwargs: dict[str, object], seed: int, n_steps: int, ignored: Sequence[str]
+) -> list[tuple[str, bool]]:
     """Return everything that an environment gives as text, and whether the episode ended with it."""
     env, rng = make_env(EnvCls, kwargs, rank=1, seed=seed), np.random.default_rng(seed)
     form = _form(null_value(env.observation_space))
     played: list[tuple[str, bool]] = []
 
-    def note(observation: Any, rest: tuple[Any, ...], info: Any, ended: bool) -> None:
+    def note(observation: object, info: dict[str, object], *rest: float, ended: bool = False) -> None:
         what = f"{env.name}, step {env.n_steps}"
         expect(_form(observation) == form, f"{what}: shapes and dtypes", _form(observation), f"{form}, of the space")
         expect(type(info) is dict, f"{what}: info", f"a {type(info).__name__}", "a dict")
@@ -84,7 +85,7 @@ def _play(EnvCls: Any, kwargs: dict[str, Any], seed: int, n_steps: int, ignored:
         played.append((repr((_plain(observation), rest, kept)), ended))
 
     try:
-        note(*_reset_parts(env.reset()))
+        note(*env.reset())
         for _ in range(n_steps):
             observation, reward, terminated, truncated, info = env.step(random_value(env.action_space, rng))
             types = [type(x).__name__ for x in (reward, terminated, truncated)]
@@ -92,23 +93,18 @@ def _play(EnvCls: Any, kwargs: dict[str, Any], seed: int, n_steps: int, ignored:
             expect(types == ["float", "bool", "bool"], what, types, "float, bool, bool")
             expect(math.isfinite(reward), f"{env.name}: the reward of step {env.n_steps}", reward, "a finite number")
             ended = terminated or truncated
-            note(observation, (reward, terminated, truncated), info, ended)
+            note(observation, info, reward, terminated, truncated, ended=ended)
             if ended:
-                note(*_reset_parts(env.reset()))
+                note(*env.reset())
         expect(env.n_steps == n_steps, f"{env.name}: steps counted", env.n_steps, f"{n_steps}")
     finally:
         env.close()
     return played
 
 
-def _reset_parts(result: tuple[Any, Any]) -> tuple[Any, tuple[Any, ...], Any, bool]:
-    observation, info = result
-    return observation, (), info, False
+def _form(row: object) -> object:
+    return [_form(x) for x in row] if isinstance(row, tuple) else (np.asarray(row).shape, np.asarray(row).dtype)
 
 
-def _form(row: Any) -> Any:
-    return [_form(x) for x in row] if isinstance(row, tuple) else (row.shape, row.dtype)
-
-
-def _plain(row: Any) -> Any:
+def _plain(row: object) -> object:
     return [_plain(x) for x in row] if isinstance(row, tuple) else np.asarray(row).tolist()

@@ -38,7 +38,7 @@ def expect_close(what: str, came: Any, reference: Any, expected: str, tol: float
         expect(same, what, f"{x.flatten()[:4].tolist()} and {y.flatten()[:4].tolist()} first", expected)
 
 
-def expect_raises(Error: type[Exception], what: str, call: Callable[[], Any]) -> None:
+def expect_raises(Error: type[Exception], what: str, call: Callable[[], object]) -> None:
     """Raise AssertionError unless a call raises an error of this class."""
     try:
         came = call()

@@ -54,7 +54,7 @@ class _ModelCase:
 def check_model(
     ModelCls: Callable[..., nn.Module],
     env_spaces: EnvSpaces,
-    model_kwargs: Mapping[str, Any] | None = None,
+    model_kwargs: Mapping[str, object] | None = None,
     *,
     recurrent: bool = False,
     output_shapes: Sequence[tuple[int, ...]] | None = None,
@@ -103,7 +103,9 @@ def check_model(
         _check_gradients(case, model.train())
 
 
-def _check_leading_dims(case: _ModelCase, model: nn.Module, lead: tuple[int, ...], shapes: Any) -> None:
+def _check_leading_dims(
+    case: _ModelCase, model: nn.Module, lead: tuple[int, ...], shapes: Sequence[tuple[int, ...]] | None
+) -> None:
     what = f"{case.name} called with leading dimensions {list(lead)}"
     inputs, state = case.inputs(*lead), copy.deepcopy(model.state_dict())
     kept = buffer_func(inputs, torch.clone)

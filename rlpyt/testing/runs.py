@@ -21,8 +21,8 @@ from rlpyt.utils.compute import ComputeSettings
 
 def check_sampler(
     SamplerCls: Callable[..., Sampler],
-    EnvCls: Callable[..., Any],
-    env_kwargs: Mapping[str, Any] | None = None,
+    EnvCls: Callable[..., object],
+    env_kwargs: Mapping[str, object] | None = None,
     *,
     batch_T: int = 5,
     batch_B: int = 4,
@@ -133,8 +133,8 @@ class _Watched(MinibatchRl):
 def check_algo(
     make_algo: Callable[[], Algorithm],
     make_agent: Callable[[], Agent],
-    EnvCls: Callable[..., Any],
-    env_kwargs: Mapping[str, Any] | None = None,
+    EnvCls: Callable[..., object],
+    env_kwargs: Mapping[str, object] | None = None,
     *,
     batch_T: int = 5,
     batch_B: int = 4,

@@ -234,7 +234,8 @@ def test_rewards_are_clipped_and_scores_are_raw():
 
 
 def trajectory(env, seed):
-    rng, seen = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    seen: list[tuple[int, float]] = []
     for k in range(3):
         observation, _ = env.reset(seed=seed if k == 0 else None)
         actions = rng.integers(env.action_space.n, size=30)
