@@ -77,6 +77,11 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "BaseAgent": {
+        "collector_initialize": (
+            "was told of its environments by it",
+            "agent.actor(env_ranks, global_B, seed) returns an actor of some. Override exploration_state(self, n_rows) "
+            "for what is kept of them. A script that acts by hand calls nothing before step.",
+        ),
         "data_parallel": ("wrapped the model for several GPUs with it", _NOT_YET),
         "async_cpu": ("prepared the agent of an asynchronous run with it", _NOT_YET),
         "send_shared_memory": ("sent weights to the sampler with it", "Override sync_shared_memory(self)."),
@@ -242,15 +247,15 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 CALLED_WITH: dict[str, dict[str, str]] = {
     "RlAlgorithm": {"initialize": "agent= run="},
     "BaseAgent": {
-        "initialize": "env_spaces global_B= env_ranks=",
-        "collector_initialize": "global_B env_ranks seed evaluation= restarts=",
         "update_obs_rms": "observation valid",
+        "bind": "n_steps steps_per_itr",
     },
+    "DqnAgent": {"epsilon": "actor"},
     "BaseSampler": {
         "initialize": "agent= run=",
     },
     "Collector": {"__init__": "agent parts overlap"},
-    "Evaluator": {"__init__": "agent envs group env_quotas max_T"},
+    "Evaluator": {"__init__": "agent envs actor env_quotas max_T"},
 }
 """Base class -> method -> the arguments that the library gives where they are more than the required ones, or given by
 name, which a = says."""

@@ -59,6 +59,8 @@ class Settings(metaclass=SettingsType):
 
     noun: ClassVar[str] = "argument"
     """What a setting is called in a message about an unknown name."""
+    in_class_bodies: ClassVar[frozenset[str]] = frozenset()
+    """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
     _n_steps: int = 2**62  # a run without end, until `bind` says how long it is
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -69,7 +71,9 @@ class Settings(metaclass=SettingsType):
                 f"name, such as {cls.__name__}({fields(cls)[0].name}=...)."  # type: ignore[arg-type]
             )
         unheard: list[str] = (
-            [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name)] if is_dataclass(cls) else []
+            [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name) and f.name not in cls.in_class_bodies]
+            if is_dataclass(cls)
+            else []
         )
         if unheard:
             raise TypeError(
@@ -80,6 +84,9 @@ class Settings(metaclass=SettingsType):
 
     def __post_init__(self) -> None:
         """Refuse values of the wrong kind; a subclass calls this first and adds its own checks."""
+        for name in self.in_class_bodies:
+            if not _set_by_dataclass(type(self), name):
+                setattr(self, name, getattr(type(self), name))
         for name, optional in self.scheduled().items():
             if getattr(self, name) is None and not optional:
                 raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. Give one.")

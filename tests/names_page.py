@@ -14,7 +14,7 @@ from pathlib import Path
 import rlpyt
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
-MODULES = ["rlpyt.core", "rlpyt.spaces", "rlpyt.types"]
+MODULES = ["rlpyt.spaces", "rlpyt.types"]
 HEAD = """# Public names
 
 The names that a script imports, by package: `from rlpyt.agents import DqnAgent`. A name in two

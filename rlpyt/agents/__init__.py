@@ -1,44 +1,39 @@
 """Agents: a model, a distribution over its actions, and what it takes to act in many environments."""
 
+from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.ddpg import DdpgAgent, RecurrentDdpgAgent, RecurrentTd3Agent, Td3Agent
-from rlpyt.agents.distributional import (
-    AtariCatDqnAgent,
-    CatDqnAgent,
-    IqnAgent,
-    QrDqnAgent,
-    RecurrentCatDqnAgent,
-    RecurrentIqnAgent,
-    RecurrentQrDqnAgent,
-)
-from rlpyt.agents.dqn import (
-    AtariDqnAgent,
-    AtariR2d1Agent,
-    AtariR2d1AlternatingAgent,
-    DqnAgent,
-    R2d1Agent,
-    R2d1AlternatingAgent,
-)
-from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.ddpg import DdpgAgent, Td3Agent
+from rlpyt.agents.distributional import CatDqnAgent, IqnAgent, QrDqnAgent
+from rlpyt.agents.dqn import DqnAgent
 from rlpyt.agents.model_kwargs import AtariMixin, MujocoMixin
-from rlpyt.agents.off_policy import OffPolicyAgent
-from rlpyt.agents.policy_gradient import (
+from rlpyt.agents.names import (
     AlternatingAtariLstmAgent,
     AlternatingMujocoLstmAgent,
     AlternatingRecurrentCategoricalPgAgent,
     AlternatingRecurrentGaussianPgAgent,
+    AtariCatDqnAgent,
+    AtariDqnAgent,
     AtariFfAgent,
     AtariLstmAgent,
-    CategoricalPgAgent,
-    GaussianPgAgent,
+    AtariR2d1Agent,
+    AtariR2d1AlternatingAgent,
     MujocoFfAgent,
     MujocoLstmAgent,
-    PgAgent,
+    OffPolicyAgent,
+    R2d1Agent,
+    R2d1AlternatingAgent,
+    RecurrentCatDqnAgent,
     RecurrentCategoricalPgAgent,
+    RecurrentDdpgAgent,
     RecurrentGaussianPgAgent,
+    RecurrentIqnAgent,
+    RecurrentQrDqnAgent,
+    RecurrentSacAgent,
+    RecurrentTd3Agent,
 )
+from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.qpg import QpgAgent
-from rlpyt.agents.sac import RecurrentSacAgent, SacAgent
+from rlpyt.agents.sac import SacAgent
 from rlpyt.types import AgentInputs, AgentStep
 
 __all__ = [
@@ -60,9 +55,9 @@ __all__ = [
     "CategoricalPgAgent",
     "DdpgAgent",
     "DqnAgent",
-    "EnvGroup",
     "GaussianPgAgent",
     "IqnAgent",
+    "ModelActor",
     "MujocoFfAgent",
     "MujocoLstmAgent",
     "MujocoMixin",

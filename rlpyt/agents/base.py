@@ -1,68 +1,75 @@
-"""What all agents share: building the model for the spaces, modes, devices, state, and the way to other processes."""
+"""Base of all agents: building networks for the spaces, devices, state, schedules, and copies in other processes."""
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from rlpyt.agents.by_hand import NOBODY
-from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.actor import ModelActor, OwnStepActor
+from rlpyt.agents.by_hand import ActsByHand
 from rlpyt.agents.given import as_env_spaces, check_state
 from rlpyt.agents.own_models import build_model, random_observations
-from rlpyt.agents.shared_weights import SharedWeights
+from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
+from rlpyt.agents.shared_weights import SharedNumbers
+from rlpyt.agents.weights import HasNetworks, Network
 from rlpyt.core import Agent
-from rlpyt.models import Model
+from rlpyt.models import Model, NoisyLinear, draw_randomness
+from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
+from rlpyt.settings import Settings
 from rlpyt.spaces import EnvSpaces, null_action, null_value
-from rlpyt.utils.arguments import NamedArguments
-from rlpyt.utils.arrays import buffer_func, buffer_to, torchify_buffer
-from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.seeds import Role, torch_generator
+from rlpyt.types import AgentInputs
+from rlpyt.utils.arguments import named_arguments
+from rlpyt.utils.arrays import buffer_func, torchify_buffer
 
 serve_old_names(__name__)
 
 
-class BaseAgent(Agent, metaclass=NamedArguments):
-    """A model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and how it acts.
+@dataclass(eq=False)
+class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
+    """Model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and the rule to act by it.
 
-    A subclass says which distribution goes with an action space and what `step` records. The previous action reaches
-    the model encoded by the distribution (one-hot where actions are discrete).
+    A subclass says which distribution goes with an action space, how actions follow from what the model gives (`act`),
+    and what is recorded of it (`agent_info`). The previous action reaches the model encoded by the distribution
+    (one-hot where actions are discrete).
 
-    Args:
-        ModelCls: called with `model_kwargs`, and with those of `make_env_to_model_kwargs(env_spaces)` that it takes;
-            None is the agent's default, which serves any pair of spaces.
-        model_kwargs: further arguments of the model.
-        initial_model_state_dict: weights to start from, as `agent.state_dict()["model"]` returned them; or all that
-            `agent.state_dict()` returned, of which only weights are taken.
+    The networks that act are in `acting`, those that only learn (targets, action values) in `learning`. A worker's copy
+    has `acting`, kept up to date, and nothing of `learning`.
     """
 
-    recurrent: bool = False
-    distribution: Any
-    model: nn.Module
-    _group: EnvGroup = NOBODY
+    ModelCls: Callable[..., nn.Module] | None = None
+    """Called with `model_kwargs`, and with those of `make_env_to_model_kwargs(env_spaces)` that it takes; None is the
+    agent's default, which serves any pair of spaces."""
+    _: KW_ONLY
+    model_kwargs: Mapping[str, Any] | None = None
+    """Further arguments of the model."""
+    initial_model_state_dict: Mapping[str, Any] | None = field(default=None, repr=False, metadata={"weights": True})
+    """Weights to start from, as `agent.state_dict()["model"]` returned them; or all that `agent.state_dict()` returned,
+    of which only weights are taken."""
+    recurrent: bool | str = False
+    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
-    def __init__(
-        self,
-        ModelCls: Callable[..., nn.Module] | None = None,
-        model_kwargs: Mapping[str, Any] | None = None,
-        initial_model_state_dict: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.ModelCls = ModelCls
-        self.model_kwargs = dict(model_kwargs or {})
-        self.initial_model_state_dict = initial_model_state_dict
-        self.device = torch.device("cpu")
-        self.settings = ComputeSettings()
-        self._has_weights_of_its_own = False
-        self.deterministic = False  # True in an evaluation that asks for it: `step` takes the best action
-        self._mode: str | None = None
-        self._groups: dict[bool, EnvGroup] = {}
-        self._shared: SharedWeights | None = None
+    in_class_bodies: ClassVar[frozenset[str]] = frozenset({"recurrent"})
+    preset: ClassVar[Callable[..., nn.Module] | None] = None
+    """Model instead of the default one, called with the sizes of the spaces and `model_kwargs`."""
+    sizes_of: ClassVar[Callable[[EnvSpaces], dict[str, Any]] | None] = None
+    """Function that tells a ModelCls the sizes of the spaces; None tells it the spaces."""
+
+    model = Network[nn.Module]("acting", "model")
+
+    def __post_init__(self) -> None:
+        """Check the settings; a subclass calls this first and adds its own checks."""
+        super().__post_init__()
+        self.model_kwargs = dict(self.model_kwargs or {})
+        self.forget_networks()
+        self.numbers = SharedNumbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(self.scheduled(), 1)})
+        self._exploration: Callable[[int], float | None] | None = None
+        self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 
     # ---- building ----
 
@@ -72,27 +79,50 @@ class BaseAgent(Agent, metaclass=NamedArguments):
 
     @abstractmethod
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
-        """Return the model used where no ModelCls was given."""
+        """Return the model used where neither ModelCls nor a preset is given."""
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the arguments that tell a ModelCls the sizes of the spaces."""
+        if self.sizes_of is not None:
+            return self.sizes_of(env_spaces)
         return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
+
+    def preset_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of a preset beside the sizes of the spaces."""
+        return dict(self.model_kwargs or {})
+
+    def default_model_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the default model beside the spaces."""
+        return self.with_recurrence(self.preset_kwargs(), "model_kwargs")
+
+    def with_recurrence(self, kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named.
+
+        Raises:
+            ValueError: if they name another layer than the agent's setting.
+        """
+        given = kwargs.get("recurrent")
+        if isinstance(self.recurrent, str) and given not in (None, self.recurrent):
+            raise ValueError(
+                f"{type(self).__name__}: recurrent is {self.recurrent!r}, and {given!r} in {name}; expected one of "
+                "them. Leave the other out."
+            )
+        layer = "lstm" if self.recurrent is True else self.recurrent
+        return {**({"recurrent": layer} if layer else {}), **kwargs}
 
     def make_model(self) -> nn.Module:
         """Return a new model for the spaces (a target network is another one)."""
-        if self.ModelCls is None:
+        if self.ModelCls is None and self.preset is None:
             return self.make_default_model(self.env_spaces)
         offered = self.make_env_to_model_kwargs(self.env_spaces)
-        return build_model(f"{type(self).__name__}: ModelCls", self.ModelCls, offered, self.model_kwargs)
+        if self.ModelCls is None:
+            assert self.preset is not None
+            return type(self).preset(**offered, **self.preset_kwargs())  # type: ignore[misc]
+        return build_model(f"{type(self).__name__}: ModelCls", self.ModelCls, offered, self.model_kwargs or {})
 
-    def initialize(
-        self,
-        env_spaces: EnvSpaces,
-        share_memory: bool = False,
-        global_B: int = 1,
-        env_ranks: Sequence[int] | None = None,
-    ) -> None:
-        """Build model and distribution for the spaces; see `rlpyt.core.Agent.initialize`.
+    @named_arguments
+    def initialize(self, env_spaces: EnvSpaces) -> None:
+        """Build networks and distribution for the spaces; see `rlpyt.core.Agent.initialize`.
 
         Raises:
             RuntimeError: if a run has trained the agent, or its state was loaded, which would be lost.
@@ -104,73 +134,29 @@ class BaseAgent(Agent, metaclass=NamedArguments):
                 "make a new agent with initial_model_state_dict=agent.model.state_dict()."
             )
         self.env_spaces = env_spaces = as_env_spaces(type(self).__name__, env_spaces)
-        # A run that stopped before it learned may have placed the networks that are now replaced.
-        self.device, self.settings = torch.device("cpu"), ComputeSettings()
+        self.forget_networks()
         self.distribution = self.make_distribution(env_spaces)
         if self.distribution is None:
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
-        self._mode, self._group, self._groups = None, NOBODY, {}
+        self._mode = self._in_charge = self._in_training = None
         self.make_networks()
 
     def make_networks(self) -> None:
         """Build the model, with the weights to start from; a subclass adds its own networks and checks."""
-        self.model = self.make_model()
+        self.acting["model"] = self.make_model()
         if "model" in self._initial_state:
             self.model.load_state_dict(self._initial_state["model"])
 
     @property
     def _initial_state(self) -> Mapping[str, Any]:
-        """What was given to start from, by the keys of the agent's own state."""
+        """State given to start from, by the keys of the agent's own state."""
         given = self.initial_model_state_dict
         if given is None:
             return {}
         check_state(type(self).__name__, given)
         return given if isinstance(given.get("model"), Mapping) else {"model": given}
-
-    def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
-    ) -> EnvGroup:
-        """Take charge of environments; see `rlpyt.core.Agent.collector_initialize`."""
-        self._check_initialized()
-        generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
-        self._seed = seed
-        rnn_example = self._next_rnn_state_example() if self.recurrent else None
-        self._group = EnvGroup(global_B, env_ranks, generator, rnn_example)
-        self._groups = {**self._groups, evaluation: self._group}  # a new one: a shallow copy may share the old
-        return self._group
-
-    def take_by_hand(self, evaluation: bool, n_rows: int = 1) -> EnvGroup:
-        """Take charge of environments that no sampler steps, with noise that follows torch's global seed."""
-        group = self.collector_initialize(n_rows, range(n_rows), int(torch.randint(2**31 - 1, ())), evaluation)
-        group.by_hand = True
-        return group
-
-    def charge_rows(self, n_rows: int) -> None:
-        """Be in charge of as many environments as the rows that are acted in by hand.
-
-        Raises:
-            RuntimeError: if the agent was not told how to act.
-        """
-        if not self._group.env_ranks:
-            raise RuntimeError(
-                f"{type(self).__name__}: was to act, but it is in charge of no environments; expected "
-                "agent.eval_mode(itr) or agent.sample_mode(itr) first. Call one of them."
-            )
-        if n_rows != len(self._group.env_ranks):
-            self._take(self.take_by_hand(self._groups.get(True) is self._group, n_rows))
-
-    def _is_by_hand(self, evaluation: bool) -> bool:
-        """Return whether no sampler has told of the environments."""
-        return self._groups.get(evaluation, NOBODY).by_hand
-
-    def _check_initialized(self) -> None:
-        if not hasattr(self, "model"):
-            raise RuntimeError(
-                f"{type(self).__name__}: is not initialised, and has no model yet; expected "
-                "agent.initialize(env_spaces) first, with the spaces of make_env(EnvCls, env_kwargs)."
-            )
 
     def example_inputs(self, n_rows: int = 1) -> tuple[Any, Any, Any]:
         """Return null observations, previous actions (not encoded) and rewards, [n_rows] leading."""
@@ -198,12 +184,60 @@ class BaseAgent(Agent, metaclass=NamedArguments):
     def _the_model(self) -> str:
         return f"{type(self).__name__}: the model, a {type(self.model).__name__},"
 
-    @torch.no_grad()
-    def _next_rnn_state_example(self) -> Any:
-        observation, prev_action, prev_reward = self.to_model(self.example_inputs())
-        return self.model(observation, self.encode(prev_action), prev_reward, None)[-1]
-
     # ---- acting ----
+
+    def actor(
+        self, env_ranks: Sequence[int], global_B: int, seed: int, *, evaluation: bool = False, restarts: int = 0
+    ) -> ModelActor:
+        """Return an actor for environments that are stepped together; see `rlpyt.core.Agent.actor`."""
+        self._check_initialized()
+        return self._actor_class(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
+
+    def actor_by_hand(self, n_rows: int, evaluation: bool) -> ModelActor:
+        """Return an actor for environments that no sampler steps, with noise that follows torch's global seed."""
+        self._check_initialized()
+        seed = int(torch.randint(2**31 - 1, ()))
+        return self._actor_class(self, range(n_rows), n_rows, seed, evaluation=evaluation, by_hand=True)
+
+    @property
+    def _actor_class(self) -> type[ModelActor]:
+        ours, own = ActsByHand, type(self)
+        methods = (own.step, own.value, own.sample_mode, own.eval_mode, own.reset, own.reset_one)
+        library = (ours.step, ours.value, ours.sample_mode, ours.eval_mode, ours.reset, ours.reset_one)
+        return ModelActor if methods == library else OwnStepActor
+
+    def exploration(self, actor: ModelActor, itr: int) -> Any:
+        """Return what `act` finds in `actor.exploration` until the next batch, or evaluation, begins."""
+        return None
+
+    def exploration_state(self, n_rows: int) -> torch.Tensor | None:
+        """Return the null state [n_rows, ...] that `act` keeps from step to step; None for a rule without one."""
+        return None
+
+    @abstractmethod
+    def act(self, output: Any, actor: ModelActor) -> torch.Tensor:
+        """Return actions [B].
+
+        Args:
+            output: what the model gave for B rows, after `acts_on`, on the CPU.
+            actor: whose `exploration`, `deterministic` and `draw` say how to explore.
+        """
+
+    @abstractmethod
+    def agent_info(self, output: Any) -> NamedArrayTuple:
+        """Return what is recorded with the actions; a recurrent agent's has a field `prev_rnn_state`, left None."""
+
+    def acts_on(self, output: Any) -> Any:
+        """Return what `act`, `agent_info` and `value_of` take, of what the model gives for rows, on its device."""
+        return output
+
+    def value_of(self, output: Any) -> torch.Tensor:
+        """Return the values [B] of rows, of what `act` takes.
+
+        Raises:
+            TypeError: if the agent has none.
+        """
+        raise TypeError(f"{type(self).__name__}: gives no values of states; expected a policy-gradient agent for that.")
 
     def encode(self, prev_action: Any) -> Any:
         """Return previous actions as the model is given them: one-hot where they are discrete."""
@@ -211,155 +245,125 @@ class BaseAgent(Agent, metaclass=NamedArguments):
             return prev_action
         return self.distribution.encode(prev_action)
 
-    def to_model(self, inputs: Any) -> Any:
-        """Return tensors on the model's device."""
-        return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
+    def noisy_layers(self) -> list[NoisyLinear]:
+        """Return the layers whose noise is drawn at every step of training's environments."""
+        return []
 
-    def from_model(self, outputs: Any) -> Any:
-        """Return tensors on the CPU, where environments are."""
-        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
+    @torch.no_grad()
+    def rnn_state_example(self) -> Any:
+        """Return the recurrent state of one environment, [N, 1, H] leaves; None without one."""
+        if not self.recurrent:
+            return None
+        return self._forward(self.model, self.to_model(self.example_inputs()))[1]
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
-        return self.settings.autocast(self.device)
+    def forward_to_act(self, inputs: tuple[Any, Any, Any], rnn_state: Any) -> tuple[Any, Any]:
+        """Return what `act` takes for rows [B, ...], on the CPU, and the next recurrent state, on the device."""
+        output, next_rnn_state = self._forward(self.model, self.to_model(inputs), rnn_state)
+        return self.from_model(self.acts_on(output)), next_rnn_state
 
-    def reset_one(self, idx: int) -> None:
-        """Forget the episode of one environment in charge."""
-        self._group.reset_one(idx)
+    def _forward(
+        self, model: nn.Module, inputs: Sequence[Any], rnn_state: Any = None, episode_start: Any = None
+    ) -> tuple[Any, Any]:
+        """Return what a network gives and its next recurrent state, in torch's layout; None if there is none."""
+        observation, prev_action, prev_reward = inputs
+        rnn = (rnn_state, episode_start) if self.recurrent else ()
+        with self.autocast():
+            output = model(observation, self.encode(prev_action), prev_reward, *rnn)
+        if not self.recurrent:
+            return output, None
+        *first, next_rnn_state = output
+        return first[0] if len(first) == 1 else tuple(first), next_rnn_state
 
-    def reset(self) -> None:
-        """Forget the episodes of all environments in charge."""
-        self._group.reset()
+    # ---- learning ----
 
-    @property
-    def rnn_state(self) -> Any:
-        """Recurrent state of the environments in charge, [N, B, H] leaves, before the next step; it may be set."""
-        return self._group.rnn_state
+    def __call__(
+        self,
+        observation: Any,
+        prev_action: Any,
+        prev_reward: Any,
+        init_rnn_state: Any = None,
+        episode_start: Any = None,
+    ) -> Any:
+        """Return what the model gives, with gradient.
 
-    @rnn_state.setter
-    def rnn_state(self, state: Any) -> None:
-        self._group.rnn_state = state
+        Args:
+            observation: [T, B, ...] or [B, ...], as are the previous action and reward.
+            prev_action: in row form.
+            prev_reward: float32.
+            init_rnn_state: of a recurrent agent, before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        inputs = observation, prev_action, prev_reward
+        return self._forward(self.model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
 
-    def draw_noise(self) -> torch.Tensor:
-        """Return what the distribution's `sample` needs of chance, [B, ...]; for a `step` of one's own, once a step."""
-        return self._group.draw(self.distribution.draw_noise)
+    def unrolled(self) -> Sequence[nn.Module]:
+        """Return the networks that normalise observations and carry the recurrent state: the model, and its target."""
+        return [self.model]
 
-    # ---- modes ----
+    @torch.no_grad()
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, ...]:
+        """Return the recurrent states of network and target network after rows, both from one state before.
 
-    @property
-    def mode(self) -> str | None:
-        """Which of the three methods below was called last: "train", "sample" or "eval"; None before."""
-        return self._mode
+        Args:
+            inputs: [T, B] rows.
+            init_rnn_state: before the first row, [B, N, H] leaves; None is zero.
+            episode_start: [T, B] bool, rows before which the state is zero.
+        """
+        state = rnn_from_rows(init_rnn_state)
+        return tuple(rnn_to_rows(self._forward(model, inputs, state, episode_start)[1]) for model in self.unrolled())
 
     def train_mode(self, itr: int) -> None:
-        """Make ready for updates."""
+        """Make ready for the updates of an iteration, and let exploration and scheduled settings go on."""
         self._mode = "train"
         self._has_weights_of_its_own = True
         self.model.train()
+        fraction = None if self._exploration is None else self._exploration(itr)
+        if fraction is not None:
+            self.anneal_exploration(fraction)
+        self._set_scheduled((itr + 1) * self._steps_per_itr)
 
-    def sample_mode(self, itr: int) -> None:
-        """Make ready to act in the training environments, where they stand; without a sampler in one, by hand."""
-        self._check_initialized()
-        self._mode = "sample"
-        self.model.eval()
-        self.deterministic = False
-        self._take(self._groups[False] if False in self._groups else self.take_by_hand(evaluation=False))
+    def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
+        """Bind scheduled settings to the length of a run and of its iterations, in environment steps."""
+        super().bind(n_steps)
+        self._steps_per_itr = steps_per_itr
+        self._set_scheduled(0)
 
-    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act in the evaluation environments, from fresh episodes; see `rlpyt.core.Agent.eval_mode`.
+    def _set_scheduled(self, step: int) -> None:
+        for name, value in vars(self.hyper(step)).items():
+            self.numbers[name][:] = value
 
-        Without a sampler it is one environment, by hand.
+    def anneal_exploration(self, fraction: float) -> None:
+        """Set how far exploration has gone from its first (0) to its last value (1), in every process that acts."""
+        self.numbers["annealed"][:] = fraction
+
+    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
+        """Follow a schedule of the iteration: `train_mode(itr)` sets how far exploration is for what comes after it.
+
+        So it goes on under an `optimize_agent` of one's own, too. Where the schedule gives None it stays as it is.
         """
-        self._check_initialized()
-        self._mode = "eval"
-        self.model.eval()
-        self.deterministic = deterministic
-        if self._is_by_hand(evaluation=True):
-            self._take(self.take_by_hand(evaluation=True))
-        else:
-            self._take(self._groups[True])
-            # A stream for every evaluation: how many steps an earlier one took, in this worker, decides nothing.
-            self._group.generator = torch_generator(self._seed, Role.EVAL_ACTIONS, itr)
-        self.reset()
+        self._exploration = schedule
 
-    def select(self, group: EnvGroup) -> None:
-        """Act in these environments from now on; see `rlpyt.core.Agent.select`."""
-        if group is not self._group:
-            self._take(group)
+    @property
+    def fraction(self) -> float:
+        """How far exploration has been annealed, from 0 to 1."""
+        return float(self.numbers["annealed"][0])
 
-    def _take(self, group: EnvGroup) -> None:
-        """Take the streams and states of a group for what follows; a subclass adds its own exploration."""
-        group.to_device(self.device)
-        self._group = group
+    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+        """Let the normalisers of network and target, which are the same, take in a batch of observations."""
+        for network in self.unrolled():
+            if isinstance(network, Model):
+                network.update_obs_rms(observation, valid)
 
-    # ---- devices and processes ----
-
-    def to_device(self, settings: ComputeSettings) -> None:
-        """Move the model to the device, in the precision and memory format of the run."""
-        if not isinstance(settings, ComputeSettings):
-            raise TypeError(
-                f"{type(self).__name__}: to_device was given {settings!r}; expected rlpyt.utils.ComputeSettings(), or "
-                'ComputeSettings(device="cuda:0") for the first GPU.'
-            )
-        self.settings = settings
-        self.device = torch.device(settings.device)
-        for module in self.modules():
-            settings.place(module, self.device)
-
-    def modules(self) -> list[nn.Module]:
-        """Return all networks of the agent, targets included."""
-        return [self.model]
-
-    def worker_copy(self) -> Self:
-        """Return a copy that acts in another process: on the CPU, with weights in shared memory.
-
-        This process calls `sync_shared_memory` whenever the weights have changed and nobody acts; the other one calls
-        `attach_shared_memory` before it acts.
-        """
-        clone = copy.copy(self)
-        clone.device = torch.device("cpu")
-        clone.model = copy.deepcopy(self.model).cpu()
-        clone._groups = {}
-        clone.initial_model_state_dict = None
-        self._shared = clone._shared = SharedWeights(clone.model)
-        return clone
-
-    def attach_shared_memory(self) -> None:
-        """Let this copy's weights be those in shared memory; called again before every batch."""
-        assert self._shared is not None, "only a worker's copy is attached"
-        self._shared.attach(self.model)
-
-    def sync_shared_memory(self) -> None:
-        """Publish the weights to the copies in other processes."""
-        if self._shared is not None:
-            self._shared.publish(self.model)
-
-    # ---- state ----
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw what the networks are random in (noisy layers, IQN's fractions, dropout); None turns it off."""
+        for network in self.modules():
+            draw_randomness(network, generator)
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Return what an optimiser updates."""
         return self.model.parameters()
 
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
-        """Let the model's normaliser, if it has one, take in a batch of observations."""
-        if isinstance(self.model, Model):
-            self.model.update_obs_rms(observation, valid)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the model's weights and normalising statistics."""
-        return {"model": self.model.state_dict()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self._check_initialized()
-        check_state(type(self).__name__, state_dict)
-        self._has_weights_of_its_own = True
-        self.model.load_state_dict(state_dict["model"])
-
-    def group_state_dict(self) -> dict[str, Any]:
-        """Return random stream and recurrent state of the environments in charge."""
-        return self._group.state_dict()
-
-    def load_group_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `group_state_dict` returned."""
-        self._group.load_state_dict(state_dict)
+    def leave_behind(self) -> None:
+        """Let a worker's copy go without the schedule of exploration, which the master follows, and without actors."""
+        super().leave_behind()
+        self._exploration = self._in_charge = self._in_training = None

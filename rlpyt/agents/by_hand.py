@@ -2,38 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.actor import ModelActor
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, subspaces
+from rlpyt.types import AgentStep
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
-NOBODY = EnvGroup(0, [], torch.Generator(), by_hand=True)
-"""The environments of an agent that is in charge of none."""
 
+class ActsByHand:
+    """Methods of an agent that act over an actor of its own, for scripts without a sampler.
 
-def one_or_many(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method of an agent, which takes rows [B, ...], take one without B where no sampler is in charge.
-
-    Args:
-        method: called with the agent, observation, previous action and previous reward.
+    `eval_mode` and `sample_mode` begin an episode in evaluation or in training; without either the first `step` acts as
+    after `eval_mode(0)`. The noise follows torch's global seed. While a sampler steps an agent whose class defines one
+    of these methods itself, the sampler's actor is in charge instead (see `OwnStepActor`).
     """
 
-    @wraps(method)
-    def called(agent: Any, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        if not agent._group.by_hand:
-            return method(agent, observation, prev_action, prev_reward)
-        inputs, is_one = rows_of(agent.env_spaces, observation, prev_action, prev_reward)
-        agent.charge_rows(len(inputs[2]))
-        outputs = method(agent, *inputs)
+    env_spaces: EnvSpaces
+    distribution: Any
+    _mode: str | None = None
+    _in_charge: ModelActor | None = None
+    _in_training: ModelActor | None = None  # the one by hand that `sample_mode` goes on with
+
+    @abstractmethod
+    def actor_by_hand(self, n_rows: int, evaluation: bool) -> ModelActor:
+        """Return an actor for environments that no sampler steps; the agent must be initialised."""
+
+    @property
+    def mode(self) -> str | None:
+        """Which mode method was called last in this process: "train", "sample" or "eval"; None before."""
+        return self._mode
+
+    @property
+    def in_charge(self) -> ModelActor:
+        """Actor that the methods below act over."""
+        if self._in_charge is None:
+            self.eval_mode(0)
+        assert self._in_charge is not None
+        return self._in_charge
+
+    @contextmanager
+    def charge(self, actor: ModelActor) -> Iterator[None]:
+        """Let a sampler's actor be in charge for a while."""
+        before, self._in_charge = self._in_charge, actor
+        try:
+            yield
+        finally:
+            self._in_charge = before
+
+    def sample_mode(self, itr: int) -> None:
+        """Make ready to act as in training, where the episodes stand."""
+        self._mode = "sample"
+        self._begin(self._training_by_hand, itr)
+
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Make ready to act as in evaluation, from fresh episodes.
+
+        Args:
+            itr: the iteration; by hand it has no effect on Q-learners.
+            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+        """
+        self._mode = "eval"
+        self._begin(lambda: self.actor_by_hand(1, evaluation=True), itr, deterministic)
+
+    def _training_by_hand(self) -> ModelActor:
+        if self._in_training is None:
+            self._in_training = self.actor_by_hand(1, evaluation=False)
+        return self._in_training
+
+    def _begin(self, by_hand: Callable[[], ModelActor], itr: int, deterministic: bool = False) -> None:
+        """Begin with the sampler's actor, if one is in charge, or else with one by hand."""
+        actor = self._in_charge
+        if actor is None or actor.by_hand:
+            actor = by_hand()
+        ModelActor.begin(actor, itr, deterministic)
+        self._in_charge = actor
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Select actions for rows [B, ...]; by hand one row without B gives one action. All is on the CPU.
+
+        Args:
+            observation: by hand see `rows_of`, which the other two follow as well.
+            prev_action: what `step` returned last.
+            prev_reward: of that action.
+        """
+        step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
+        return step
+
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the values [B] of rows, or [] of one row by hand; the recurrent state stays where it is."""
+        value: torch.Tensor = self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
+        return value
+
+    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Any:
+        actor = self.in_charge
+        if not actor.by_hand:
+            return method(actor, *row)
+        inputs, is_one = rows_of(self.env_spaces, *row)
+        n_rows = len(inputs[2])
+        if n_rows != len(actor.env_ranks):
+            before, actor = actor, self.actor_by_hand(n_rows, actor.evaluation)
+            ModelActor.begin(actor, before.itr, before.deterministic)
+            self._in_charge = actor
+            if not actor.evaluation:
+                self._in_training = actor
+        outputs = method(actor, *inputs)
         return buffer_func(outputs, lambda x: x[0]) if is_one else outputs
 
-    return called
+    def reset(self) -> None:
+        """Forget the episodes of all environments."""
+        ModelActor.reset(self.in_charge)
+
+    def reset_one(self, idx: int) -> None:
+        """Forget the episode of one environment."""
+        ModelActor.reset_one(self.in_charge, idx)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether an evaluation asks for the most probable action; a `step` of one's own reads it."""
+        return self._in_charge is not None and self._in_charge.deterministic
+
+    @property
+    def rnn_state(self) -> Any:
+        """Recurrent state before the next step, [N, B, H] leaves; it may be set."""
+        return self.in_charge.rnn_state
+
+    @rnn_state.setter
+    def rnn_state(self, state: Any) -> None:
+        self.in_charge.rnn_state = state
+
+    def draw_noise(self) -> torch.Tensor:
+        """Return the noise [B, ...] that the distribution's `sample` takes; for a `step` of one's own, once a step."""
+        return self.in_charge.draw(self.distribution.draw_noise)
 
 
 def rows_of(env_spaces: EnvSpaces, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[Any, bool]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.qpg import QpgAgent
+from rlpyt.core import MuAgent, NoisyTargetAgent
+from rlpyt.functional import ScheduleLike
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.settings import Settings
 from rlpyt.types import AgentInputs
 
 
 class MuAgentInfo(NamedArrayTuple):
-    """What an agent with a deterministic policy records with every action."""
+    """Record of an agent with a deterministic policy beside every action."""
 
     mu: Any
     """[..., A], in units of the bounds."""
@@ -22,55 +26,42 @@ class MuAgentInfo(NamedArrayTuple):
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
-class DdpgAgent(QpgAgent):
-    """Acts by a deterministic policy with noise added in units of the bounds, and clipped to them.
+if TYPE_CHECKING:
+    Rule = QpgAgent
+else:  # no agent by itself, so that the agents below are no deeper than others
+    Rule = Settings
+
+
+@dataclass(kw_only=True, eq=False)
+class NoisyMu(Rule):
+    """Deterministic policy with noise added in units of the bounds, and clipped to them.
 
         noise_t = action_noise_correlation * noise_{t-1} + sqrt(1 - action_noise_correlation^2) * action_std * N(0, I)
 
     from noise_0 = 0 where an episode starts: with a correlation c an AR(1) process, which is the Ornstein-Uhlenbeck
     process of theta = 1 - c with time steps of 1; its standard deviation tends to action_std.
-
-    Args:
-        *args: see `QpgAgent`.
-        action_std: of the noise.
-        action_noise_clip: bound of the noise; None is none.
-        action_noise_correlation: from one step to the next, in [0, 1).
-        **kwargs: see `QpgAgent`.
-
-    Sources: Lillicrap et al. 2016, arXiv:1509.02971; the noise without correlation Fujimoto et al. 2018.
     """
 
-    kind = "deterministic policy"
-    policy_outputs = ("mu",)
+    policy_outputs: ClassVar[Sequence[str]] = ("mu",)
 
-    def __init__(
-        self,
-        *args: Any,
-        action_std: float = 0.1,
-        action_noise_clip: float | None = None,
-        action_noise_correlation: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self.check_not_negative(action_std=action_std, action_noise_clip=action_noise_clip)
-        if not 0 <= action_noise_correlation < 1:
-            raise ValueError(
-                f"{type(self).__name__}: action_noise_correlation is {action_noise_correlation}; expected a number in "
-                "[0, 1)."
-            )
-        self.action_std, self.action_noise_clip = action_std, action_noise_clip
-        self.action_noise_correlation = action_noise_correlation
+    action_std: ScheduleLike = 0.1
+    """Standard deviation of the noise, over environment steps; the value of a batch is that at its first step."""
+    action_noise_clip: float | None = None
+    """Bound of the noise; None is none. It takes no schedule, as the standard deviation has one."""
+    action_noise_correlation: float = 0.0
+    """From one step to the next, in [0, 1); it takes no schedule, as a noise that goes on would jump with it."""
 
-    def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
-    ) -> EnvGroup:
-        """Take charge of environments; see `rlpyt.core.Agent.collector_initialize`."""
-        group = super().collector_initialize(global_B, env_ranks, seed, evaluation, restarts)
-        if self.action_noise_correlation:
-            group.exploration_state = torch.zeros(len(group.env_ranks), self.distribution.dim)
-        return group
+    def __post_init__(self) -> None:
+        """Refuse noise that cannot be."""
+        super().__post_init__()
+        self.check_not_negative("action_std", "action_noise_clip")
+        self.check("action_noise_correlation", lambda x: 0.0 <= x < 1.0, "a number in [0, 1)")
 
-    def agent_info(self, output: torch.Tensor) -> MuAgentInfo:
+    def exploration_state(self, n_rows: int) -> torch.Tensor | None:
+        """Return the noise of the step before, zero; None where steps are independent."""
+        return torch.zeros(n_rows, self.distribution.dim) if self.action_noise_correlation else None
+
+    def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:
         """Return mu."""
         return MuAgentInfo(output)
 
@@ -78,58 +69,56 @@ class DdpgAgent(QpgAgent):
         """Return mu as actions."""
         return self.distribution.decode(output)
 
-    def explore(self, output: torch.Tensor, group: EnvGroup) -> torch.Tensor:
+    def explore(self, output: torch.Tensor, actor: ModelActor) -> torch.Tensor:
         """Return mu with noise."""
-        noise = group.draw(self.distribution.draw_noise) * self.action_std
-        if group.exploration_state is not None:
+        noise = actor.draw(self.distribution.draw_noise) * self.numbers["action_std"].item()
+        if actor.exploration_state is not None:
             c = self.action_noise_correlation
-            noise = group.exploration_state = c * group.exploration_state + (1 - c * c) ** 0.5 * noise
+            noise = actor.exploration_state = c * actor.exploration_state + (1 - c * c) ** 0.5 * noise
         if self.action_noise_clip is not None:
             noise = noise.clamp(-self.action_noise_clip, self.action_noise_clip)
         return self.distribution.decode((output + noise).clamp(-1, 1))
 
     @torch.no_grad()
-    def target_mu(self, rows: AgentInputs) -> torch.Tensor:
+    def target_mu(self, features: AgentInputs) -> torch.Tensor:
         """Return mu of the target policy at rows of the target's features."""
         with self.autocast():
-            return self.target_model.pi(*rows)
+            mu: torch.Tensor = self.target_model.pi(*features)
+        return mu
 
 
-class Td3Agent(DdpgAgent):
-    """`DdpgAgent` with two networks of action values, and a target policy with noise.
+@dataclass(kw_only=True, eq=False)
+class DdpgAgent(NoisyMu, QpgAgent, MuAgent):
+    """Deterministic policy with action values; for the noise see `NoisyMu`.
 
-    Args:
-        *args: see `QpgAgent`.
-        n_q: see `QpgAgent`.
-        target_noise_std: standard deviation of the noise on the target policy's actions.
-        target_noise_clip: bound of that noise.
-        **kwargs: see `DdpgAgent`.
+    Sources: Lillicrap et al. 2016, arXiv:1509.02971; the noise without correlation Fujimoto et al. 2018.
+    """
+
+    kind: ClassVar[str] = "deterministic policy"
+
+
+@dataclass(kw_only=True, eq=False)
+class Td3Agent(NoisyMu, QpgAgent, NoisyTargetAgent):
+    """Deterministic policy with two networks of action values, and a target policy with noise; see `NoisyMu`.
 
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
 
-    kind = "deterministic policy with noise on its target"
+    kind: ClassVar[str] = "deterministic policy with noise on its target"
 
-    def __init__(
-        self,
-        *args: Any,
-        n_q: int = 2,
-        target_noise_std: float = 0.2,
-        target_noise_clip: float = 0.5,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, n_q=n_q, **kwargs)
-        self.check_not_negative(target_noise_std=target_noise_std, target_noise_clip=target_noise_clip)
-        self.target_noise_std, self.target_noise_clip = target_noise_std, target_noise_clip
+    n_q: int = 2
+    """Networks of action values; the size of a layer, so it takes no schedule."""
+    target_noise_std: ScheduleLike = 0.2
+    """Standard deviation of the noise on the target policy's actions, over environment steps."""
+    target_noise_clip: float = 0.5
+    """Bound of that noise. It takes no schedule, as the standard deviation has one."""
 
+    def __post_init__(self) -> None:
+        """Refuse noise that cannot be."""
+        super().__post_init__()
+        self.check_not_negative("target_noise_std", "target_noise_clip")
 
-class RecurrentDdpgAgent(DdpgAgent):
-    """`DdpgAgent` whose features carry a state."""
-
-    recurrent = True
-
-
-class RecurrentTd3Agent(Td3Agent):
-    """`Td3Agent` whose features carry a state."""
-
-    recurrent = True
+    def target_noise(self, noise: torch.Tensor) -> torch.Tensor:
+        """Return what is added to mu of the target policy, from noise [..., A] of standard deviation 1."""
+        clip = self.target_noise_clip
+        return (noise * self.numbers["target_noise_std"].item()).clamp(-clip, clip)

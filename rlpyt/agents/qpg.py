@@ -1,28 +1,33 @@
-"""A policy and action values over shared features, with targets: what the agents of DDPG, TD3 and SAC are."""
+"""A policy and action values over shared features, with targets: the agents of DDPG, TD3 and SAC."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
-from rlpyt.agents.by_hand import one_or_many
-from rlpyt.agents.env_group import EnvGroup
-from rlpyt.agents.off_policy import OffPolicyAgent
+from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, build_model, check_call, described, shape_of
 from rlpyt.agents.rnn_rows import rnn_from_rows
+from rlpyt.agents.weights import Network
+from rlpyt.core import QpgPolicyAgent
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_target
-from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentInputs, AgentStep
+from rlpyt.types import AgentInputs
+
+BEST, EXPLORE, FIRST = "best", "explore", "first"
+"""Ways to act: by the policy alone, with its exploration, and before the first update."""
 
 
-class QpgAgent(OffPolicyAgent):
-    """A policy and `n_q` networks of action values, over features of the observation that they share.
+@dataclass(kw_only=True, eq=False)
+class QpgAgent(BaseAgent, QpgPolicyAgent):
+    """Policy with `n_q` networks of action values, over features of the observation that they share.
 
     The features are trained with the action values; the policy's gradient stops there. Of a vector they are the
     observation itself, so that policy and values have no weight in common; of images they are convolutions, of a
@@ -32,62 +37,53 @@ class QpgAgent(OffPolicyAgent):
     Before the first update actions are spread evenly over the space, or the policy's with Gaussian noise of
     `pretrain_std`; a policy that starts from given weights acts by itself from the beginning.
 
-    Args:
-        ModelCls: the policy, called with `observation_shape` (of the features), `action_size` and `model_kwargs`.
-        QModelCls: the action values, likewise with `q_model_kwargs`; given the number of them as `n_models`, it
-            returns [n_models, ...].
-        model_kwargs: of the policy; the default one's `hidden_sizes` are the agent's.
-        q_model_kwargs: of the action values, likewise.
-        initial_model_state_dict: weights of features and policy to start from; or all that `agent.state_dict()`
-            returned, of which the weights of the action values are taken too.
-        initial_q_model_state_dict: weights of the action values.
-        feature_kwargs: of `FeatureModel`.
-        n_q: networks of action values.
-        pretrain_std: standard deviation of the noise before the first update; None spreads actions evenly.
+    `ModelCls` is the policy. It is called with `observation_shape` (of the features), `action_size` and `model_kwargs`;
+    the default one's `hidden_sizes` are the agent's.
     """
 
-    kind: str
-    """What the policy is, which an algorithm must fit."""
-    PolicyCls: Callable[..., nn.Module] = MuMlpModel
-    policy_outputs: Sequence[str] = ()
+    QModelCls: Callable[..., nn.Module] | None = None
+    """The action values, called as the policy is, with `q_model_kwargs`; given the number of them as `n_models`, it
+    returns [n_models, ...]. None is the default network."""
+    q_model_kwargs: Mapping[str, Any] | None = None
+    """Further arguments of the action values."""
+    initial_q_model_state_dict: Mapping[str, Any] | None = field(default=None, repr=False, metadata={"weights": True})
+    """Weights of the action values to start from."""
+    feature_kwargs: Mapping[str, Any] | None = None
+    """Arguments of `FeatureModel`."""
+    n_q: int = 1
+    """Networks of action values; the size of a layer, so it takes no schedule."""
+    pretrain_std: float | None = None
+    """Standard deviation of the noise before the first update, when no schedule has begun; None spreads actions
+    evenly."""
+
+    kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1}
+    PolicyCls: ClassVar[Callable[..., nn.Module]] = MuMlpModel
+    policy_outputs: ClassVar[Sequence[str]] = ()
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
-    hidden_sizes: Sequence[int] = (400, 300)
-    has_target_policy: bool = True
-    distribution: ActionUnits
-    model: ActorModel
+    hidden_sizes: ClassVar[Sequence[int]] = (400, 300)
+    has_target_policy: ClassVar[bool] = True
+    if TYPE_CHECKING:  # a dataclass would take it for a setting
+        distribution: ActionUnits
 
-    def __init__(
-        self,
-        ModelCls: Callable[..., nn.Module] | None = None,
-        QModelCls: Callable[..., nn.Module] | None = None,
-        model_kwargs: Mapping[str, Any] | None = None,
-        q_model_kwargs: Mapping[str, Any] | None = None,
-        initial_model_state_dict: Mapping[str, Any] | None = None,
-        initial_q_model_state_dict: Mapping[str, Any] | None = None,
-        *,
-        feature_kwargs: Mapping[str, Any] | None = None,
-        n_q: int = 1,
-        pretrain_std: float | None = None,
-    ) -> None:
-        sizes, q_sizes = ({"hidden_sizes": self.hidden_sizes} if Cls is None else {} for Cls in (ModelCls, QModelCls))
-        super().__init__(ModelCls, {**sizes, **(model_kwargs or {})}, initial_model_state_dict)
-        if n_q < 1:
-            raise ValueError(f"{type(self).__name__}: n_q is {n_q}; expected at least 1 network of action values.")
-        self.check_not_negative(pretrain_std=pretrain_std)
-        self.QModelCls = QModelCls or QofMuMlpModel
-        self.q_model_kwargs = {**q_sizes, **(q_model_kwargs or {})}
-        self.feature_kwargs = {**({"recurrent": "lstm"} if self.recurrent else {}), **(feature_kwargs or {})}
-        self.initial_q_model_state_dict = initial_q_model_state_dict
-        self.n_q = n_q
-        self.pretrain_std = pretrain_std
-        self._explores = False
-        self._pretrained = initial_model_state_dict is not None
+    model = Network[ActorModel]("acting", "model")  # type: ignore[assignment]
+    q_model = Network[nn.Module]("learning", "q_model")
+    target_model = Network[ActorModel]("learning", "target")
+    target_q_model = Network[nn.Module]("learning", "target_q")
 
-    def check_not_negative(self, **values: float | None) -> None:
-        """Refuse standard deviations and bounds below 0."""
-        for name, value in values.items():
-            if value is not None and not value >= 0:
-                raise ValueError(f"{type(self).__name__}: {name} is {value}; expected a number from 0.")
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        super().__post_init__()
+        if self.n_q < 1:
+            raise ValueError(f"{type(self).__name__}: n_q is {self.n_q}; expected at least 1 network of action values.")
+        self.check_not_negative("pretrain_std")
+        self.q_model_kwargs, self.feature_kwargs = dict(self.q_model_kwargs or {}), dict(self.feature_kwargs or {})
+        self._pretrained = self.initial_model_state_dict is not None
+
+    def check_not_negative(self, *names: str) -> None:
+        """Refuse standard deviations and bounds below 0; None is taken."""
+        for name in names:
+            if getattr(self, name) is not None:
+                self.check(name, lambda x: x >= 0.0, "a number from 0")
 
     # ---- building ----
 
@@ -95,10 +91,14 @@ class QpgAgent(OffPolicyAgent):
         """Return the units of the actions; refuse a space without finite bounds."""
         return ActionUnits.from_space(env_spaces.action)
 
+    def preset_kwargs(self) -> dict[str, Any]:
+        """Return the sizes of the default policy's layers, and what the user gave."""
+        return {"hidden_sizes": self.hidden_sizes, **super().preset_kwargs()}
+
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
         """Return the policy used where no ModelCls was given."""
         offered = self.make_env_to_model_kwargs(env_spaces)
-        return build_model(f"{type(self).__name__}: the policy", self.PolicyCls, offered, self.model_kwargs)
+        return build_model(f"{type(self).__name__}: the policy", type(self).PolicyCls, offered, self.preset_kwargs())
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the sizes of features and actions."""
@@ -109,12 +109,13 @@ class QpgAgent(OffPolicyAgent):
 
         It finds `self.env_spaces`, `self.distribution.dim`, which is A, and `self.feature_kwargs`.
         """
-        body = FeatureModel(self.env_spaces.observation, self.distribution.dim, **self.feature_kwargs)
-        if body.recurrent != self.recurrent:
+        kwargs = self.with_recurrence(self.feature_kwargs or {}, "feature_kwargs")
+        body = FeatureModel(self.env_spaces.observation, self.distribution.dim, **kwargs)
+        if body.recurrent != bool(self.recurrent):
             raise ValueError(
-                f"{type(self).__name__}: feature_kwargs has recurrent={self.feature_kwargs.get('recurrent')!r}; "
-                f"expected {'lstm or gru' if self.recurrent else 'None'}. Recurrent are RecurrentDdpgAgent, "
-                "RecurrentTd3Agent and RecurrentSacAgent, and they alone."
+                f"{type(self).__name__}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
+                f"{'lstm or gru' if self.recurrent else 'None'}. Recurrent are agents with recurrent=True, such as "
+                "RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
             )
         return body
 
@@ -132,16 +133,19 @@ class QpgAgent(OffPolicyAgent):
     def make_q_model(self) -> nn.Module:
         """Return the networks of action values."""
         offered = {**self.make_env_to_model_kwargs(self.env_spaces), "n_models": self.n_q}
-        return build_model(f"{type(self).__name__}: QModelCls", self.QModelCls, offered, self.q_model_kwargs)
+        sizes = {"hidden_sizes": self.hidden_sizes} if self.QModelCls is None else {}
+        kwargs = {**sizes, **(self.q_model_kwargs or {})}
+        return build_model(f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs)
 
     def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""
         super().make_networks()
-        self.q_model, self.target_q_model = self.make_q_model(), self.make_q_model()
+        q_models = self.make_q_model(), self.make_q_model()
+        self.learning["q_model"] = q_models[0]
         initial_q = self.initial_q_model_state_dict or self._initial_state.get("q_model")
         if initial_q is not None:
             self.q_model.load_state_dict(initial_q)
-        self.target_model = self.make_model()
+        self.learning["target"], self.learning["target_q"] = self.make_model(), q_models[1]
         if not self.has_target_policy:
             self.target_model.pi = nn.Identity()
         for target in (self.target_model, self.target_q_model):
@@ -181,13 +185,9 @@ class QpgAgent(OffPolicyAgent):
                 "return this."
             )
 
-    def modules(self) -> list[nn.Module]:
-        """Return all networks and targets."""
-        return [self.model, self.q_model, self.target_model, self.target_q_model]
-
-    def unrolled(self) -> tuple[nn.Module, nn.Module]:
+    def unrolled(self) -> Sequence[nn.Module]:
         """Return the features and their target."""
-        return self.model.body, self.target_model.body
+        return [self.model.body, self.target_model.body]
 
     def pi_parameters(self) -> list[nn.Parameter]:
         """Return the weights of the policy."""
@@ -203,7 +203,7 @@ class QpgAgent(OffPolicyAgent):
 
     def encode(self, prev_action: Any) -> Any:
         """Return previous actions in units of the bounds, where a network may look at them."""
-        own = self.ModelCls is not None or self.QModelCls is not QofMuMlpModel
+        own = self.ModelCls is not None or self.QModelCls not in (None, QofMuMlpModel)
         return self.distribution.encode(prev_action) if own or self.model.body.uses_prev_action else prev_action
 
     # ---- for algorithms ----
@@ -256,7 +256,7 @@ class QpgAgent(OffPolicyAgent):
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
         """Return the values [...] that the first network gives; of the default networks no other is computed."""
-        alone = {"n_models": 1} if self.QModelCls is QofMuMlpModel else {}
+        alone = {"n_models": 1} if self.QModelCls in (None, QofMuMlpModel) else {}
         with self.autocast():
             return self.q_model(*rows, self.distribution.rest_fixed(action), **alone)[0]
 
@@ -277,61 +277,38 @@ class QpgAgent(OffPolicyAgent):
 
     # ---- acting ----
 
-    @one_or_many
-    @torch.no_grad()
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
-        """Select actions for the environments in charge, [B]; everything returned is on the CPU."""
-        inputs = self.to_model((observation, prev_action, prev_reward))
-        output, next_rnn_state = self._forward(self.model, inputs, self._group.rnn_state)
-        output = self.from_model(output)
-        if not self._explores:
-            action = self.best_action(output)
-        elif self._began:
-            action = self.explore(output, self._group)
-        else:
-            action = self._first_action(output, self._group)
-        return self._recorded(action, self.agent_info(output), next_rnn_state)
-
-    @abstractmethod
-    def agent_info(self, output: Any) -> NamedArrayTuple:
-        """Return what is recorded of the policy's output."""
+    def act(self, output: Any, actor: ModelActor) -> torch.Tensor:
+        """Return actions [B] in the way that `exploration` said."""
+        if actor.exploration == BEST:
+            return self.best_action(output)
+        return self.explore(output, actor) if actor.exploration == EXPLORE else self._first_action(output, actor)
 
     @abstractmethod
     def best_action(self, output: Any) -> torch.Tensor:
         """Return the actions [B] to evaluate the policy with."""
 
     @abstractmethod
-    def explore(self, output: Any, group: EnvGroup) -> torch.Tensor:
+    def explore(self, output: Any, actor: ModelActor) -> torch.Tensor:
         """Return the actions [B] to learn from."""
 
-    def _first_action(self, output: Any, group: EnvGroup) -> torch.Tensor:
+    def _first_action(self, output: Any, actor: ModelActor) -> torch.Tensor:
         """Return actions before the first update."""
         units = self.distribution
         if self.pretrain_std is None:
-            return units.decode(group.draw(units.draw_uniform))
-        x = units.encode(self.best_action(output)) + self.pretrain_std * group.draw(units.draw_noise)
+            return units.decode(actor.draw(units.draw_uniform))
+        x = units.encode(self.best_action(output)) + self.pretrain_std * actor.draw(units.draw_noise)
         return units.decode(x.clamp(-1, 1))
 
-    def sample_mode(self, itr: int) -> None:
-        """Act in the training environments, and explore."""
-        self._explores = True
-        super().sample_mode(itr)
+    def exploration(self, actor: ModelActor, itr: int) -> str:
+        """Return the way to act.
 
-    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Act in the evaluation environments, by the policy alone.
-
-        Before the first iteration it is as in training while nothing was learned yet, unless it is deterministic.
+        An evaluation before the first iteration is as in training while nothing was learned yet, unless it is
+        deterministic. Other evaluations are by the policy alone.
         """
-        self._explores = itr == 0 and not self._has_learned and not deterministic
-        super().eval_mode(itr, deterministic)
-
-    @property
-    def _has_learned(self) -> bool:
-        return self._pretrained or self.progress > 0.0
-
-    def _take(self, group: EnvGroup) -> None:
-        super()._take(group)
-        self._began = self._has_learned
+        has_learned = self._pretrained or self.fraction > 0.0
+        if actor.evaluation and (itr > 0 or has_learned or actor.deterministic):
+            return BEST
+        return EXPLORE if has_learned else FIRST
 
     def train_mode(self, itr: int) -> None:
         """Make ready for updates; the target's action values have dropout too, as DroQ has it."""
@@ -339,27 +316,3 @@ class QpgAgent(OffPolicyAgent):
         if not self.q_model.training:
             self.q_model.train()
             self.target_q_model.train()
-
-    # ---- processes and state ----
-
-    def worker_copy(self) -> Self:
-        """Return a copy that acts in another process, which has only features and policy."""
-        clone = super().worker_copy()
-        clone.q_model = clone.target_q_model = nn.Module()
-        clone.target_model = ActorModel(Model(), nn.Module())
-        clone.initial_q_model_state_dict = None
-        return clone
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all networks and targets, and whether learning has begun."""
-        own = {name: module.state_dict() for name, module in self._more().items()}
-        return {**super().state_dict(), **own}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        super().load_state_dict(state_dict)
-        for name, module in self._more().items():
-            module.load_state_dict(state_dict[name])
-
-    def _more(self) -> dict[str, nn.Module]:
-        return {"q_model": self.q_model, "target": self.target_model, "target_q": self.target_q_model}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch import nn
 
-from rlpyt.agents.env_group import EnvGroup
+from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.models import PiMlpModel
@@ -15,39 +18,36 @@ from rlpyt.spaces import EnvSpaces
 
 
 class SacAgentInfo(NamedArrayTuple):
-    """What SAC's agent records with every action."""
+    """Record of SAC's agent beside every action."""
 
     dist_info: Any
     prev_rnn_state: Any = None
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
+@dataclass(kw_only=True, eq=False)
 class SacAgent(QpgAgent):
-    """Acts by samples of a squashed Gaussian, whose standard deviation depends on the state.
-
-    Args:
-        *args: see `QpgAgent`.
-        n_q: see `QpgAgent`; REDQ has 10.
-        **kwargs: see `QpgAgent`.
+    """Policy that samples from a squashed Gaussian, whose standard deviation depends on the state.
 
     Sources: Haarnoja et al. 2018, arXiv:1812.05905; REDQ Chen et al. 2021, arXiv:2101.05982.
     """
 
-    kind = "squashed Gaussian policy"
-    policy_outputs = ("mean", "log_std")
-    PolicyCls = PiMlpModel
-    hidden_sizes = (256, 256)
-    has_target_policy = False
-    distribution: SquashedGaussian
+    kind: ClassVar[str] = "squashed Gaussian policy"
+    policy_outputs: ClassVar[Sequence[str]] = ("mean", "log_std")
+    PolicyCls: ClassVar[Callable[..., nn.Module]] = PiMlpModel
+    hidden_sizes: ClassVar[Sequence[int]] = (256, 256)
+    has_target_policy: ClassVar[bool] = False
+    if TYPE_CHECKING:  # a dataclass would take it for a setting
+        distribution: SquashedGaussian
 
-    def __init__(self, *args: Any, n_q: int = 2, **kwargs: Any) -> None:
-        super().__init__(*args, n_q=n_q, **kwargs)
+    n_q: int = 2
+    """Networks of action values; REDQ has 10. It is the size of a layer, so it takes no schedule."""
 
     def make_distribution(self, env_spaces: EnvSpaces) -> SquashedGaussian:
         """Return the distribution within the bounds; refuse a space without finite ones."""
         return SquashedGaussian.from_space(env_spaces.action)
 
-    def agent_info(self, output: Any) -> SacAgentInfo:
+    def agent_info(self, output: Any) -> NamedArrayTuple:
         """Return mean and log_std."""
         return SacAgentInfo(DistInfoStd(*output))
 
@@ -55,12 +55,6 @@ class SacAgent(QpgAgent):
         """Return the squashed mean."""
         return self.distribution.mode(DistInfoStd(*output))
 
-    def explore(self, output: Any, group: EnvGroup) -> torch.Tensor:
+    def explore(self, output: Any, actor: ModelActor) -> torch.Tensor:
         """Return samples."""
-        return self.distribution.sample(DistInfoStd(*output), group.draw(self.distribution.draw_noise))
-
-
-class RecurrentSacAgent(SacAgent):
-    """`SacAgent` whose features carry a state."""
-
-    recurrent = True
+        return self.distribution.sample(DistInfoStd(*output), actor.draw(self.distribution.draw_noise))

@@ -1,10 +1,11 @@
-"""A model's weights in shared memory: one process publishes, others act with them."""
+"""Weights and numbers of an agent in shared memory: one process publishes them, others act with them."""
 
 from __future__ import annotations
 
 import math
 import pickle
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,3 +106,26 @@ def _extra_state_of(state: Mapping[str, Any]) -> bytes:
 
 def _is_extra(name: str) -> bool:
     return name.split(".")[-1] == _EXTRA_STATE
+
+
+class SharedNumbers:
+    """Numbers of an agent by name, in one array that copies in other processes can share.
+
+    Args:
+        sizes: of each name, how many numbers it has; all are 0 at first.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        ends = np.cumsum([0, *sizes.values()]).tolist()
+        self._places = {name: slice(lo, hi) for name, (lo, hi) in zip(sizes, pairwise(ends), strict=True)}
+        self._array = np.zeros(ends[-1])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the numbers of a name, a float64 view to read and write."""
+        return self._array[self._places[name]]
+
+    def share(self) -> None:
+        """Move the numbers to shared memory, in which a copy that is sent from now on has them too."""
+        shared = shared_array(len(self._array), np.float64)
+        shared[:] = self._array
+        self._array = shared

@@ -70,6 +70,7 @@ class RlAlgorithm(Settings, Algorithm):
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
         self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
         self.bind(run.n_steps)
+        agent.bind(run.n_steps, run.steps_per_itr)
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.descents: dict[str, GradientDescent] = {}
         self.optim_initialize(run.rank)

@@ -81,6 +81,5 @@ class TD3(DDPG):
         """Return the smallest Q_target of the target policy's action with noise."""
         mu = self.agent.target_mu(outputs.next_target)
         noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
-        clip = self.agent.target_noise_clip
-        action = (mu + (noise * self.agent.target_noise_std).clamp(-clip, clip)).clamp(-1, 1)
+        action = (mu + self.agent.target_noise(noise)).clamp(-1, 1)
         return self.agent.target_q(outputs.next_target, action).amin(0)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from rlpyt.algos.metrics import OptInfo, own_and_named_metrics, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
 from rlpyt.algos.returned import loss_and_errors
-from rlpyt.core import Metrics
+from rlpyt.core import Metrics, QAgent
 from rlpyt.functional import (
     Linear,
     ScheduleLike,
@@ -28,37 +28,8 @@ from rlpyt.functional import (
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
 from rlpyt.settings import Hyper
-from rlpyt.types import AgentInputs, Run, Samples
+from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
-
-
-@runtime_checkable
-class QAgent(Protocol):
-    """What DQN asks of an agent, beside `rlpyt.core.Agent`."""
-
-    recurrent: bool
-    kind: str
-
-    def q_values(self, output: Any) -> torch.Tensor:
-        """Return q [.., A] of what a network gives."""
-
-    def target(self, *inputs: Any) -> Any:
-        """Return what the target network gives."""
-
-    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, Any]:
-        """Return the recurrent states of network and target network after rows."""
-
-    def update_target(self, tau: float = 1.0) -> None:
-        """Move the target network by the fraction `tau` to the network."""
-
-    def anneal_exploration(self, progress: float) -> None:
-        """Set how far exploration has gone from its first (0) to its last value (1)."""
-
-    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
-        """Let `train_mode(itr)` set how far exploration has gone after iteration itr."""
-
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw anew what the networks are random in."""
 
 
 class ActedRows(NamedArrayTuple):

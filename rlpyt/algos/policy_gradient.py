@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.core import PolicyAgent
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
@@ -37,16 +38,6 @@ class LossInputs(NamedArrayTuple):
     """log-probability of the action under the policy that acted, where the loss compares with it."""
     episode_start: Any = None
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
-
-
-@runtime_checkable
-class PolicyAgent(Protocol):
-    """What A2C and PPO ask of an agent, beside `rlpyt.core.Agent`."""
-
-    reward_rms: Any
-
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Return the value [B] of the rows; the recurrent state stays where it is."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -4,61 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 
 from rlpyt.algos.metrics import OptInfo, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
-from rlpyt.core import Metrics
+from rlpyt.core import Metrics, QpgPolicyAgent
 from rlpyt.functional import ScheduleLike, random_shift, td_target
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
-
-
-@runtime_checkable
-class QpgPolicyAgent(Protocol):
-    """What these algorithms ask of an agent, beside `rlpyt.core.Agent`; rows are `AgentInputs` of features."""
-
-    recurrent: bool
-    kind: str
-    distribution: Any
-    n_q: int
-
-    def features(self, *inputs: Any) -> AgentInputs:
-        """Return rows with their features in place of the observation."""
-
-    def target_features(self, *inputs: Any) -> AgentInputs:
-        """Return the same by the target."""
-
-    def pi(self, features: AgentInputs) -> Any:
-        """Return what the policy gives."""
-
-    def q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return action values [n_q, ...]."""
-
-    def first_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return those [...] of the first network alone."""
-
-    def target_q(self, features: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the same as `q` by the target."""
-
-    def update_target(self, tau: float = 1.0) -> None:
-        """Move the targets by the fraction `tau` to the networks."""
-
-    def anneal_exploration(self, progress: float) -> None:
-        """Set whether learning has begun (1) or not (0)."""
-
-    def explore_by(self, schedule: Callable[[int], float | None]) -> None:
-        """Let `train_mode(itr)` set whether learning has begun after iteration itr."""
-
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw anew what the networks are random in."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -221,7 +221,7 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
     def make_example(self, agent: Agent, env: EnvExamples, plan: Plan) -> Samples:
         """Initialise the agent for the spaces, and return one row of the samples."""
         self._gives_score = "game_score" in env.info
-        agent.initialize(env.spaces, global_B=plan.global_B, env_ranks=plan.env_ranks)
+        agent.initialize(env.spaces)
         recorder = info_recorder(plan.env_info_keys, env.info, env.ignored_info)
         if recorder.notice:
             current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")

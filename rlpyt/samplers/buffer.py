@@ -76,14 +76,14 @@ def example_of(agent: Any, spaces: EnvSpaces, env_info: Any) -> Samples:
         spaces: of the environment.
         env_info: an example of what is recorded of its info, or None.
     """
-    agent.collector_initialize(1, [0], 0)
-    agent.sample_mode(0)
+    actor = agent.actor([0], 1, seed=0)
+    actor.begin(0)
     observation = null_value(spaces.observation)
     inputs = buffer_func(
         (observation, null_action(spaces.action), np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None])
     )
     # An own agent may give a plain pair.
-    action, agent_info = buffer_func(numpify_buffer(agent.step(*inputs)), lambda x: x[0])
+    action, agent_info = buffer_func(numpify_buffer(actor.step(*inputs)), lambda x: x[0])
     flag, reward = np.bool_(False), np.float32(0)
     return Samples(
         agent=AgentSamples(action, action, agent_info, np.float32(0)),

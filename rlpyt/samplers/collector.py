@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.core import Actor, Agent
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import agent_inputs_of
 from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch
@@ -20,17 +21,16 @@ from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 
 
 class Part:
-    """A batch of environments and what the agent keeps of them.
+    """Environments that are stepped together, and the actor for them.
 
     Args:
         envs: the environments, with their rows.
-        agent: acts.
-        group: what `agent.collector_initialize` returned for these environments.
+        actor: of these environments.
         stopwatch: where the time is noted.
     """
 
-    def __init__(self, envs: EnvBatch, agent: Any, group: Any, stopwatch: Stopwatch) -> None:
-        self.envs, self.agent, self.group, self.stopwatch = envs, agent, group, stopwatch
+    def __init__(self, envs: EnvBatch, actor: Actor, stopwatch: Stopwatch) -> None:
+        self.envs, self.actor, self.stopwatch = envs, actor, stopwatch
         self.rows = rows = envs.rows
         self.T = len(rows.terminated)
         # Views made once: a torch index costs more than an environment step of CartPole.
@@ -53,14 +53,14 @@ class Part:
 
     def act(self, t: int) -> None:
         """Select the actions of row t."""
-        action, agent_info = self.agent.step(*self._inputs[t])
+        action, agent_info = self.actor.step(*self._inputs[t])
         self.stopwatch.lap("network")
         _copy_leaves(self._action_out[t], action)
         _copy_leaves(self._agent_info_out[t], agent_info)
         self.stopwatch.lap("copying")
 
     def recv(self, t: int) -> list[CompletedTraj]:
-        """Wait for the rest of row t; where it was a final one, the agent forgets the episode."""
+        """Wait for the rest of row t; where it was a final one, the actor forgets the episode."""
         completed = self.envs.recv(t)
         self.stopwatch.lap(self.envs.waits_for)
         steps = self.rows.valid[t]
@@ -72,23 +72,21 @@ class Part:
         """Write the value of the observation after the last row."""
         if self.rows.bootstrap_value is not None:
             # By torch: numpy has no bfloat16, which a model of one's own may give.
-            torch.from_numpy(self.rows.bootstrap_value)[0] = self.agent.value(*self._inputs[self.T])
+            torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._inputs[self.T])
             self.stopwatch.lap("network")
 
     def _forget(self, mask: np.ndarray) -> None:
         for b in np.flatnonzero(mask):
-            self.agent.reset_one(int(b))
+            self.actor.reset_one(int(b))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where environments and agent stand."""
-        self.agent.select(self.group)
-        return {"envs": self.envs.state_dict(), "agent": self.agent.group_state_dict()}
+        """Return where environments and actor stand."""
+        return {"envs": self.envs.state_dict(), "agent": self.actor.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self.agent.select(self.group)
         self.envs.load_state_dict(state_dict["envs"])
-        self.agent.load_group_state_dict(state_dict["agent"])
+        self.actor.load_state_dict(state_dict["agent"])
 
 
 class Collector(CheckedSubclasses):
@@ -98,18 +96,18 @@ class Collector(CheckedSubclasses):
     part has stepped, so that never both step at once, only one beside the network.
 
     Args:
-        agent: acts; a policy in every part, with its own recurrent state and random stream.
-        parts: batches of environments, each with the agent's handle of them.
+        agent: acts.
+        parts: environments that are stepped together, each with its actor.
         overlap: whether the environments of two parts may step at the same time.
     """
 
     mid_batch_reset = True
     """Whether an environment goes on after the end of an episode; False lets it rest until the batch is over."""
 
-    def __init__(self, agent: Any, parts: Sequence[tuple[EnvBatch, Any]], overlap: bool = True) -> None:
+    def __init__(self, agent: Agent, parts: Sequence[tuple[EnvBatch, Actor]], overlap: bool = True) -> None:
         self.agent = agent
         self.stopwatch = Stopwatch()
-        self.parts = [Part(envs, agent, group, self.stopwatch) for envs, group in parts]
+        self.parts = [Part(envs, actor, self.stopwatch) for envs, actor in parts]
         self.overlap = overlap
         self.T = self.parts[0].T
 
@@ -121,19 +119,17 @@ class Collector(CheckedSubclasses):
             itr: the iteration.
             first_t: the row to go on from, in a batch that another collector began and lost; None begins a batch.
         """
-        agent, completed = self.agent, []
+        completed: list[CompletedTraj] = []
         held: tuple[EnvBatch, int] | None = None
         self.stopwatch.start()
-        agent.sample_mode(itr)
-        with agent.autocast():
+        with self.agent.autocast():
             for part in self.parts:
-                agent.select(part.group)
+                part.actor.begin(itr)
                 if first_t is None:
                     part.begin()
             start = first_t or 0
             for t in range(start, self.T):
                 for part in self.parts:
-                    agent.select(part.group)
                     if t > start:
                         completed += part.recv(t - 1)
                     if held is not None:
@@ -144,7 +140,6 @@ class Collector(CheckedSubclasses):
                     else:
                         held = part.envs, t
             for part in self.parts:
-                agent.select(part.group)
                 completed += part.recv(self.T - 1)
                 if held is not None:
                     held[0].send(held[1])
@@ -158,7 +153,7 @@ class Collector(CheckedSubclasses):
             part.envs.wake()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where environments and agent stand."""
+        """Return where environments and actors stand."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

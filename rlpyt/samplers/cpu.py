@@ -187,8 +187,8 @@ class CpuSampler(ParallelSampler):
         if names:
             warnings.warn(
                 f"{type(self._agent).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
-                "reaches their `model` alone. Make a network that acts a part of ModelCls; leave one that only learns "
-                "out of the workers, in worker_copy (docs/own_agent.md).",
+                "reaches the networks in `acting` alone. Put a network that acts into agent.acting, and one that only "
+                "learns into agent.learning (docs/own_agent.md).",
                 stacklevel=2,
             )
 

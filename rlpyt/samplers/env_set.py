@@ -215,16 +215,14 @@ def start_envs(plan: Plan, envs: LocalEnvs) -> None:
 
 def start_collector(plan: Plan, agent: Any, parts: Sequence[EnvBatch], overlap: bool = True) -> Collector:
     """Put a collector together over environments that were started."""
-    groups = [
-        agent.collector_initialize(plan.global_B, envs.ranks, plan.seed, restarts=plan.restarts) for envs in parts
-    ]
-    return plan.CollectorCls(agent, list(zip(parts, groups, strict=True)), overlap)
+    actors = [agent.actor(envs.ranks, plan.global_B, plan.seed, restarts=plan.restarts) for envs in parts]
+    return plan.CollectorCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 
 def start_evaluator(plan: Plan, agent: Any, envs: EnvBatch) -> Evaluator:
     """Put an evaluator together."""
-    group = agent.collector_initialize(plan.eval_global_B, envs.ranks, plan.seed, evaluation=True)
-    evaluator = plan.EvaluatorCls(agent, envs, group, plan.eval_quotas, plan.eval_max_T)
+    actor = agent.actor(envs.ranks, plan.eval_global_B, plan.seed, evaluation=True)
+    evaluator = plan.EvaluatorCls(agent, envs, actor, plan.eval_quotas, plan.eval_max_T)
     evaluator.start(plan.seeds(evaluation=True))
     return evaluator
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,7 +73,7 @@ def evaluate(
         eval_quotas=quotas(n_envs, n_trajectories),
         eval_max_T=max_T,
     )
-    agent, env_set = copy.copy(agent), EnvSet(plan)  # a copy, whose random streams and states are its own
+    env_set = EnvSet(plan)
     try:
         rows = allocate_rows(example_of(agent, env_set.built.spaces, None), 1, n_envs, bootstrap_value=False)
         return start_evaluator(plan, agent, env_set.evaluation_envs(rows)).evaluate(itr=1, deterministic=deterministic)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
-from rlpyt.core import EvalResult
+from rlpyt.core import Actor, Agent, EvalResult
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.collector import Part
 from rlpyt.samplers.env_batch import EnvBatch
@@ -36,15 +35,17 @@ class Evaluator(CheckedSubclasses):
     Args:
         agent: acts.
         envs: the environments, with rows of T = 1.
-        group: the agent's handle of them.
+        actor: of these environments, for evaluation.
         env_quotas: episodes of every environment; None runs on until `max_T`.
         max_T: steps that each environment takes at most.
     """
 
-    def __init__(self, agent: Any, envs: EnvBatch, group: Any, env_quotas: Sequence[int | None], max_T: int) -> None:
+    def __init__(
+        self, agent: Agent, envs: EnvBatch, actor: Actor, env_quotas: Sequence[int | None], max_T: int
+    ) -> None:
         self.agent = agent
         self.envs = envs
-        self._part = Part(envs, agent, group, Stopwatch())
+        self._part = Part(envs, actor, Stopwatch())
         self._quotas = np.array([NO_LIMIT if quota is None else quota for quota in env_quotas])
         self._max_T = max_T
         self._limited = self._quotas < NO_LIMIT
@@ -71,20 +72,18 @@ class Evaluator(CheckedSubclasses):
             on_progress: told how much of `size` is done, after every step.
             deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
-        part, rows, agent = self._part, self.envs.rows, self.agent
+        part, rows = self._part, self.envs.rows
         resting = rows.resting[0]
         row_of = {rank: b for b, rank in enumerate(self.envs.ranks)}
         left, steps = self._quotas.copy(), np.zeros(len(self._quotas), np.int64)
         completed: list[TrajInfo] = []
         steps_at_last_end = 0
-        # An own agent's method may have no such argument, and needs none where nothing is asked of it.
-        agent.eval_mode(itr, **({"deterministic": True} if deterministic else {}))
-        agent.select(part.group)
+        part.actor.begin(itr, deterministic)
         resting[:] = False
         self.envs.reset(self._seeds)
         self._seeds = None
         resting[:] = left == 0
-        with agent.autocast():
+        with self.agent.autocast():
             while not resting.all():
                 for all_rows in (rows.observation, rows.action, rows.reward):
                     all_rows[0] = all_rows[-1]

@@ -15,123 +15,46 @@ and nobody knows more of the others than stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 import torch
 
+from rlpyt.core.agent import (
+    Actor,
+    Agent,
+    CategoricalQAgent,
+    ExploringAgent,
+    MuAgent,
+    NoisyTargetAgent,
+    PolicyAgent,
+    QAgent,
+    QpgPolicyAgent,
+)
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
-from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentStep, BatchSpec, Places, Run, Samples, TrajInfo
-from rlpyt.utils.compute import ComputeSettings
+from rlpyt.types import BatchSpec, Places, Run, Samples, TrajInfo
+
+__all__ = [
+    "Actor",
+    "Agent",
+    "Algorithm",
+    "CategoricalQAgent",
+    "EvalResult",
+    "ExploringAgent",
+    "Metrics",
+    "MuAgent",
+    "NoisyTargetAgent",
+    "PolicyAgent",
+    "QAgent",
+    "QpgPolicyAgent",
+    "Replay",
+    "Sampler",
+]
 
 Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
-
-
-class Agent(CheckedSubclasses, ABC):
-    """A model, a distribution over actions, and what it needs to act in many environments at once."""
-
-    recurrent: bool
-    """Whether the model carries a state from row to row."""
-
-    @abstractmethod
-    def initialize(
-        self,
-        env_spaces: EnvSpaces,
-        share_memory: bool = False,
-        global_B: int = 1,
-        env_ranks: Sequence[int] | None = None,
-    ) -> None:
-        """Build the model and distribution for the spaces.
-
-        Args:
-            env_spaces: of one environment.
-            share_memory: without effect, as are the two that follow: for subclasses of rlpyt 0.1, which pass them on.
-            global_B: environments over all workers and replicas; see `collector_initialize`.
-            env_ranks: global ranks of this replica's environments; see `collector_initialize`.
-
-        Raises:
-            TypeError: if the agent cannot act in the action space.
-        """
-
-    @abstractmethod
-    def collector_initialize(
-        self, global_B: int, env_ranks: Sequence[int], seed: int, evaluation: bool = False, restarts: int = 0
-    ) -> Any:
-        """Take charge of the environments with these global ranks: random streams and recurrent state.
-
-        Called once for every batch of environments that this process acts in, such as two halves that alternate.
-
-        Args:
-            global_B: environments over all workers and replicas.
-            env_ranks: global ranks of those in charge.
-            seed: of the run.
-            evaluation: whether they are the evaluation's.
-            restarts: which restart of a lost worker this is, from 1, with a stream of its own; 0 for none.
-
-        Returns:
-            A handle of them for `select`.
-        """
-
-    @abstractmethod
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
-        """Return what the model says, with gradient, on the device: distribution parameters, values."""
-
-    @abstractmethod
-    def example_inputs(self) -> tuple[Any, Any, Any]:
-        """Return null observation, previous action and previous reward of one environment, tensors [1, ...]."""
-
-    @abstractmethod
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
-        """Select actions for the environments in charge, [B]; advances the recurrent state."""
-
-    @abstractmethod
-    def select(self, group: Any) -> None:
-        """Act in the environments of a handle from now on, where their episodes stand."""
-
-    @abstractmethod
-    def reset_one(self, idx: int) -> None:
-        """Forget the episode of one environment in charge."""
-
-    @abstractmethod
-    def train_mode(self, itr: int) -> None:
-        """Make ready for the updates of an iteration, after its batch; algorithms and runners call it."""
-
-    @abstractmethod
-    def sample_mode(self, itr: int) -> None:
-        """Make ready to act in the training environments, where they stand."""
-
-    @abstractmethod
-    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act in the evaluation environments, from fresh episodes.
-
-        Args:
-            itr: the iteration, which picks the random stream.
-            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
-        """
-
-    @abstractmethod
-    def to_device(self, settings: ComputeSettings) -> None:
-        """Move the model to the device, in the precision and memory format of the run."""
-
-    @abstractmethod
-    def modules(self) -> Sequence[torch.nn.Module]:
-        """Return all networks, targets included."""
-
-    @abstractmethod
-    def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return what an optimiser updates."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return all learned and normalising state."""
-
-    @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
 
 
 class Algorithm(CheckedSubclasses, ABC):

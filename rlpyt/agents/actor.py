@@ -1,0 +1,173 @@
+"""Actors: an agent's model, run in some environments, with all that is kept of these from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlpyt.agents.rnn_rows import rnn_to_rows
+from rlpyt.core import Actor
+from rlpyt.models import NoisyLinear, draw_randomness
+from rlpyt.types import AgentStep
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
+from rlpyt.utils.seeds import Role, torch_generator
+
+if TYPE_CHECKING:
+    from rlpyt.agents.base import BaseAgent
+
+Draw = Callable[[int, torch.Generator], torch.Tensor]
+"""Function that returns noise [B, ...] of a number of environments, such as a distribution's `draw_noise`."""
+
+
+class ModelActor(Actor):
+    """Actor that runs the agent's model and acts by the agent's rule, `agent.act`.
+
+    Every actor draws the noise of ALL environments of the run and keeps its own part. So an environment sees the same
+    noise however the environments are dealt to workers.
+
+    Args:
+        agent: has the model and the rule.
+        env_ranks: see `rlpyt.core.Agent.actor`.
+        global_B: see `rlpyt.core.Agent.actor`.
+        seed: see `rlpyt.core.Agent.actor`.
+        evaluation: see `rlpyt.core.Agent.actor`.
+        restarts: see `rlpyt.core.Agent.actor`.
+        by_hand: whether no sampler steps the environments, but a script.
+    """
+
+    def __init__(
+        self,
+        agent: BaseAgent,
+        env_ranks: Sequence[int],
+        global_B: int,
+        seed: int,
+        *,
+        evaluation: bool = False,
+        restarts: int = 0,
+        by_hand: bool = False,
+    ) -> None:
+        self.agent = agent
+        self.env_ranks = list(env_ranks)
+        self.global_B, self.seed, self.evaluation, self.by_hand = global_B, seed, evaluation, by_hand
+        self.itr, self.deterministic = 0, False
+        self.exploration: Any = None
+        """What `agent.exploration` returned when the batch, or the evaluation, began."""
+        self.generator = torch_generator(seed, Role.EVAL_ACTIONS if evaluation else Role.ACTIONS, restarts)
+        """Stream of the noise. What is drawn from it beside `draw` is the same in all actors at the same step."""
+        self._mine = None if self.env_ranks == list(range(global_B)) else torch.tensor(self.env_ranks)
+        self._noisy_layers: list[NoisyLinear] = []
+        B = len(self.env_ranks)
+        self.rnn_state = buffer_func(agent.rnn_state_example(), lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
+        """Recurrent state before the next step, [N, B, H] leaves on the model's device; None without one."""
+        self.exploration_state: torch.Tensor | None = agent.exploration_state(B)
+        """What the rule keeps from step to step, [B, ...] or None; zero at the start of an episode."""
+
+    # ---- acting ----
+
+    def begin(self, itr: int, deterministic: bool = False) -> None:
+        """Make ready for a batch or an evaluation; see `rlpyt.core.Actor.begin`."""
+        agent = self.agent
+        agent.acting.eval()
+        self.itr, self.deterministic = itr, deterministic
+        self.rnn_state = buffer_to(self.rnn_state, agent.device)
+        draw_randomness(agent.model, None)
+        self._noisy_layers = [] if self.evaluation else agent.noisy_layers()
+        if self.evaluation:
+            if not self.by_hand:
+                # A stream for every evaluation: how many steps an earlier one took in this worker decides nothing.
+                self.generator = torch_generator(self.seed, Role.EVAL_ACTIONS, itr)
+            self.reset()
+        self.exploration = agent.exploration(self, itr)
+
+    @torch.no_grad()
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Select actions [B]; everything returned is on the CPU."""
+        agent = self.agent
+        for layer in self._noisy_layers:
+            layer.draw(self.generator)
+        output, next_rnn_state = agent.forward_to_act((observation, prev_action, prev_reward), self.rnn_state)
+        action, info = agent.act(output, self), agent.agent_info(output)
+        if agent.recurrent:
+            info = info._replace(prev_rnn_state=agent.from_model(rnn_to_rows(self.rnn_state)))
+            self.rnn_state = next_rnn_state
+        return AgentStep(action, info)
+
+    @torch.no_grad()
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Return the values [B] of the rows; the recurrent state stays where it is."""
+        output, _ = self.agent.forward_to_act((observation, prev_action, prev_reward), self.rnn_state)
+        return self.agent.value_of(output)
+
+    def draw(self, draw_noise: Draw) -> torch.Tensor:
+        """Return the noise [B, ...] of one step; `draw_noise(batch_size, generator)` is the distribution's."""
+        noise = draw_noise(self.global_B, self.generator)
+        return noise if self._mine is None else noise[self._mine]
+
+    def reset(self) -> None:
+        """Set the states of all environments to zero."""
+        self.rnn_state = buffer_func(self.rnn_state, torch.zeros_like)
+        if self.exploration_state is not None:
+            self.exploration_state = torch.zeros_like(self.exploration_state)
+
+    @torch.no_grad()
+    def reset_one(self, idx: int) -> None:
+        """Set the states of one environment to zero."""
+        for state in buffer_leaves(self.rnn_state):
+            state[:, idx] = 0
+        if self.exploration_state is not None:
+            self.exploration_state[idx] = 0
+
+    # ---- state ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return random stream, recurrent state and exploration state."""
+        leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
+        exploration = None if self.exploration_state is None else self.exploration_state.clone()
+        return {"generator": self.generator.get_state(), "rnn_state": leaves, "exploration_state": exploration}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.generator.set_state(state_dict["generator"])
+        for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
+            leaf.copy_(saved)
+        if self.exploration_state is not None:
+            self.exploration_state.copy_(state_dict["exploration_state"])
+
+
+class OwnStepActor(ModelActor):
+    """Actor of an agent whose class defines `step`, or another method of acting by hand, itself.
+
+    It puts itself in charge and calls that method. The library's method beneath it calls `ModelActor` in turn.
+    """
+
+    def begin(self, itr: int, deterministic: bool = False) -> None:
+        """Call `sample_mode` or `eval_mode`."""
+        with self.agent.charge(self):
+            if not self.evaluation:
+                self.agent.sample_mode(itr)
+            else:
+                # A method of the user's may lack the argument, and needs none where nothing is asked of it.
+                self.agent.eval_mode(itr, **({"deterministic": True} if deterministic else {}))
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Call `step`."""
+        with self.agent.charge(self):
+            return self.agent.step(observation, prev_action, prev_reward)
+
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Call `value`."""
+        with self.agent.charge(self):
+            return self.agent.value(observation, prev_action, prev_reward)
+
+    def reset(self) -> None:
+        """Call `reset`."""
+        with self.agent.charge(self):
+            self.agent.reset()
+
+    def reset_one(self, idx: int) -> None:
+        """Call `reset_one`."""
+        with self.agent.charge(self):
+            self.agent.reset_one(idx)

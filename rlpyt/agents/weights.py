@@ -1,0 +1,167 @@
+"""Networks and numbers of an agent: those that act and those that only learn, on devices, in workers and in files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+import torch
+from torch import nn
+
+from rlpyt.agents.given import check_state
+from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
+from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.compute import ComputeSettings
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Network(Generic[M]):
+    """Attribute of an agent's class that stands for a network in `agent.acting` or `agent.learning`.
+
+    Args:
+        part: "acting" or "learning".
+        key: of the network there, and in the agent's state.
+    """
+
+    def __init__(self, part: str, key: str) -> None:
+        self.part, self.key = part, key
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, agent: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, agent: object, owner: type) -> M: ...
+
+    def __get__(self, agent: object | None, owner: type) -> Self | M:
+        """Return the network.
+
+        Raises:
+            AttributeError: if the agent has not built it, or is a worker's copy, which has only what acts.
+        """
+        if agent is None:
+            return self
+        networks = vars(agent).get(self.part, {})
+        if self.key not in networks:
+            raise AttributeError(
+                f"{type(agent).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
+            )
+        network: M = networks[self.key]
+        return network
+
+    def __set__(self, agent: object, network: M) -> None:
+        vars(agent)[self.part][self.key] = network
+
+
+class HasNetworks:
+    """Networks of an agent by name: `acting`, which workers have too, and `learning` (targets, action values)."""
+
+    kept_numbers: ClassVar[Mapping[str, int]] = {}
+    """Numbers that acting needs in every process and that belong to the agent's state: name and how many."""
+
+    device: torch.device
+    compute: ComputeSettings
+    acting: nn.ModuleDict
+    learning: nn.ModuleDict
+    numbers: SharedNumbers
+    """How far exploration has gone, `kept_numbers`, and the scheduled settings of now, in every process that acts."""
+    _has_weights_of_its_own: bool = False
+    _shared: SharedWeights | None = None
+
+    def forget_networks(self) -> None:
+        """Begin without networks, on the CPU: a run that stopped before it learned may have placed them elsewhere."""
+        self.device, self.compute = torch.device("cpu"), ComputeSettings()
+        self.acting, self.learning = nn.ModuleDict(), nn.ModuleDict()
+
+    def modules(self) -> list[nn.Module]:
+        """Return all networks: those that act, then those that only learn."""
+        return [*self.acting.values(), *self.learning.values()]
+
+    def to_device(self, settings: ComputeSettings) -> None:
+        """Move the networks to the device, in the precision and memory format of the run."""
+        if not isinstance(settings, ComputeSettings):
+            raise TypeError(
+                f"{type(self).__name__}: to_device was given {settings!r}; expected rlpyt.utils.ComputeSettings(), or "
+                'ComputeSettings(device="cuda:0") for the first GPU.'
+            )
+        self.compute = settings
+        self.device = torch.device(settings.device)
+        for module in self.modules():
+            settings.place(module, self.device)
+
+    def to_model(self, inputs: Any) -> Any:
+        """Return tensors on the model's device."""
+        return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
+
+    def from_model(self, outputs: Any) -> Any:
+        """Return tensors on the CPU, where environments are."""
+        return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
+        return self.compute.autocast(self.device)
+
+    # ---- other processes ----
+
+    def worker_copy(self) -> Self:
+        """Return a copy that acts in another process: on the CPU, with weights and numbers in shared memory.
+
+        This process calls `sync_shared_memory` whenever the weights have changed and nobody acts; the other one calls
+        `attach_shared_memory` before it acts.
+        """
+        self.numbers.share()
+        clone = copy.copy(self)
+        clone.device = torch.device("cpu")
+        clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
+        clone.leave_behind()
+        self._shared = clone._shared = SharedWeights(clone.acting)
+        return clone
+
+    def leave_behind(self) -> None:
+        """Let go of what a copy for another process has no use for; a subclass adds its own."""
+        for f in fields(self):  # type: ignore[arg-type]
+            if f.metadata.get("weights"):
+                setattr(self, f.name, None)
+        vars(self).pop("_given", None)  # which has these, too
+
+    def attach_shared_memory(self) -> None:
+        """Let this copy's weights be those in shared memory; called again before every batch."""
+        assert self._shared is not None, "only a worker's copy is attached"
+        self._shared.attach(self.acting)
+
+    def sync_shared_memory(self) -> None:
+        """Publish the weights to the copies in other processes."""
+        if self._shared is not None:
+            self._shared.publish(self.acting)
+
+    # ---- state ----
+
+    def _check_initialized(self) -> None:
+        if "model" not in self.acting:
+            raise RuntimeError(
+                f"{type(self).__name__}: is not initialised, and has no model yet; expected "
+                "agent.initialize(env_spaces) first, with the spaces of make_env(EnvCls, env_kwargs)."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all networks by name, and the numbers that belong to it."""
+        acting, learning = ({name: m.state_dict() for name, m in ms.items()} for ms in (self.acting, self.learning))
+        numbers = {name: self.numbers[name].tolist() for name in self.kept_numbers}
+        return {**acting, **{name: x[0] if len(x) == 1 else x for name, x in numbers.items()}, **learning}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self._check_initialized()
+        check_state(type(self).__name__, state_dict)
+        self._has_weights_of_its_own = True
+        for name, module in [*self.acting.items(), *self.learning.items()]:
+            module.load_state_dict(state_dict[name])
+        for name in self.kept_numbers:
+            self.numbers[name][:] = state_dict[name]
