@@ -18,7 +18,7 @@ from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network
 from rlpyt.core import Agent
-from rlpyt.models import Model, NoisyLinear, draw_randomness
+from rlpyt.models import Model, NoisyLinear, draw_randomness, uses_prev_action
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
@@ -241,9 +241,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
 
     def encode(self, prev_action: Any) -> Any:
         """Return previous actions as the model is given them: one-hot where they are discrete."""
-        if isinstance(self.model, Model) and not self.model.uses_prev_action:
-            return prev_action
-        return self.distribution.encode(prev_action)
+        return self.distribution.encode(prev_action) if uses_prev_action(self.model) else prev_action
 
     def noisy_layers(self) -> list[NoisyLinear]:
         """Return the layers whose noise is drawn at every step of training's environments."""

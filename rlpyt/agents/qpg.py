@@ -17,7 +17,16 @@ from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.weights import Network
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.distributions import ActionUnits
-from rlpyt.models import ActorModel, FeatureModel, Model, MuMlpModel, QofMuMlpModel, update_target
+from rlpyt.models import (
+    ActorModel,
+    FeatureModel,
+    Model,
+    MuMlpModel,
+    QofMuMlpModel,
+    takes_n_models,
+    update_target,
+    uses_prev_action,
+)
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs
 
@@ -142,6 +151,8 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         super().make_networks()
         q_models = self.make_q_model(), self.make_q_model()
         self.learning["q_model"] = q_models[0]
+        # Asked once, because `encode` is called at every step.
+        self._encodes = any(map(uses_prev_action, (self.model.body, self.model.pi, self.q_model)))
         initial_q = self.initial_q_model_state_dict or self._initial_state.get("q_model")
         if initial_q is not None:
             self.q_model.load_state_dict(initial_q)
@@ -203,8 +214,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
 
     def encode(self, prev_action: Any) -> Any:
         """Return previous actions in units of the bounds, where a network may look at them."""
-        own = self.ModelCls is not None or self.QModelCls not in (None, QofMuMlpModel)
-        return self.distribution.encode(prev_action) if own or self.model.body.uses_prev_action else prev_action
+        return self.distribution.encode(prev_action) if self._encodes else prev_action
 
     # ---- for algorithms ----
 
@@ -255,8 +265,8 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
             return self.q_model(*rows, self.distribution.rest_fixed(action))
 
     def first_q(self, rows: AgentInputs, action: torch.Tensor) -> torch.Tensor:
-        """Return the values [...] that the first network gives; of the default networks no other is computed."""
-        alone = {"n_models": 1} if self.QModelCls in (None, QofMuMlpModel) else {}
+        """Return the values [...] of the first network. Where the networks take `n_models`, no other is computed."""
+        alone = {"n_models": 1} if takes_n_models(self.q_model) else {}
         with self.autocast():
             return self.q_model(*rows, self.distribution.rest_fixed(action), **alone)[0]
 

@@ -1,12 +1,10 @@
-"""Neural networks: full models that agents call, and the parts they are made of."""
+"""Neural networks: full models, which agents call, and their parts."""
 
-from rlpyt.models.atari import AtariCatDqnModel, AtariDqnModel, AtariFfModel, AtariLstmModel, AtariR2d1Model
-from rlpyt.models.base import Model
-from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, PixelConv2d
+from rlpyt.models.base import Model, takes_n_models, uses_prev_action
+from rlpyt.models.conv import Conv2dHeadModel, Conv2dModel, ConvSettings, PixelConv2d
 from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
 from rlpyt.models.encoders import (
     Encoder,
-    EncoderSettings,
     ImageEncoder,
     NestedEncoder,
     OneHotEncoder,
@@ -18,11 +16,19 @@ from rlpyt.models.encoders import (
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.mlp import MlpModel, OutputLinear
-from rlpyt.models.mujoco import MujocoFfModel, MujocoLstmModel
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
+from rlpyt.models.presets import (
+    AtariCatDqnModel,
+    AtariDqnModel,
+    AtariFfModel,
+    AtariLstmModel,
+    AtariR2d1Model,
+    MujocoFfModel,
+    MujocoLstmModel,
+)
 from rlpyt.models.q import QModel
-from rlpyt.models.qpg import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
+from rlpyt.models.qpg import ActorModel, FeatureHead, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import conv2d_output_shape, init_orthogonal, scale_grad, update_target
@@ -43,6 +49,7 @@ __all__ = [
     "MujocoLstmModel",
     "ActorModel",
     "FeatureModel",
+    "FeatureHead",
     "MuMlpModel",
     "PiMlpModel",
     "QofMuMlpModel",
@@ -52,6 +59,7 @@ __all__ = [
     "EnsembleMlpModel",
     "EnsembleLinear",
     "EnsembleLayerNorm",
+    "ConvSettings",
     "Conv2dModel",
     "Conv2dHeadModel",
     "PixelConv2d",
@@ -65,7 +73,6 @@ __all__ = [
     "RnnState",
     "RunningMeanStdModel",
     "Encoder",
-    "EncoderSettings",
     "ImageEncoder",
     "NestedEncoder",
     "OneHotEncoder",
@@ -74,6 +81,8 @@ __all__ = [
     "is_image",
     "encoded_action_size",
     # functions
+    "uses_prev_action",
+    "takes_n_models",
     "draw_randomness",
     "conv2d_output_shape",
     "init_orthogonal",

@@ -1,13 +1,13 @@
-"""What every full model can be asked, and the way that most of them go: encoder, trunk, recurrent core."""
+"""Interface of full models, and their common structure: encoder, trunk, recurrent core."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
 from torch import nn
 
-from rlpyt.models.encoders import Encoder
+from rlpyt.models.encoders import Encoder, Observation
 from rlpyt.models.recurrent import RecurrentCore, RnnState
 from rlpyt.utils.arguments import NamedArguments
 
@@ -15,26 +15,30 @@ from rlpyt.utils.arguments import NamedArguments
 class Model(nn.Module, metaclass=NamedArguments):
     """Base of full models.
 
-    A model is called with `(observation, prev_action, prev_reward)`, a recurrent one with `rnn_state` and
-    `episode_start` as well, all with the same leading dimensions [], [B] or [T, B], and what it returns has them too:
+    A model is called with `(observation, prev_action, prev_reward)`. A recurrent model is also given `rnn_state` and
+    `episode_start`. All have the same leading dimensions [], [B] or [T, B], and so have the outputs:
 
         logits, value                   for discrete actions
         mean, log_std, value            for continuous actions
         q                               for Q-learning
 
-    A recurrent model returns its next state after these. The state has no time dimension, and always B: [N, B, H].
+    A recurrent model returns its next state after these. The state has no time dimension, but always B: [N, B, H].
 
-    `prev_action` is [..., A] float, encoded (one-hot where actions are discrete), `prev_reward` [...] float.
-    A subclass may use the three parts through `features`, or none of them.
+    `prev_action` is [..., A] float, encoded (one-hot where actions are discrete), `prev_reward` is [...] float.
+    A subclass uses the three parts through `features`, or leaves them out.
+
+    A model declares what it uses of its arguments (`uses_prev_action`, `takes_n_models`). Agents rely on it.
 
     Args:
-        encoder: features of the observation.
-        trunk: over the features.
-        core: over what the trunk gives, the previous action and the previous reward.
+        encoder: computes features of the observation; None takes the observation itself.
+        trunk: layers over these features.
+        core: recurrent layers over the output of the trunk, the previous action and the previous reward.
     """
 
     output_size: int
-    """Number of features, of a model that gives features and no more, such as `QpgAgent.make_body` returns."""
+    """Number of features, of a model that returns features only, such as the one of `QpgAgent.make_body`."""
+    takes_n_models: bool = False
+    """Whether `forward` of an ensemble takes `n_models` and then computes only the first so many networks."""
 
     def __init__(
         self, encoder: Encoder | None = None, trunk: nn.Module | None = None, core: RecurrentCore | None = None
@@ -49,28 +53,31 @@ class Model(nn.Module, metaclass=NamedArguments):
 
     @property
     def uses_prev_action(self) -> bool:
-        """Whether the model looks at the previous action; where not, it is not encoded for it."""
+        """Whether the model reads the previous action; otherwise the agent does not encode it.
+
+        By default a model with a core does. A subclass may declare it as a class attribute.
+        """
         return self.core is not None
 
     def initial_rnn_state(self, batch_size: int) -> RnnState | None:
-        """Return the state at the start of an episode, zeros; None for a model that has none."""
+        """Return the state at the start of an episode: zeros, or None for a model without a state."""
         return None if self.core is None else self.core.initial_rnn_state(batch_size)
 
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
-        """Take observations [...] into the running statistics, if there are any, where `valid` [...] is True."""
+    def update_obs_rms(self, observation: Observation, valid: torch.Tensor | None = None) -> None:
+        """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
         if self.encoder is not None:
             self.encoder.update_obs_rms(observation, valid)
 
     def features(
         self,
-        observation: Any,
+        observation: Observation,
         prev_action: torch.Tensor,
         prev_reward: torch.Tensor,
         rnn_state: RnnState | None = None,
         episode_start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, RnnState | None]:
-        """Return what the heads work on, [..., F], and the next state (None without a core)."""
-        x = observation if self.encoder is None else self.encoder(observation)
+        """Return the inputs of the heads, [..., F], and the next state (None without a core)."""
+        x = cast(torch.Tensor, observation) if self.encoder is None else self.encoder(observation)
         if self.trunk is not None:
             x = self.trunk(x)
         if self.core is None:
@@ -81,3 +88,13 @@ class Model(nn.Module, metaclass=NamedArguments):
             episode_start = episode_start.reshape(T, B)
         output, next_rnn_state = self.core(x.reshape(T, B, -1), rnn_state, episode_start)
         return output.reshape(*prev_reward.shape, -1), next_rnn_state
+
+
+def uses_prev_action(model: nn.Module) -> bool:
+    """Return whether a network may read the previous action: as a `Model` declares it, True for any other module."""
+    return not isinstance(model, Model) or model.uses_prev_action
+
+
+def takes_n_models(model: nn.Module) -> bool:
+    """Return whether a network takes `n_models`: as a `Model` declares it, False for any other module."""
+    return isinstance(model, Model) and model.takes_n_models

@@ -1,13 +1,18 @@
-"""Convolutional networks over images.
+"""Convolutional networks over images, and their settings.
 
-Images are uint8 [..., C, height, width] and mean value / 255; floats are taken as they are. The division costs no
-pass over the images: they are cast to the type that the convolution computes in, which holds 0 to 255 exactly
-(bfloat16 too), and the first weights are divided instead.
+Images are uint8 [..., C, height, width] and stand for value / 255; float images are used as they are. The division
+needs no pass over the images. They are cast to the type in which the convolution computes, which represents 0 to 255
+exactly (bfloat16 too), and the first weights are divided instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -15,9 +20,57 @@ from torch import nn
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.utils import conv2d_output_shape
 
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvSettings:
+    """Sizes of the layers over images."""
+
+    channels: Sequence[int] = (32, 64, 64)
+    """Output channels of each convolution."""
+    kernel_sizes: Sequence[int] = (8, 4, 3)
+    """Height and width of each kernel, in pixels."""
+    strides: Sequence[int] = (4, 2, 1)
+    """Stride of each convolution; with `use_maxpool` of each pooling, and convolutions have stride 1."""
+    paddings: Sequence[int] | None = None
+    """Zero padding of each convolution on all sides, in pixels; None is 0."""
+    use_maxpool: bool = False
+    """Whether to shrink by max pooling instead of by strides."""
+    fc_sizes: int | Sequence[int] | None = 512
+    """Fully connected layers over the convolutions; None is no layer."""
+
+
+NATURE = ConvSettings()
+"""Sizes of Mnih et al. 2015, Nature 518."""
+DRQ = ConvSettings(channels=(32, 32, 32, 32), kernel_sizes=(3, 3, 3, 3), strides=(2, 1, 1, 1), fc_sizes=None)
+"""Sizes of Yarats et al. 2021, arXiv:2004.13649."""
+
+
+def takes_layers(init: Init) -> Init:
+    """Let a constructor with an argument `conv` take the fields of `ConvSettings` as arguments too, by name.
+
+    They replace single fields of `conv`: `model_kwargs=dict(channels=[16, 32], ...)` is how rlpyt 0.1 set these sizes.
+    The signature of the constructor has them, so that a misspelt name is answered with the close ones.
+    """
+    signature = inspect.signature(init)
+    default: ConvSettings = signature.parameters["conv"].default
+    fields = {f.name: vars(default)[f.name] for f in dataclasses.fields(default)}
+    layers = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=x) for name, x in fields.items()]
+
+    @wraps(init)
+    def with_layers(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        changes = {name: kwargs.pop(name) for name in fields if name in kwargs}
+        if changes:
+            kwargs["conv"] = dataclasses.replace(kwargs.get("conv", default), **changes)
+        init(self, *args, **kwargs)
+
+    vars(with_layers)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), *layers])
+    return cast(Init, with_layers)
+
 
 class PixelConv2d(nn.Conv2d):
-    """A convolution that reads uint8 as [0, 1]; the image itself is never written to."""
+    """Convolution that reads uint8 as [0, 1], without a change of the image itself."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the convolution of images [B, C, height, width]."""
@@ -33,19 +86,21 @@ class PixelConv2d(nn.Conv2d):
 
 
 class Conv2dModel(nn.Sequential):
-    """Convolutions, each followed by the nonlinearity and, if asked for, a pooling; images [B, C, height, width].
+    """Convolutions, each followed by the nonlinearity and an optional pooling; images are [B, C, height, width].
+
+    The arguments are those of rlpyt 0.1; see `ConvSettings` for the sizes.
 
     Args:
         in_channels: C.
         channels: of each layer.
         kernel_sizes: of each layer.
-        strides: of each layer; with `use_maxpool` those of the pooling, and convolutions go by 1.
+        strides: of each layer.
         paddings: of each layer; None is 0.
-        nonlinearity: called for each layer.
+        nonlinearity: called once per layer.
         use_maxpool: whether to shrink by max pooling instead of by strides.
 
     Raises:
-        ValueError: if the lengths differ.
+        ValueError: if the lists have different lengths, or are empty.
     """
 
     def __init__(
@@ -62,7 +117,7 @@ class Conv2dModel(nn.Sequential):
         if not len(channels) == len(kernel_sizes) == len(strides) == len(paddings) > 0:
             raise ValueError(
                 f"Conv2dModel: got channels {channels}, kernel_sizes {kernel_sizes}, strides {strides} and paddings "
-                f"{paddings}; expected one number a layer in each."
+                f"{paddings}; expected one number a layer in each. Give all four the same length."
             )
         layers: list[nn.Module] = []
         for n, kernel, stride, padding in zip(channels, kernel_sizes, strides, paddings, strict=True):
@@ -75,7 +130,7 @@ class Conv2dModel(nn.Sequential):
         self.out_channels = in_channels
 
     def conv_out_size(self, h: int, w: int) -> int:
-        """Return the number of features that images of this height and width give."""
+        """Return the number of features of images of this height and width."""
         for layer in self:
             if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
                 h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)  # type: ignore[arg-type]
@@ -83,21 +138,23 @@ class Conv2dModel(nn.Sequential):
 
 
 class Conv2dHeadModel(nn.Module):
-    """Convolutions, then fully connected layers; images [..., C, height, width] give [..., output_size].
+    """Convolutions, then fully connected layers; images [..., C, height, width] become [..., output_size].
+
+    The arguments are those of rlpyt 0.1; see `ConvSettings` for the sizes.
 
     Args:
         image_shape: (C, height, width).
-        channels: see `Conv2dModel`, as are the four that follow.
-        kernel_sizes: of each layer.
-        strides: of each layer.
+        channels: of each convolution.
+        kernel_sizes: of each convolution.
+        strides: of each convolution.
         hidden_sizes: see `MlpModel`.
         output_size: see `MlpModel`.
-        paddings: of each layer.
+        paddings: of each convolution; None is 0.
         nonlinearity: of all layers.
-        use_maxpool: whether to shrink by max pooling.
+        use_maxpool: whether to shrink by max pooling instead of by strides.
 
     Raises:
-        ValueError: if nothing of the image is left after the convolutions.
+        ValueError: if the convolutions leave nothing of the image.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Features from the observations of any space, [..., output_size] float under any leading dimensions.
+"""Encoders: features of observations of any space, [..., output_size] float32 under any leading dimensions.
 
-The row forms of spaces, which are what a model is given, stand in `rlpyt.spaces`.
+A model is given observations in row form; see `rlpyt.spaces`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -17,37 +16,41 @@ from gymnasium import Space, spaces
 from torch import nn
 
 from rlpyt.functional import to_onehot
-from rlpyt.models.conv import Conv2dHeadModel
+from rlpyt.models.conv import Conv2dHeadModel, ConvSettings
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 
+Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
+"""A tensor, or for a Dict or Tuple space a (named array) tuple with one entry per part."""
+Obs = TypeVar("Obs")
 
-def is_image(space: Space[Any]) -> bool:
+
+def is_image(space: Space) -> bool:
     """Return whether observations of a space are images: uint8 [C, height, width]."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
 
 
-class Encoder(nn.Module, ABC):
-    """Turns observations of one space into features."""
+class Encoder(nn.Module, ABC, Generic[Obs]):
+    """Network that turns observations of one space into features."""
 
     output_size: int
     """Number of features."""
     has_image: bool = False
-    """Whether there is a convolution in it."""
+    """Whether it contains a convolution."""
 
     @abstractmethod
-    def forward(self, observation: Any) -> torch.Tensor:
+    def forward(self, observation: Obs) -> torch.Tensor:
         """Return features [..., output_size] of an observation in row form."""
 
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
-        """Take observations [...] into the running statistics, if there are any, where `valid` [...] is True."""
+    def update_obs_rms(self, observation: Obs, valid: torch.Tensor | None = None) -> None:
+        """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
 
 
-class VectorEncoder(Encoder):
-    """Flattens numbers to float32, and normalises them if asked to; uint8 means value / 255.
+class VectorEncoder(Encoder[torch.Tensor]):
+    """Encoder that flattens numbers to float32, with an optional normalisation; uint8 stands for value / 255.
 
     Args:
         shape: of one observation.
-        rms: normalises the flat vector by running statistics, or None.
+        rms: running statistics that normalise the flat vector; None does not normalise.
     """
 
     def __init__(self, shape: Sequence[int], rms: RunningMeanStdModel | None = None) -> None:
@@ -68,19 +71,19 @@ class VectorEncoder(Encoder):
         return x if self.rms is None else self.rms(x)
 
     def update_obs_rms(self, observation: torch.Tensor, valid: torch.Tensor | None = None) -> None:
-        """Take observations into the running statistics."""
+        """Add observations [..., *shape] to the running statistics."""
         if self.rms is not None:
             self.rms.update(self._flat(observation), valid)
 
 
-class OneHotEncoder(Encoder):
-    """One-hot vectors of indices, one after the other.
+class OneHotEncoder(Encoder[torch.Tensor]):
+    """Encoder that concatenates the one-hot vectors of indices.
 
     Args:
         space: Discrete or MultiDiscrete.
     """
 
-    def __init__(self, space: spaces.Discrete[Any] | spaces.MultiDiscrete[Any]) -> None:
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__()
         sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
         self._ndim = np.ndim(sizes)
@@ -95,8 +98,12 @@ class OneHotEncoder(Encoder):
         return torch.cat([to_onehot(i, n, torch.float32) for i, n in zip(indices, self._sizes, strict=True)], -1)
 
 
-class ImageEncoder(Encoder):
-    """Convolutions, and fully connected layers if any, over images [..., C, height, width]."""
+class ImageEncoder(Encoder[torch.Tensor]):
+    """Encoder of images [..., C, height, width] by a convolutional network.
+
+    Args:
+        net: convolutions, with or without fully connected layers.
+    """
 
     has_image = True
 
@@ -110,11 +117,11 @@ class ImageEncoder(Encoder):
         return self.net(observation)
 
 
-class NestedEncoder(Encoder):
-    """The features of every field of a Dict or Tuple, one after the other.
+class NestedEncoder(Encoder[tuple[Observation, ...]]):
+    """Encoder that concatenates the features of all fields of a Dict or Tuple.
 
     Args:
-        encoders: one for each field, in the space's order.
+        encoders: one per field, in the order of the space.
     """
 
     def __init__(self, encoders: Sequence[Encoder]) -> None:
@@ -123,74 +130,62 @@ class NestedEncoder(Encoder):
         self.output_size = sum(encoder.output_size for encoder in encoders)
         self.has_image = any(encoder.has_image for encoder in encoders)
 
-    def forward(self, observation: tuple[Any, ...]) -> torch.Tensor:
+    def forward(self, observation: tuple[Observation, ...]) -> torch.Tensor:
         """Return features of a tuple of observations."""
         pairs = zip(self.fields, observation, strict=True)
         return torch.cat([encoder(x) for encoder, x in pairs], -1)
 
-    def update_obs_rms(self, observation: tuple[Any, ...], valid: torch.Tensor | None = None) -> None:
-        """Take observations into the running statistics of every field."""
+    def update_obs_rms(self, observation: tuple[Observation, ...], valid: torch.Tensor | None = None) -> None:
+        """Add observations to the running statistics of every field."""
         for encoder, x in zip(self.fields, observation, strict=True):
             assert isinstance(encoder, Encoder)
             encoder.update_obs_rms(x, valid)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderSettings:
-    """What the encoders of one model have in common; a model's constructor has the defaults."""
+def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool = False) -> Encoder:
+    """Return a new encoder for a space.
 
-    channels: Sequence[int]
-    """Of the convolutions over images, layer by layer, as are the next three."""
-    kernel_sizes: Sequence[int]
-    strides: Sequence[int]
-    paddings: Sequence[int]
-    use_maxpool: bool
-    """Whether to shrink by max pooling instead of by strides."""
-    fc_sizes: int | Sequence[int] | None
-    """Fully connected layers over the convolutions; None is none."""
-    normalize_observation: bool
-    """Whether Box observations that are no images are normalised by running statistics."""
+    Images (uint8 Box of three dimensions) go through convolutions. Any other Box and MultiBinary are flattened.
+    Discrete and MultiDiscrete become one-hot. Dict and Tuple are encoded field by field.
 
-
-def make_encoder(space: Space[Any], settings: EncoderSettings) -> Encoder:
-    """Return the encoder for a space.
-
-    Images (uint8 Box of three dimensions) go through convolutions, any other Box and MultiBinary are flattened,
-    Discrete and MultiDiscrete become one-hot, Dict and Tuple are encoded field by field.
+    Args:
+        space: of the observations.
+        conv: sizes of the convolutional networks over images.
+        normalize_observation: whether a Box that is no image is normalised by running statistics.
 
     Raises:
         TypeError: if the space is none of these, or uint8 of more than three dimensions.
     """
-    s = settings
     match space:
         case spaces.Box() if is_image(space):
-            layers = (s.channels, s.kernel_sizes, s.strides, s.fc_sizes)
-            return ImageEncoder(Conv2dHeadModel(space.shape, *layers, paddings=s.paddings, use_maxpool=s.use_maxpool))
+            layers = (conv.channels, conv.kernel_sizes, conv.strides, conv.fc_sizes)
+            net = Conv2dHeadModel(space.shape, *layers, paddings=conv.paddings, use_maxpool=conv.use_maxpool)
+            return ImageEncoder(net)
         case spaces.Box() if len(space.shape) > 3 and space.dtype == np.uint8:
             raise TypeError(
                 f"Making a model: the observation space is {space}; expected images of three dimensions, [C, height, "
-                "width]. Put the frames of a stack behind each other as channels (gymnasium.wrappers."
-                "TransformObservation), or give the agent a model of your own (ModelCls)."
+                "width]. Concatenate the frames of a stack as channels (gymnasium.wrappers.TransformObservation), or "
+                "give the agent a model of your own (ModelCls)."
             )
         case spaces.Box():
-            rms = RunningMeanStdModel((math.prod(space.shape),)) if s.normalize_observation else None
+            rms = RunningMeanStdModel((math.prod(space.shape),)) if normalize_observation else None
             return VectorEncoder(space.shape, rms)
         case spaces.MultiBinary():
             return VectorEncoder(space.shape)
         case spaces.Discrete() | spaces.MultiDiscrete():
             return OneHotEncoder(space)
         case spaces.Dict():
-            return NestedEncoder([make_encoder(field, s) for field in space.spaces.values()])
+            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in space.spaces.values()])
         case spaces.Tuple():
-            return NestedEncoder([make_encoder(field, s) for field in space.spaces])
+            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in space.spaces])
     raise TypeError(
         f"Making a model: the observation space is {space}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
         "Dict or Tuple of these. Wrap the environment, or give the agent a model of your own (ModelCls)."
     )
 
 
-def encoded_action_size(space: Space[Any]) -> int:
-    """Return A, the length of an action as a model takes it and of the logits or means that it gives.
+def encoded_action_size(space: Space) -> int:
+    """Return A, the length of an encoded action, and of the logits or means of a policy.
 
     Raises:
         TypeError: if the space is not Discrete, MultiDiscrete, MultiBinary or Box.

@@ -1,44 +1,41 @@
-"""The default Q network, for any observation space."""
+"""Default model of Q-learning, for any observation space."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from gymnasium import Space, spaces
 from torch import nn
 
 from rlpyt.models.base import Model
+from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
 from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
-from rlpyt.models.encoders import EncoderSettings, is_image, make_encoder
+from rlpyt.models.encoders import Observation, is_image, make_encoder
 from rlpyt.models.mlp import MlpModel, Nonlinearity
-from rlpyt.models.recurrent import RecurrentCore, RnnState
+from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import as_sizes
+from rlpyt.namedarraytuple import NamedArrayTuple
 
 
 class QModel(Model):
     """Q-values of discrete actions for any observation space, feed-forward or recurrent.
 
-    Returns `q` [..., A], or [..., A, n_atoms]; `(q, next_rnn_state)` if recurrent. The last hidden layer belongs to
-    the head: a dueling head has it twice, and a recurrent model has it once more after the recurrent layer (as R2D2
-    has).
+    Returns `q` [..., A], or [..., A, n_atoms]; `(q, next_rnn_state)` if recurrent. The head takes the last hidden
+    layer. A dueling head has it in both streams. A recurrent model has it before and, in the head, after the recurrent
+    layer, as R2D2 does.
 
     Args:
         observation_space: see `make_encoder`.
         action_space: Discrete.
-        hidden_sizes: layers over the features, except where the observation is one image, whose are `fc_sizes`.
-        nonlinearity: of these layers; image networks have ReLU.
-        channels: of the convolutions over images, as are the three that follow.
-        kernel_sizes: of each layer.
-        strides: of each layer.
-        paddings: of each layer.
-        use_maxpool: whether to shrink by max pooling instead of by strides.
-        fc_sizes: fully connected layers over the convolutions.
-        head_sizes: hidden layers of the head, over all the layers above; None is as said before.
+        hidden_sizes: layers over the features; where the observation is a single image, `conv.fc_sizes` replace them.
+        nonlinearity: of these layers; where the observation is a single image it is ReLU.
+        conv: sizes of the layers over images. Its fields are also arguments of their own: `channels=(16, 32)`.
+        head_sizes: hidden layers of the head, over all the layers above; None moves the last of these into the head.
         dueling: whether the head is a `DuelingHeadModel`.
         noisy: whether the head's layers are `NoisyLinear`.
-        n_atoms: outputs an action: logits of the atoms of a categorical distribution, or quantiles. None is q itself.
+        n_atoms: outputs per action: logits of the atoms of a categorical distribution, or quantiles. None gives q.
         recurrent: None, "lstm" or "gru".
         rnn_size: units of the recurrent layer.
         normalize_observation: whether vectors are normalised by running statistics.
@@ -47,19 +44,15 @@ class QModel(Model):
         TypeError: if the action space is not Discrete.
     """
 
+    @takes_layers
     def __init__(
         self,
-        observation_space: Space[Any],
-        action_space: Space[Any],
+        observation_space: Space,
+        action_space: Space,
         *,
         hidden_sizes: int | Sequence[int] = (128, 128),
         nonlinearity: Nonlinearity = nn.ReLU,
-        channels: Sequence[int] = (32, 64, 64),
-        kernel_sizes: Sequence[int] = (8, 4, 3),
-        strides: Sequence[int] = (4, 2, 1),
-        paddings: Sequence[int] = (0, 0, 0),
-        use_maxpool: bool = False,
-        fc_sizes: int | Sequence[int] = 512,
+        conv: ConvSettings = NATURE,
         head_sizes: int | Sequence[int] | None = None,
         dueling: bool = False,
         noisy: bool = False,
@@ -70,30 +63,19 @@ class QModel(Model):
     ) -> None:
         if not isinstance(action_space, spaces.Discrete):
             raise TypeError(
-                f"QModel: the action space is {action_space}; expected Discrete, as there is one output an action. "
+                f"QModel: the action space is {action_space}; expected Discrete, with one output per action. "
                 "Use a policy-gradient agent."
             )
         action_size = int(action_space.n)
         image = is_image(observation_space)
-        encoder = make_encoder(
-            observation_space,
-            EncoderSettings(
-                channels=channels,
-                kernel_sizes=kernel_sizes,
-                strides=strides,
-                paddings=paddings,
-                use_maxpool=use_maxpool,
-                fc_sizes=None if image else fc_sizes,
-                normalize_observation=normalize_observation,
-            ),
-        )
-        sizes = as_sizes(fc_sizes if image else hidden_sizes)
+        # The fully connected layers over a single image are the trunk, or belong to the heads.
+        layers = replace(conv, fc_sizes=None) if image else conv
+        encoder = make_encoder(observation_space, layers, normalize_observation)
+        sizes = as_sizes(conv.fc_sizes if image else hidden_sizes)
         nonlinearity = nn.ReLU if image else nonlinearity
         trunk_sizes = sizes[:-1] if recurrent is None and head_sizes is None else sizes
         trunk = MlpModel(encoder.output_size, trunk_sizes, nonlinearity=nonlinearity)
-        core = (
-            None if recurrent is None else RecurrentCore(trunk.output_size + action_size + 1, rnn_size, kind=recurrent)
-        )
+        core = make_core(recurrent, trunk.output_size + action_size + 1, rnn_size)
         super().__init__(encoder, trunk, core)
         self.feature_size = trunk.output_size if core is None else core.output_size
         Head = DuelingHeadModel if dueling else QHeadModel
@@ -108,12 +90,12 @@ class QModel(Model):
 
     def forward(
         self,
-        observation: Any,
+        observation: Observation,
         prev_action: torch.Tensor,
         prev_reward: torch.Tensor,
         rnn_state: RnnState | None = None,
         episode_start: torch.Tensor | None = None,
-    ) -> Any:
+    ) -> torch.Tensor | NamedArrayTuple | tuple[torch.Tensor | NamedArrayTuple, RnnState]:
         """Return q and, if recurrent, the next state; see `Model`."""
         x, next_rnn_state = self.features(observation, prev_action, prev_reward, rnn_state, episode_start)
         q = self.head(x)

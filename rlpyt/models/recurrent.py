@@ -1,4 +1,4 @@
-"""Recurrent layers over [T, B], in which episodes may start anywhere."""
+"""Recurrent layers over rows [T, B] in which episodes may start anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU
 
 
 class RnnState(NamedArrayTuple):
-    """State of a recurrent core, in torch's own layout: [N, B, H], layers, environments, units."""
+    """State of a recurrent core in the layout of torch: [N, B, H], layers, environments, units."""
 
     h: torch.Tensor
     c: torch.Tensor | None = None
@@ -21,7 +21,9 @@ class RnnState(NamedArrayTuple):
 
 
 class RecurrentCore(nn.Module):
-    """An LSTM or GRU whose state is set to zero where an episode starts, inside the unroll; float32 under autocast too.
+    """LSTM or GRU that sets its state to zero where an episode starts, also inside an unroll.
+
+    It computes in float32, under autocast too.
 
     Args:
         input_size: features in.
@@ -41,7 +43,7 @@ class RecurrentCore(nn.Module):
         self.output_size = hidden_size
 
     def initial_rnn_state(self, batch_size: int) -> RnnState:
-        """Return the state of zeros, [N, batch_size, H]."""
+        """Return a state of zeros, [N, batch_size, H]."""
         weight = next(self.rnn.parameters())
         h = weight.new_zeros(self.rnn.num_layers, batch_size, self.rnn.hidden_size)
         return RnnState(h, torch.zeros_like(h) if isinstance(self.rnn, nn.LSTM) else None)
@@ -52,18 +54,18 @@ class RecurrentCore(nn.Module):
         rnn_state: RnnState | None = None,
         episode_start: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, RnnState]:
-        """Return the outputs of all rows and the state after the last one.
+        """Return the outputs of all rows and the state after the last row.
 
-        The rows are cut where any environment starts an episode, and each piece runs in one call.
+        The rows are split where any environment starts an episode, and each piece runs in one call.
 
         Args:
-            x: [T, B, input_size].
+            x: [T, B, input_size] float.
             rnn_state: before row 0; None is zero.
-            episode_start: [T, B] bool, where the state is zero before the row; None is nowhere. On the CPU it is
-                read without waiting for another device that x is on.
+            episode_start: [T, B] bool, True where the state is zero before the row; None is nowhere. Leave it on the
+                CPU: to read it from another device would synchronise.
 
         Returns:
-            [T, B, H], and the state.
+            [T, B, H] float32, and the state.
         """
         state = self.initial_rnn_state(x.shape[1]) if rnn_state is None else rnn_state
         if episode_start is None:
@@ -86,6 +88,11 @@ class RecurrentCore(nn.Module):
                 return output, RnnState(h)
             output, (h, c) = self.rnn(x.float(), tuple(state))
             return output, RnnState(h, c)
+
+
+def make_core(kind: str | None, input_size: int, hidden_size: int) -> RecurrentCore | None:
+    """Return a new core of one layer; None where the kind is None."""
+    return None if kind is None else RecurrentCore(input_size, hidden_size, kind=kind)
 
 
 def _zero_where(start: torch.Tensor, state: RnnState) -> RnnState:

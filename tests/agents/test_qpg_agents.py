@@ -523,6 +523,25 @@ def test_the_first_of_action_values_of_one_s_own(QModelCls):
     torch.testing.assert_close(agent.first_q(features, action), agent.q(features, action)[0])
 
 
+@pytest.mark.parametrize(("QModelCls", "computed"), [(None, 1), (Shifted, 2)])
+def test_the_first_action_values_are_computed_alone_where_the_networks_say_so(QModelCls, computed):
+    agent = acting("TD3", QModelCls=QModelCls, q_model_kwargs=dict(hidden_sizes=8))
+    features, action = agent.features(*inputs_of()), torch.full((B, 1), 0.5)
+    seen: list[int] = []
+    agent.q_model.mlp.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    agent.first_q(features, action)
+    assert seen == [computed]
+
+
+@pytest.mark.parametrize(("QModelCls", "encoded"), [(None, False), (Shifted, True), (Sums, True)])
+def test_previous_actions_are_encoded_where_a_network_may_read_them(QModelCls, encoded):
+    sizes = {} if QModelCls is Sums else dict(hidden_sizes=8)
+    agent = build("TD3", QModelCls=QModelCls, q_model_kwargs=sizes)
+    agent.initialize(EnvSpaces(VECTOR, spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))))
+    expected = torch.tensor([[1.0]]) if encoded else torch.tensor([[3.0]])
+    torch.testing.assert_close(agent.encode(torch.tensor([[3.0]])), expected)
+
+
 def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():
     agent = DdpgAgent(ModelCls=Memo)
     agent.initialize(EnvSpaces(VECTOR, spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))), global_B=2)

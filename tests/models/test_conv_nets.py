@@ -1,13 +1,29 @@
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from rlpyt.models import Conv2dHeadModel, Conv2dModel, PixelConv2d, conv2d_output_shape
+from rlpyt.models import (
+    Conv2dHeadModel,
+    Conv2dModel,
+    ConvSettings,
+    FeatureModel,
+    IqnModel,
+    PgModel,
+    PixelConv2d,
+    QModel,
+    conv2d_output_shape,
+)
 
 NATURE: dict[str, Any] = dict(channels=(32, 64, 64), kernel_sizes=(8, 4, 3), strides=(4, 2, 1))
 
@@ -107,6 +123,45 @@ def test_conv_out_size_is_what_comes_out(use_maxpool: bool, size: tuple[int, int
     output = net(images(1, shape=(2, *size)))
     assert net.conv_out_size(*size) == output[0].numel()
     assert any(isinstance(layer, nn.MaxPool2d) for layer in net) == use_maxpool
+
+
+def weights_of(make: Callable[[], nn.Module]) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return make().state_dict()
+
+
+IMAGE = Box(0, 255, (2, 20, 20), np.uint8)
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "PgModel": partial(PgModel, IMAGE, Discrete(3)),
+    "QModel": partial(QModel, IMAGE, Discrete(3)),
+    "IqnModel": partial(IqnModel, IMAGE, Discrete(3)),
+    "FeatureModel": partial(FeatureModel, IMAGE, 3),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_layers_over_images_are_one_value_or_arguments_of_their_own(make: Callable[..., nn.Module]) -> None:
+    """As `conv`, by the names of rlpyt 0.1, and as `conv` with one field replaced."""
+    sizes: dict[str, Any] = dict(channels=[4, 8], kernel_sizes=[4, 3], strides=[2, 1], use_maxpool=True, fc_sizes=16)
+    conv = ConvSettings(**sizes)
+    one, other, mixed = (
+        weights_of(partial(make, **kwargs))
+        for kwargs in (dict(conv=conv), sizes, dict(conv=ConvSettings(**sizes | {"channels": [5, 6]}), channels=[4, 8]))
+    )
+    assert list(one) == list(other) == list(mixed)
+    assert all(torch.equal(one[name], other[name]) and torch.equal(one[name], mixed[name]) for name in one)
+    assert any(x.shape == (8, 4, 3, 3) for x in one.values())
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_the_signature_of_a_model_has_the_layers(make: Any) -> None:
+    parameters = inspect.signature(make.func).parameters
+    default = parameters["conv"].default
+    assert {f.name: getattr(default, f.name) for f in fields(ConvSettings)} == {
+        f.name: parameters[f.name].default for f in fields(ConvSettings)
+    }
+    with pytest.raises(TypeError, match=rf"{make.func.__name__} has no argument 'chanels'. Did you mean channels\?"):
+        make(chanels=[4])
 
 
 def test_refuses_settings_of_different_lengths() -> None:

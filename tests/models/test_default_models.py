@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -192,6 +193,43 @@ class TestNamedModels:
     def test_other_layers(self) -> None:
         model = AtariDqnModel((1, 20, 20), 3, [64, 32], False, False, [8], [4], [2], [1])
         assert linear_sizes(model) == [(64, 8 * 10 * 10), (32, 64), (3, 32)]
+
+    @pytest.mark.parametrize(
+        ("Model", "names"),
+        [
+            (AtariFfModel, "fc_sizes use_maxpool channels kernel_sizes strides paddings"),
+            (AtariLstmModel, "fc_sizes lstm_size use_maxpool channels kernel_sizes strides paddings"),
+            (AtariDqnModel, "fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy n_atoms"),
+            (AtariCatDqnModel, "n_atoms fc_sizes dueling use_maxpool channels kernel_sizes strides paddings noisy"),
+            (
+                AtariR2d1Model,
+                "fc_size lstm_size head_size dueling use_maxpool channels kernel_sizes strides paddings noisy",
+            ),
+        ],
+    )
+    def test_arguments_stand_in_their_order(self, Model: Any, names: str) -> None:
+        assert list(inspect.signature(Model).parameters) == ["image_shape", "output_size", *names.split()]
+        with pytest.raises(TypeError, match=rf"^{Model.__name__} has no argument 'chanels'. Did you mean channels\?"):
+            Model(self.shape, 6, chanels=[4])
+        with pytest.raises(TypeError, match=rf"^{Model.__name__}\(\) missing a required argument: 'output_size'"):
+            Model(self.shape)
+
+    def test_no_sizes_are_those_of_the_preset(self) -> None:
+        torch.manual_seed(0)
+        given = AtariDqnModel(self.shape, 6, channels=None, paddings=None)
+        torch.manual_seed(0)
+        assert all(map(torch.equal, given.state_dict().values(), AtariDqnModel(self.shape, 6).state_dict().values()))
+
+    def test_a_subclass_may_pass_its_arguments_on(self) -> None:
+        class Mine(AtariDqnModel):
+            def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                self.size = size
+
+        mine = Mine((1, 20, 20), 3, 16, channels=[8], kernel_sizes=[4], strides=[2], paddings=[1], size=5)
+        assert (mine.size, linear_sizes(mine)) == (5, [(16, 8 * 10 * 10), (3, 16)])
+        with pytest.raises(TypeError, match=r"^Mine has no argument 'sizes'. Did you mean size"):
+            Mine((1, 20, 20), 3, sizes=5)
 
     def test_mujoco_ff(self) -> None:
         model = MujocoFfModel((17,), 6)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from rlpyt.models import Encoder, EncoderSettings, encoded_action_size, make_encoder
+from rlpyt.models import ConvSettings, Encoder, encoded_action_size, make_encoder
 from rlpyt.spaces import random_value
 from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
 
@@ -34,16 +34,8 @@ SIZES |= dict(multi_discrete=5, multi_discrete_table=11, multi_binary=4, multi_b
 
 
 def encoder_for(space: gymnasium.Space[Any], normalize_observation: bool = False) -> Encoder:
-    settings = EncoderSettings(
-        channels=(4,),
-        kernel_sizes=(4,),
-        strides=(2,),
-        paddings=(0,),
-        use_maxpool=False,
-        fc_sizes=16,
-        normalize_observation=normalize_observation,
-    )
-    return make_encoder(space, settings)
+    conv = ConvSettings(channels=(4,), kernel_sizes=(4,), strides=(2,), fc_sizes=16)
+    return make_encoder(space, conv, normalize_observation)
 
 
 def observations(space: gymnasium.Space[Any], lead: tuple[int, ...]) -> Any:

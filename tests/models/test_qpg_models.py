@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,17 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.models import ActorModel, FeatureModel, MuMlpModel, PiMlpModel, QofMuMlpModel
+from rlpyt.models import (
+    ActorModel,
+    FeatureModel,
+    Model,
+    MuMlpModel,
+    PiMlpModel,
+    QModel,
+    QofMuMlpModel,
+    takes_n_models,
+    uses_prev_action,
+)
 from rlpyt.spaces import random_value
 from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
 
@@ -236,3 +247,60 @@ def test_outputs_under_autocast_are_float32(name, recurrent):
     assert all(x.dtype == torch.float32 for x in rough)
     for a, b in zip(rough, exact, strict=True):
         torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
+
+
+# ---- what models declare ----
+
+
+class OwnForward(QofMuMlpModel):
+    def forward(self, *args: Any) -> torch.Tensor:
+        return super().forward(*args)
+
+
+class Declared(QofMuMlpModel):
+    uses_prev_action = False
+    takes_n_models = True
+
+    def forward(self, *args: Any) -> torch.Tensor:
+        return super().forward(*args)
+
+
+class OwnSize(QofMuMlpModel):
+    pass
+
+
+class LooksBack(Model):
+    uses_prev_action = True
+
+
+@pytest.mark.parametrize(
+    ("make", "prev_action", "n_models"),
+    [
+        (partial(MuMlpModel, (3,), 8, A), False, False),
+        (partial(PiMlpModel, (3,), 8, A), False, False),
+        (partial(QofMuMlpModel, (3,), 8, A), False, True),
+        (partial(OwnForward, (3,), 8, A), True, False),
+        (partial(Declared, (3,), 8, A), False, True),
+        (partial(OwnSize, (3,), 8, A), False, True),
+        (Model, False, False),
+        (LooksBack, True, False),
+        (partial(QModel, VECTOR, spaces.Discrete(2)), False, False),
+        (partial(QModel, VECTOR, spaces.Discrete(2), recurrent="gru"), True, False),
+        (partial(FeatureModel, VECTOR, A), False, False),
+        (partial(FeatureModel, VECTOR, A, recurrent="lstm"), True, False),
+        (partial(torch.nn.Linear, 3, 2), True, False),
+    ],
+    ids=str,
+)
+def test_models_declare_what_they_use(make: Any, prev_action: bool, n_models: bool) -> None:
+    model = make()
+    assert uses_prev_action(model) == prev_action
+    assert takes_n_models(model) == n_models
+
+
+@pytest.mark.parametrize("Cls", [MuMlpModel, PiMlpModel, QofMuMlpModel])
+def test_what_does_not_use_the_previous_action_gives_the_same_without(Cls: Any) -> None:
+    model, (x, prev_action, prev_reward) = Cls((3,), 8, A), rows(VECTOR, (4,))
+    action = [torch.zeros(4, A)] if Cls is QofMuMlpModel else []
+    given, without = (model(x, p, prev_reward, *action) for p in (prev_action, prev_action * float("nan")))
+    torch.testing.assert_close(given, without, rtol=0, atol=0)
