@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -82,7 +82,7 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
             )
         return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the state without tensors on other devices: a worker that unpickles them would start CUDA."""
         cpu = torch.device("cpu")
         return {**self.__dict__, "_units": {cpu: self._units[cpu]}}

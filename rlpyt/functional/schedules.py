@@ -1,16 +1,16 @@
-"""Hyper-parameters that change with the step count.
+"""Schedules: hyper-parameters that change with the step count.
 
-A hyper-parameter of type `ScheduleLike` may be given as a number, as a schedule of this module, as any
-callable of the step count, or as a string:
+A hyper-parameter of type `ScheduleLike` is a number, a schedule of this module, any callable of the step count, or a
+string:
 
-    0.1, "0.1", "const_0.1"     the same at every step
-    "lin_2.5e-4"                a straight line to zero over the run; "lin_2.5e-4_1e-5" to 1e-5
-    "cos_3e-4"                  half a cosine to zero over the run; "cos_3e-4_1e-5" to 1e-5
+    0.1, "0.1", "const_0.1"     the same value at every step
+    "lin_2.5e-4"                a straight line to zero over the run; "lin_2.5e-4_1e-5" goes to 1e-5
+    "cos_3e-4"                  half a cosine to zero over the run; "cos_3e-4_1e-5" goes to 1e-5
     "exp_1e-3_1e-5"             geometric from 1e-3 to 1e-5 over the run
 
-`as_schedule` turns each of these into a callable. Schedules are pure functions of the step (rows
-collected, all environments and ranks counted): there is no state to save or to send to a worker.
-Before their begin and after their end they give their end values exactly.
+`as_schedule` turns each of these into a callable. Schedules are pure functions of the step, which counts the rows of
+all environments and replicas. They have no state to save or to send to a worker. Before their begin and after their end
+they return their end values exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numbers import Real
 from typing import Annotated, Literal, TypeGuard, cast
 
 Schedule = Callable[[int], float]
-"""A hyper-parameter as a function of the step count; what `as_schedule` returns."""
+"""A hyper-parameter as a function of the step count, as `as_schedule` returns it."""
 
 SCHEDULED = "may be a schedule"
 """Mark of an annotation whose setting may change with the step count."""
@@ -33,7 +33,7 @@ ScheduleLike = Annotated[float | str | Schedule, SCHEDULED]
 
 @dataclass(frozen=True)
 class Constant:
-    """The same value at every step."""
+    """Schedule with the same value at every step."""
 
     value: float
 
@@ -41,18 +41,18 @@ class Constant:
         _check_numbers("Constant", finite=False, value=self.value)
 
     def __call__(self, step: int) -> float:
-        """Return the value, whatever the step."""
+        """Return the value."""
         return float(self.value)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A straight line from start, held until step `begin`, to end at step `begin + steps`."""
+    """Straight line from start at step `begin` to end at step `begin + steps`."""
 
     start: float
     end: float = 0.0
     steps: float | None = None
-    """Length of the line in steps; None means until the end of the run."""
+    """Length of the line in steps; None lasts until the end of the run."""
     begin: float = 0
 
     def __post_init__(self) -> None:
@@ -61,18 +61,18 @@ class Linear:
         _check_steps("Linear", self.steps)
 
     def __call__(self, step: int) -> float:
-        """Return (1 - f) * start + f * end, with f = (step - begin) / steps held in [0, 1]."""
+        """Return (1 - f) * start + f * end, with f = (step - begin) / steps clipped to [0, 1]."""
         return _mix(self.start, self.end, _fraction(step - self.begin, self.steps, self))
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """A line from 0 up to start over warmup_steps, then half a cosine to end at step `steps`."""
+    """Straight line from 0 to start over warmup_steps, then half a cosine to end at step `steps`."""
 
     start: float
     end: float = 0.0
     steps: float | None = None
-    """Length in steps, the warm-up included; None means the whole run."""
+    """Length in steps, with the warm-up; None is the whole run."""
     warmup_steps: float = 0
 
     def __post_init__(self) -> None:
@@ -97,12 +97,12 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Exponential:
-    """A geometric line from start to end: equal times multiply by equal factors."""
+    """Geometric schedule from start to end: in equal times the value changes by equal factors."""
 
     start: float
     end: float
     steps: float | None = None
-    """Length in steps; None means the whole run."""
+    """Length in steps; None is the whole run."""
 
     def __post_init__(self) -> None:
         _check_numbers("Exponential", start=self.start, end=self.end)
@@ -114,17 +114,17 @@ class Exponential:
         _check_steps("Exponential", self.steps)
 
     def __call__(self, step: int) -> float:
-        """Return start^(1 - f) * end^f, with f = step / steps held in [0, 1]."""
+        """Return start^(1 - f) * end^f, with f = step / steps clipped to [0, 1]."""
         fraction = _fraction(step, self.steps, self)
         return _clamp(self.start ** (1.0 - fraction) * self.end**fraction, self.start, self.end)
 
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Given values at given steps, joined by straight lines or each held until the next."""
+    """Given values at given steps, with straight lines between them, or each value kept until the next step."""
 
     boundaries: Sequence[float]
-    """Steps, increasing. Before the first one the first value holds, after the last the last."""
+    """Increasing steps. The first value also holds before them, and the last value after them."""
     values: Sequence[float]
     """One for each boundary."""
     interpolation: Literal["linear", "step"] = "linear"
@@ -152,7 +152,7 @@ class Piecewise:
             )
 
     def __call__(self, step: int) -> float:
-        """Return the value of the last boundary passed, or the point on the line to the next."""
+        """Return the value of the last boundary before the step, or a point on the line to the next boundary."""
         passed = sum(boundary <= step for boundary in self.boundaries)
         last = max(passed - 1, 0)
         if self.interpolation == "step" or passed in (0, len(self.values)):
@@ -168,7 +168,7 @@ _KINDS: dict[str, tuple[Callable[..., Schedule], tuple[int, ...]]] = {
     "cos": (Cosine, (1, 2)),
     "exp": (Exponential, (2,)),
 }
-"""What stands before the first underscore of a string, and how many numbers may follow."""
+"""First word of a string -> class, and how many numbers may follow."""
 
 _ACCEPTED = (
     "a number, a schedule object, a callable of the step count, or a string among '0.1', "
@@ -177,20 +177,20 @@ _ACCEPTED = (
 
 
 def as_schedule(value: ScheduleLike, n_steps: float | None = None, name: str = "") -> Schedule:
-    """Return a hyper-parameter as a callable of the step count, however it was given.
+    """Return a hyper-parameter as a callable of the step count.
 
     Args:
         value: a number, a schedule, a callable of the step count, or a string (see the module).
-        n_steps: length of the run in steps, for schedules whose own length was left open.
-        name: the hyper-parameter, first word of the messages.
+        n_steps: length of the run in steps, for schedules without a length of their own.
+        name: name of the hyper-parameter, the first word of messages.
 
     Returns:
-        A callable from the step count to a float; a callable given is returned as it is.
+        A callable from the step count to a float. A given callable is returned unchanged.
 
     Raises:
-        ValueError: if the value is NaN, a string that is no schedule, or a schedule without length
-            in a run without length, or one that begins only after the run.
-        TypeError: if the value is none of what is accepted; bool is not.
+        ValueError: if the value is NaN or a string that is no schedule; if neither schedule nor run has a length; or if
+            the schedule begins only after the run.
+        TypeError: if the value has another type; bool is refused.
     """
     try:
         if n_steps is not None:
@@ -201,7 +201,7 @@ def as_schedule(value: ScheduleLike, n_steps: float | None = None, name: str = "
 
 
 def _convert(value: object) -> Schedule:
-    """Return what was given as a callable, its length still open if it was."""
+    """Return a value as a callable, not yet bound to the length of a run."""
     if isinstance(value, str):
         return _parse(value)
     if callable(value) and not isinstance(value, type):
@@ -215,7 +215,7 @@ def _convert(value: object) -> Schedule:
 
 
 def _parse(text: str) -> Schedule:
-    """Return the schedule that a string stands for."""
+    """Return the schedule of a string."""
     kind, *words = text.split("_") if "_" in text else ("const", text)
     make, counts = _KINDS.get(kind, (Constant, ()))
     try:
@@ -230,7 +230,7 @@ def _parse(text: str) -> Schedule:
 
 
 def _bind(schedule: Schedule, n_steps: float | None) -> Schedule:
-    """Return the schedule with its length, if left open, set to what is left of the run."""
+    """Return the schedule; without a length of its own it lasts until the end of the run."""
     if not isinstance(schedule, (Linear, Cosine, Exponential)) or schedule.steps is not None:
         return schedule
     begin = schedule.begin if isinstance(schedule, Linear) else 0
@@ -243,7 +243,7 @@ def _bind(schedule: Schedule, n_steps: float | None) -> Schedule:
 
 
 def _fraction(passed: float, steps: float | None, schedule: object) -> float:
-    """Return the part of a length that has passed, held in [0, 1]."""
+    """Return the fraction of a length that has passed, clipped to [0, 1]."""
     if steps is None:
         raise ValueError(
             f"schedule called: got {schedule}, whose steps=None stands for the whole run; expected "
@@ -253,22 +253,22 @@ def _fraction(passed: float, steps: float | None, schedule: object) -> float:
 
 
 def _mix(start: float, end: float, fraction: float) -> float:
-    """Return the point on the line, exact at both ends."""
+    """Return the point on a line, exact at both ends."""
     return _clamp((1.0 - fraction) * start + fraction * end, start, end)
 
 
 def _clamp(value: float, start: float, end: float) -> float:
-    """Return the value held between two ends, which rounding would else overshoot."""
+    """Return the value clipped to two ends, because rounding may overshoot them."""
     return float(min(max(value, min(start, end)), max(start, end)))
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a Python or numpy number; bool is none here."""
+    """Return whether a value is a Python or numpy number, and no bool."""
     return isinstance(value, Real) and type(value) is not bool
 
 
 def _check_numbers(what: str, *, least: float = -math.inf, finite: bool = True, **numbers: float) -> None:
-    """Refuse bool and what is no number, NaN, infinities unless allowed, and what is too small."""
+    """Refuse values that are no numbers, bool, NaN, numbers below `least`, and infinities if `finite`."""
     for name, number in numbers.items():
         if not _is_number(number):
             raise TypeError(
@@ -282,6 +282,6 @@ def _check_numbers(what: str, *, least: float = -math.inf, finite: bool = True, 
 
 
 def _check_steps(what: str, steps: float | None) -> None:
-    """Refuse a length below one step; None leaves it open."""
+    """Refuse a length below one step; None is no length yet."""
     if steps is not None:
         _check_numbers(what, least=1, steps=steps)

@@ -1,4 +1,4 @@
-"""Heads of Q networks: one stream, or a value and an advantage stream."""
+"""Heads of Q networks: a single stream, or separate streams of value and advantage."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ serve_old_names(__name__)
 
 
 class DuelingHeadModel(nn.Module):
-    """Two streams over the same features.
+    """Head with a value stream and an advantage stream over the same features.
 
         q(s, a) = v(s) + A(s, a) - mean_a' A(s, a')
 
     Args:
-        input_size: features in.
+        input_size: number of features.
         hidden_sizes: of each stream.
         output_size: number of actions.
-        grad_scale: what the gradient into the features is multiplied by, as two streams add theirs up.
+        grad_scale: factor of the gradient into the features, to which two streams contribute.
         nonlinearity: of the hidden layers.
         noisy: whether the layers are `NoisyLinear`.
-        n_atoms: outputs an action, such as the atoms of a distribution, which have one value each; None is one without
-            a dimension of its own.
+        n_atoms: outputs per action, such as atoms of a distribution; the value stream has as many. None is one output
+            without a dimension of its own.
 
     Source: Wang et al. 2016, arXiv:1511.06581.
     """
@@ -45,7 +45,7 @@ class DuelingHeadModel(nn.Module):
         super().__init__()
         self._n_atoms, n = n_atoms, n_atoms or 1
         self.advantage_hidden = MlpModel(input_size, hidden_sizes, nonlinearity=nonlinearity, noisy=noisy)
-        # A bias shared by all actions, as rlpyt 0.1 had it, falls out with the mean.
+        # Without the bias of rlpyt 0.1, which all actions shared: subtracting the mean removes it.
         self.advantage = output_layer(self.advantage_hidden.output_size, output_size * n, noisy=noisy, bias=False)
         self.value = MlpModel(input_size, hidden_sizes, n, nonlinearity, noisy)
         self.grad_scale = grad_scale
@@ -61,15 +61,15 @@ class DuelingHeadModel(nn.Module):
 
 
 class QHeadModel(nn.Module):
-    """One stream over the features, for the same outputs as `DuelingHeadModel`.
+    """Head with a single stream, for the same outputs as `DuelingHeadModel`.
 
     Args:
-        input_size: features in.
+        input_size: number of features.
         hidden_sizes: of the stream.
         output_size: number of actions.
         nonlinearity: of the hidden layers.
         noisy: whether the layers are `NoisyLinear`.
-        n_atoms: outputs an action, such as the atoms of a distribution; None is one without a dimension of its own.
+        n_atoms: outputs per action, such as atoms of a distribution; None is one output without a dimension of its own.
     """
 
     def __init__(

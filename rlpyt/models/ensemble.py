@@ -1,4 +1,4 @@
-"""Networks of one shape side by side, computed as one."""
+"""Ensembles: networks of equal shape, computed as one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlpyt.models.utils import as_sizes
 
 
 class EnsembleLinear(nn.Module):
-    """N linear layers, each with weights of its own; [N, M, in_features] gives [N, M, out_features].
+    """N linear layers with separate weights; [N, M, in_features] becomes [N, M, out_features].
 
-    Of [n, M, in_features] with n < N the first n layers are computed.
+    For [n, M, in_features] with n < N only the first n layers are computed.
 
     Args:
         n_models: N.
@@ -28,14 +28,14 @@ class EnsembleLinear(nn.Module):
 
     def __init__(self, n_models: int, in_features: int, out_features: int, keep_float32: bool = False) -> None:
         super().__init__()
-        # nn.Linear's own initialisation; the weights lie as the product takes them.
+        # The initialisation of nn.Linear; the weights have the order that baddbmm takes.
         bound = 1 / math.sqrt(in_features)
         self.weight = nn.Parameter(torch.empty(n_models, in_features, out_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(n_models, 1, out_features).uniform_(-bound, bound))
         self.keep_float32 = keep_float32
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x @ weight + bias."""
+        """Return x @ weight + bias, [n, M, out_features]."""
         weight, bias = _first(len(x), self.weight, self.bias)
         if not (self.keep_float32 and torch.is_autocast_enabled(x.device.type)):
             return torch.baddbmm(bias, x, weight)
@@ -44,11 +44,11 @@ class EnsembleLinear(nn.Module):
 
 
 class EnsembleLayerNorm(nn.Module):
-    """Layer normalisation of [N, M, size] with N scales and shifts; of [n, M, size] with the first n.
+    """Layer normalisation of [N, M, size] with N scales and shifts; for [n, M, size] the first n are used.
 
     Args:
         n_models: N.
-        size: entries normalised over.
+        size: number of entries that are normalised together.
 
     Source: Ba et al. 2016, arXiv:1607.06450.
     """
@@ -65,14 +65,14 @@ class EnsembleLayerNorm(nn.Module):
 
 
 class EnsembleMlpModel(nn.Module):
-    """N fully connected networks that see the same input; [..., input_size] gives [N, ..., output_size].
+    """N fully connected networks over the same input; [..., input_size] becomes [N, ..., output_size].
 
     Args:
         n_models: N.
-        input_size: features in.
-        hidden_sizes: as of `MlpModel`.
-        output_size: features out of the last linear layer, in float32.
-        nonlinearity: called for each hidden layer.
+        input_size: number of input features.
+        hidden_sizes: see `MlpModel`.
+        output_size: number of outputs of the last linear layer, in float32.
+        nonlinearity: called once per hidden layer.
         dropout: probability that a hidden entry is set to zero in training mode, before the nonlinearity.
         layer_norm: whether hidden layers are normalised, after dropout (the order of DroQ).
     """
@@ -102,7 +102,7 @@ class EnsembleMlpModel(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor, n_models: int | None = None) -> torch.Tensor:
-        """Return what all networks give of x, or the first `n_models` of them alone."""
+        """Return the outputs of all networks, or only of the first `n_models`."""
         n = self.n_models if n_models is None else n_models
         output = self.layers(x.reshape(-1, x.shape[-1]).expand(n, -1, -1))
         return output.reshape(n, *x.shape[:-1], output.shape[-1])

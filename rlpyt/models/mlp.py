@@ -16,9 +16,9 @@ Nonlinearity = Callable[[], nn.Module]
 
 
 class OutputLinear(nn.Linear):
-    """The last layer of a network: computes in float32 under autocast too.
+    """Last layer of a network, which computes in float32, under autocast too.
 
-    Logits and values rounded to bfloat16 would move a PPO ratio by more than an update does.
+    With logits and values rounded to bfloat16, a PPO ratio would change by more than an update changes it.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -31,20 +31,21 @@ class OutputLinear(nn.Linear):
 
 
 def output_layer(input_size: int, output_size: int, noisy: bool = False, bias: bool = True) -> nn.Module:
-    """Return the last layer of a network, which gives float32; a noisy one has a bias always."""
+    """Return the last layer of a network, with float32 outputs. A noisy layer always has a bias."""
     if noisy:
         return NoisyLinear(input_size, output_size, keep_float32=True)
     return OutputLinear(input_size, output_size, bias=bias)
 
 
 class MlpModel(nn.Sequential):
-    """Linear layers, each hidden one followed by the nonlinearity; any leading dimensions.
+    """Linear layers with a nonlinearity after each hidden layer, for any leading dimensions.
 
     Args:
-        input_size: features in.
-        hidden_sizes: one number is one layer; none gives a linear model (or, without output, the identity).
-        output_size: features out of a last linear layer, in float32; None leaves it away.
-        nonlinearity: called for each hidden layer.
+        input_size: number of input features.
+        hidden_sizes: one number is one layer. Without hidden layers the model is linear, and without `output_size` too
+            it is the identity.
+        output_size: number of outputs of a last linear layer, in float32; None leaves this layer out.
+        nonlinearity: called once per hidden layer.
         noisy: whether the layers are `NoisyLinear`.
     """
 

@@ -1,4 +1,4 @@
-"""Networks that are random on purpose: what draws their randomness, noisy linear layers, and dropout."""
+"""Random networks: the interface that draws their random numbers, dropout, and noisy linear layers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from torch import nn
 
 
 class RandomModule(nn.Module, ABC):
-    """A module whose output depends on random numbers that are drawn from outside, all at a known time."""
+    """Base of modules whose output depends on random numbers, drawn by a call from outside."""
 
     @abstractmethod
     def draw(self, generator: torch.Generator | None) -> None:
-        """Draw from a CPU generator for the next forward passes; None makes them the same every time."""
+        """Draw from a CPU generator for the next forward passes; None makes all of them deterministic."""
 
 
 def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> None:
-    """Let all random modules inside a network draw; see `RandomModule.draw`."""
+    """Call `RandomModule.draw` of all random modules of a network."""
     for part in module.modules():
         if isinstance(part, RandomModule):
             part.draw(generator)
 
 
 class Dropout(RandomModule):
-    """Dropout by a random stream of its own, which every draw starts anew: a resumed run has the same masks.
+    """Dropout with its own random stream, which every draw seeds again, so that a resumed run has the same masks.
 
         y = x * mask / (1 - p),    mask ~ Bernoulli(1 - p)
 
-    Until the first draw it is `torch.nn.Dropout`, by torch's global stream. After `draw(None)`, and in evaluation mode,
-    it is y = x.
+    Until the first draw it uses torch's global stream, as `torch.nn.Dropout` does. After `draw(None)`, and in
+    evaluation mode, y = x.
 
     Args:
         p: probability that an entry is set to zero, in [0, 1).
@@ -49,16 +49,16 @@ class Dropout(RandomModule):
         self.p = p
         self._drops = True
         self._seed: int | None = None
-        self._generator: torch.Generator | None = None  # on the device of x, as masks of the CPU would have to move
+        self._generator: torch.Generator | None = None  # on the device of x: a mask from the CPU would be a copy
 
     def draw(self, generator: torch.Generator | None) -> None:
-        """Start the stream of the masks of the next forward passes; None is no dropout."""
+        """Seed the stream of masks of the next forward passes; None turns dropout off."""
         self._drops = generator is not None
         if generator is not None:
             self._seed = int(torch.randint(2**62, (), generator=generator))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y, the shape of x."""
+        """Return y, of the shape of x."""
         if not (self.training and self._drops and self.p):
             return x
         if self._seed is not None:
@@ -67,16 +67,16 @@ class Dropout(RandomModule):
 
 
 class NoisyLinear(RandomModule):
-    """A linear layer whose weights have Gaussian noise of learned size.
+    """Linear layer whose weights have Gaussian noise of learned size.
 
         y = (mu_w + sigma_w * f(e_out) f(e_in)^T) x + mu_b + sigma_b * f(e_out),    f(e) = sign(e) sqrt(|e|)
 
-    Until noise is drawn, and after `draw(None)`, it is mu_w x + mu_b. The noise is no part of the state_dict.
+    Until noise is drawn, and after `draw(None)`, y = mu_w x + mu_b. The state_dict does not contain the noise.
 
     Args:
         in_features: size of x.
         out_features: size of y.
-        sigma_init: sigma at the start, times sqrt(in_features).
+        sigma_init: initial sigma times sqrt(in_features).
         keep_float32: whether to compute in float32 under autocast too, as an output layer does.
 
     Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised noise.
@@ -100,13 +100,13 @@ class NoisyLinear(RandomModule):
         self._noisy = False
 
     def draw(self, generator: torch.Generator | None) -> None:
-        """Draw the noise of the next forward passes; None is none."""
+        """Draw the noise of the next forward passes; None turns it off."""
         self._noisy = generator is not None
         if generator is None:
             return
         noise = torch.randn(self.in_features + self.out_features, generator=generator)
         noise = noise.sign() * noise.abs().sqrt()
-        # New tensors, as a backward pass may still need the old ones.
+        # New tensors, because a backward pass may still need the old ones.
         self.input_noise, self.output_noise = (
             x.to(self.weight.device, non_blocking=True) for x in noise.split([self.in_features, self.out_features])
         )
@@ -122,5 +122,5 @@ class NoisyLinear(RandomModule):
         mean = F.linear(x, self.weight, self.bias)
         if not self._noisy:
             return mean
-        # Two products with small rows cost less than building the noisy weights, whose size is that of the layer.
+        # A second product costs less than building noisy weights of the size of the layer.
         return mean + self.output_noise * F.linear(x * self.input_noise, self.weight_sigma, self.bias_sigma)

@@ -88,7 +88,7 @@ class FeatureHead(Model):
 
     uses_prev_action: bool = True
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
             cls.uses_prev_action = vars(cls).get("uses_prev_action", True)

@@ -1,4 +1,4 @@
-"""Normalisation by the mean and variance of all that was seen."""
+"""Normalisation by running mean and variance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlpyt.utils.arrays import buffer_to
 
 
 class RunningMeanStdModel(nn.Module):
-    """Normalises by running statistics, which stand in the state_dict and change in `update` only.
+    """Normalisation by running statistics, which the state_dict contains and only `update` and `merge` change.
 
         clip((x - mean) / sqrt(max(var, var_clip)), -clip, clip)
 
     Args:
         shape: of one x; every entry has its own statistics.
         clip: bound of the result.
-        var_clip: least variance to divide by.
+        var_clip: smallest variance to divide by.
     """
 
     mean: torch.Tensor
@@ -29,7 +29,7 @@ class RunningMeanStdModel(nn.Module):
     def __init__(self, shape: Sequence[int], clip: float = 10.0, var_clip: float = 1e-6) -> None:
         super().__init__()
         self.clip, self.var_clip = clip, var_clip
-        # In float32, sums over a long run would stop to grow.
+        # float64, because in float32 the count would stop growing in a long run.
         self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
         self.register_buffer("var", torch.ones(tuple(shape), dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -41,11 +41,11 @@ class RunningMeanStdModel(nn.Module):
 
     @torch.no_grad()
     def update(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> None:
-        """Take a batch into the statistics.
+        """Add a batch to the statistics.
 
         Args:
-            x: [..., *shape].
-            valid: [...] bool, which entries to take; None is all.
+            x: [..., *shape], any dtype and device.
+            valid: [...] bool, True for the entries to add; None adds all.
         """
         x = buffer_to(x, self.mean.device)  # a replay's rows are on the CPU
         x = x.to(self.mean.dtype).reshape(-1, *self.mean.shape)
@@ -63,7 +63,7 @@ class RunningMeanStdModel(nn.Module):
 
     @torch.no_grad()
     def merge(self, mean: torch.Tensor, var: torch.Tensor, count: torch.Tensor) -> None:
-        """Take the moments of a batch, or of another replica's batch, into the statistics.
+        """Add the moments of a batch, of this or another replica, to the statistics.
 
             delta = mean_b - mean,    n = count + count_b
             mean <- mean + delta * count_b / n
@@ -79,7 +79,7 @@ class RunningMeanStdModel(nn.Module):
         total = (self.count + count).clamp(min=1)
         share = count / total
         delta = mean - self.mean
-        # With nothing seen yet and nothing new the first variance, 1, has to stay.
+        # Without any entry, old or new, the initial variance of 1 stays.
         kept = torch.where(self.count + count > 0, self.count / total, 1.0)
         self.mean += delta * share
         self.var.mul_(kept).add_(share * (var + delta.square() * kept))

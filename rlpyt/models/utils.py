@@ -1,4 +1,4 @@
-"""Small functions that models share: sizes, initialisation, copying weights, scaling gradients."""
+"""Small functions for models: sizes, initialisation, target updates, scaled gradients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def conv2d_output_shape(
 
 
 def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
-    """Set the weights of linear and convolutional layers orthogonal times `gain`, of recurrent ones times 1; biases 0.
+    """Make weights orthogonal, with `gain` in linear and convolutional layers and 1 in recurrent ones; biases are 0.
 
     Source: Saxe et al. 2014, arXiv:1312.6120.
     """
@@ -56,16 +56,21 @@ def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
 
 @torch.no_grad()
 def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None:
-    """Move a target network's weights, in place, by the fraction tau to those of a network with the same layers.
+    """Move the weights of a target network by the fraction tau towards those of another network, in place.
 
         w_target <- (1 - tau) * w_target + tau * w
 
-    Buffers, such as running statistics and counts, are copied whatever tau is.
+    Buffers, such as running statistics and counts, are copied for every tau.
+
+    Args:
+        target: network to change.
+        model: network with the same layers.
+        tau: in [0, 1]; 1 copies.
 
     Raises:
-        ValueError: if tau is out of range, or the networks have not as many weights.
+        ValueError: if tau is out of range, or the numbers of weights or buffers differ.
     """
-    # By order, not by name: to build two state_dicts takes longer than to move the weights of a small network.
+    # By order and not by name: building two state_dicts takes longer than updating a small network.
     own, new = (list[torch.Tensor](module.parameters()) for module in (target, model))
     own_buffers, new_buffers = (list(module.buffers()) for module in (target, model))
     if not 0.0 <= tau <= 1.0 or len(own) != len(new) or len(own_buffers) != len(new_buffers):
@@ -93,5 +98,5 @@ class _ScaleGrad(torch.autograd.Function):
 
 
 def scale_grad(x: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return x, whose gradient will be multiplied by `scale` on its way back."""
+    """Return x; its gradient is multiplied by `scale` in the backward pass."""
     return _ScaleGrad.apply(x, scale)
