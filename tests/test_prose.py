@@ -33,10 +33,10 @@ NOT_YET_A_NOUN = """
     rlpyt.agents.policy_gradient.AgentInfoRnn rlpyt.agents.sac.SacAgentInfo rlpyt.algos.base
     rlpyt.algos.dqn.QAgent rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch rlpyt.algos.off_policy
     rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.policy_gradient.PolicyAgent
-    rlpyt.algos.qpg rlpyt.algos.qpg.QpgPolicyAgent rlpyt.distributions.base rlpyt.envs.base.EnvError
+    rlpyt.algos.qpg rlpyt.algos.qpg.QpgPolicyAgent rlpyt.envs.base.EnvError
     rlpyt.envs.base.EnvStep rlpyt.envs.dm_control._SuiteEnv rlpyt.envs.info rlpyt.envs.info.InfoRecorder
-    rlpyt.functional.returns.NStepReturn rlpyt.logging.params rlpyt.logging.sinks rlpyt.logging.sinks.Sink
-    rlpyt.models.base rlpyt.models.encoders.EncoderSettings rlpyt.replays.index rlpyt.replays.observations
+    rlpyt.logging.params rlpyt.logging.sinks rlpyt.logging.sinks.Sink
+    rlpyt.replays.index rlpyt.replays.observations
     rlpyt.replays.reading rlpyt.replays.reading.Reading rlpyt.replays.storage
     rlpyt.replays.storage.SamplesToBuffer rlpyt.samplers.base rlpyt.samplers.buffer.Rows
     rlpyt.samplers.env_batch.LocalEnvs rlpyt.samplers.env_set rlpyt.samplers.env_set.Plan

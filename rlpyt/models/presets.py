@@ -13,7 +13,7 @@ The image models are `PgModel` and `QModel` with other sizes. Their arguments, i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 
 import numpy as np
@@ -32,22 +32,28 @@ from rlpyt.models.running_mean_std import RunningMeanStdModel
 
 _TWO_LAYERS = ConvSettings(channels=(16, 32), kernel_sizes=(8, 4), strides=(4, 2), paddings=(0, 1))
 _THREE_LAYERS = ConvSettings(paddings=(0, 1, 1))
-_LAYERS = {"use_maxpool": False, "channels": None, "kernel_sizes": None, "strides": None, "paddings": None}
+_LAYERS: dict[str, object] = {
+    "use_maxpool": False,
+    "channels": None,
+    "kernel_sizes": None,
+    "strides": None,
+    "paddings": None,
+}
 _TODAY = {"fc_size": "fc_sizes", "lstm_size": "rnn_size", "head_size": "head_sizes"}
 
 
 def _preset(
-    Base: type[PgModel] | type[QModel], conv: ConvSettings, arguments: dict[str, object], **fixed: object
+    init: Callable[..., None], conv: ConvSettings, arguments: Mapping[str, object], **fixed: object
 ) -> Callable[..., None]:
     """Return a constructor of an image model.
 
     Args:
-        Base: the model that is constructed.
+        init: the constructor of the model for any spaces.
         conv: sizes of its layers over images.
         arguments: by name and in order, with their defaults, after `image_shape` and `output_size`.
-        **fixed: arguments of `Base` that the preset sets.
+        **fixed: arguments of `init` that the preset sets.
     """
-    names = dict.fromkeys(("self", "image_shape", "output_size"), Parameter.empty) | arguments
+    names = {"self": Parameter.empty, "image_shape": Parameter.empty, "output_size": Parameter.empty, **arguments}
     signature = Signature([Parameter(x, Parameter.POSITIONAL_OR_KEYWORD, default=y) for x, y in names.items()])
 
     def construct(self: Model, *args: object, **kwargs: object) -> None:
@@ -60,7 +66,7 @@ def _preset(
         given = zip(arguments, values, strict=True)
         kwargs = {_TODAY.get(name, name): x for name, x in given if x is not None or name not in _LAYERS}
         images = spaces.Box(0, 255, tuple(image_shape), np.uint8)
-        Base.__init__(self, images, spaces.Discrete(output_size), conv=conv, **fixed, **kwargs)
+        init(self, images, spaces.Discrete(output_size), conv=conv, **fixed, **kwargs)
 
     vars(construct)["__signature__"] = signature
     return construct
@@ -69,35 +75,55 @@ def _preset(
 class AtariFfModel(PgModel):
     """Policy and value over two convolutions (Mnih et al. 2016, arXiv:1602.01783); returns `(logits, value)`."""
 
-    __init__ = _preset(PgModel, _TWO_LAYERS, dict(fc_sizes=512) | _LAYERS, orthogonal_init=False)
+    __init__ = _preset(
+        PgModel.__init__,
+        _TWO_LAYERS,
+        {"fc_sizes": 512, **_LAYERS},
+        orthogonal_init=False,
+    )
 
 
 class AtariLstmModel(PgModel):
     """`AtariFfModel` with an LSTM before the heads; returns `(logits, value, next_rnn_state)`."""
 
-    _arguments = dict(fc_sizes=512, lstm_size=512) | _LAYERS
-    __init__ = _preset(PgModel, _TWO_LAYERS, _arguments, recurrent="lstm", orthogonal_init=False)
+    __init__ = _preset(
+        PgModel.__init__,
+        _TWO_LAYERS,
+        {"fc_sizes": 512, "lstm_size": 512, **_LAYERS},
+        recurrent="lstm",
+        orthogonal_init=False,
+    )
 
 
 class AtariDqnModel(QModel):
     """Q network of Mnih et al. 2015 with padding and an optional dueling head; returns `q` [..., A]."""
 
-    _arguments = dict(fc_sizes=512, dueling=False) | _LAYERS | dict(noisy=False, n_atoms=None)
-    __init__ = _preset(QModel, _THREE_LAYERS, _arguments)
+    __init__ = _preset(
+        QModel.__init__,
+        _THREE_LAYERS,
+        {"fc_sizes": 512, "dueling": False, **_LAYERS, "noisy": False, "n_atoms": None},
+    )
 
 
 class AtariCatDqnModel(AtariDqnModel):
     """`AtariDqnModel` with a distribution over atoms per action; returns logits [..., A, n_atoms]."""
 
-    _arguments = dict(n_atoms=51, fc_sizes=512, dueling=False) | _LAYERS | dict(noisy=False)
-    __init__ = _preset(QModel, _THREE_LAYERS, _arguments)
+    __init__ = _preset(
+        QModel.__init__,
+        _THREE_LAYERS,
+        {"n_atoms": 51, "fc_sizes": 512, "dueling": False, **_LAYERS, "noisy": False},
+    )
 
 
 class AtariR2d1Model(QModel):
     """Convolutional LSTM network of R2D2 (Kapturowski et al. 2019) with padding; returns `(q, next_rnn_state)`."""
 
-    _arguments = dict(fc_size=512, lstm_size=512, head_size=512, dueling=False) | _LAYERS | dict(noisy=False)
-    __init__ = _preset(QModel, _THREE_LAYERS, _arguments, recurrent="lstm")
+    __init__ = _preset(
+        QModel.__init__,
+        _THREE_LAYERS,
+        {"fc_size": 512, "lstm_size": 512, "head_size": 512, "dueling": False, **_LAYERS, "noisy": False},
+        recurrent="lstm",
+    )
 
 
 def _vector_encoder(shape: Sequence[int], normalize: bool, clip: float, var_clip: float) -> VectorEncoder:

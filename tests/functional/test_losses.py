@@ -267,6 +267,7 @@ def test_temperature_loss_raises_alpha_while_the_entropy_is_too_low():
     loss = F.temperature_loss(log_alpha, gap)
     assert loss.item() == 1.0
     loss.backward()
+    assert log_alpha.grad is not None
     assert log_alpha.grad.item() == -0.5
     assert gap.grad is None
     with pytest.raises(ValueError, match=r"temperature_loss: got log_alpha \(\) and entropy_gap \(3,\).*mean"):

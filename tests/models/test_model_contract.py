@@ -84,7 +84,8 @@ class Case:
 
 def pg_case(observation: str, action: str, **kwargs: Any) -> Case:
     o, a = OBSERVATIONS[observation], ACTIONS[action]
-    return Case(lambda: PgModel(o, a, fc_sizes=32, **SMALL, **kwargs), o, a)
+    kwargs = dict(fc_sizes=32, **SMALL) | kwargs
+    return Case(lambda: PgModel(o, a, **kwargs), o, a)
 
 
 def q_case(observation: str, **kwargs: Any) -> Case:
