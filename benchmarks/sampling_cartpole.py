@@ -80,15 +80,15 @@ class PlainLoop:
     def __init__(self, env: Any) -> None:
         self.env, self.agent = env, CategoricalPgAgent()
         self.agent.initialize(make_env(gymnasium.make, CARTPOLE).spaces)
-        self.agent.collector_initialize(B, range(B), 0)
-        self.agent.sample_mode(0)
+        self.actor = self.agent.actor(range(B), B, 0)
+        self.actor.begin(0)
         observation = env.reset()
         self.observation = observation[0] if isinstance(observation, tuple) else observation
         self.previous = torch.zeros(B, dtype=torch.int64), torch.zeros(B)
 
     def step(self) -> int:
         """Take one step in every environment."""
-        action = self.agent.step(torch.from_numpy(self.observation), *self.previous).action.numpy()
+        action = self.actor.step(torch.from_numpy(self.observation), *self.previous).action.numpy()
         self.observation = self.env.step(action)[0]
         return B
 

@@ -147,7 +147,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
 """Base class -> method -> what rlpyt 0.1 did with it, and what to define now."""
 
 OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "BaseAgent": {"to_device": ("cuda_idx",)},
+    "BaseAgent": {"to_device": ("cuda_idx",), "initialize": ("share_memory", "global_B", "env_ranks")},
     "OffPolicyAlgo": {"initialize_replay_buffer": ("async_",)},
     "MinibatchRlBase": {"log_diagnostics": ("traj_infos", "eval_traj_infos", "eval_time")},
     "Collector": {"__init__": ("samples_np",)},
@@ -196,9 +196,10 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         "shared_model": "The sampler sends the weights of self.model to its workers.",
         "alternating": "Any agent alternates.",
         "min_itr_learn": "The algorithm has it.",
+        "progress": "Use self.fraction.",
         "_prev_rnn_state": _STATE,
     },
-    "DqnAgent": {"eps_sample": "Use self.epsilon()."},
+    "DqnAgent": {"eps_sample": "Use self.epsilon(actor)."},
     "QpgAgent": dict.fromkeys(("q1_model", "q2_model", "target_q1_model", "target_q2_model"), _ONE_Q),
     "BaseSampler": {
         **dict.fromkeys(("samples_np", "samples_pyt"), _BATCH),
@@ -219,7 +220,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
     },
     "EpsilonGreedy": {
         "set_epsilon": _NOISE,
-        **dict.fromkeys(("epsilon", "_epsilon"), "agent.epsilon() is that of training."),
+        **dict.fromkeys(("epsilon", "_epsilon"), "agent.epsilon(actor) is that of training."),
     },
     "ActionUnits": {
         **dict.fromkeys(("set_std", "set_noise_clip"), _NOISE),

@@ -37,7 +37,7 @@ _SAMPLER_PARTS = (
 )
 _ALTERNATING = "any recurrent agent works under AlternatingSampler. Use that agent"
 _RECURRENT = (
-    "set `recurrent = True` in the class of the agent; agent.rnn_state is the state of its environments before the "
+    "give the agent recurrent=True, or set it in its class; agent.rnn_state is the state of its environments before the "
     "next step (docs/own_agent.md)"
 )
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
@@ -278,6 +278,9 @@ SETTINGS = {
     "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",
     # agents
+    "share_memory": "The sampler moves the weights into shared memory where it has workers. Delete it.",
+    "global_B": "agent.actor is told of the environments, by the sampler. Delete it.",
+    "env_ranks": "agent.actor is told of the environments, by the sampler. Delete it.",
     "v_model_kwargs": "There is no network of state values. Delete it.",
     "VModelCls": "There is no network of state values. Delete it.",
     "initial_q2_model_state_dict": "All action values are one network, for initial_q_model_state_dict. Delete it.",

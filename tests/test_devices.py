@@ -105,10 +105,10 @@ def test_an_agent_that_was_placed_and_did_not_learn_begins_anew_on_the_cpu():
     agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
     agent.to_device(META)
     agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
-    agent.collector_initialize(1, [0], 0)
-    agent.sample_mode(0)
-    assert agent.step(*agent.example_inputs()).action.device.type == "cpu"
-    assert agent.settings == ComputeSettings()
+    actor = agent.actor([0], 1, 0)
+    actor.begin(0)
+    assert actor.step(*agent.example_inputs()).action.device.type == "cpu"
+    assert agent.compute == ComputeSettings()
 
 
 def test_units_of_actions_are_sent_without_what_lies_on_a_device():
@@ -135,8 +135,10 @@ def test_a_worker_is_sent_no_weights_of_the_network_that_learns():
     """They may be on a device, which every worker would start."""
     agent = CatDqnAgent(model_kwargs=dict(noisy=True, hidden_sizes=8))
     agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
-    agent.collector_initialize(2, [0, 1], 0)
-    agent.sample_mode(0)
+    actor = agent.actor([0, 1], 2, 0)
+    actor.begin(0)
+    actor.step(*agent.example_inputs(2))
+    agent.step(*agent.example_inputs(2))  # by hand, too
     pickler = NotingPickler(io.BytesIO())
     pickler.seen = set()
     clone = agent.worker_copy()

@@ -92,7 +92,7 @@ def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end
     class Mine(AlgoCls):  # type: ignore[misc, valid-type]
         def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: Any = None) -> Any:
             self.replay_buffer.append_samples(self.samples_to_buffer(samples))
-            progress.append(agent.progress)
+            progress.append(agent.fraction)
             self.update_counter += 1
             return {}
 
@@ -100,7 +100,7 @@ def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end
     algo = Mine(**REPLAY, **({"eps_steps": 256} if AlgoCls is DQN else {}))
     run(algo, agent, None if AlgoCls is DQN else Box(-1, 1, (2,)))
     assert progress == ([0.125, 0.25, 0.375, 0.5] if AlgoCls is DQN else [0.0, 1.0, 1.0, 1.0])
-    assert agent.progress == at_end
+    assert agent.fraction == at_end
     assert agent.worker_copy()._exploration is None
 
 
@@ -408,12 +408,12 @@ def test_settings_of_spaces_and_wrappers_that_are_gone_say_so(call, name):
         (DQN(), "update_itr_hyperparams", "rlpyt 0.1 set what changes during the run with it. Give the hyper-param"),
         (RecurrentCategoricalPgAgent(), "prev_rnn_state", "agent.rnn_state is the state before the next step"),
         (RecurrentCategoricalPgAgent(), "advance_rnn_state", "agent.rnn_state is the state before the next step"),
-        (DqnAgent(), "eps_sample", r"Use self.epsilon\(\)."),
+        (DqnAgent(), "eps_sample", r"Use self.epsilon\(actor\)."),
         (SacAgent(), "q1_model", "q_model has the networks of all action values"),
         (SerialSampler(CountingEnv, {}, batch_T=1, batch_B=1), "samples_np", "obtain_samples returns the batch"),
         (Categorical(2), "log_likelihood", r"log_prob\(self, action, dist_info\) does that now"),
         (EpsilonGreedy(2), "set_epsilon", "Noise is an argument of sample."),
-        (EpsilonGreedy(2), "epsilon", r"agent.epsilon\(\) is that of training."),
+        (EpsilonGreedy(2), "epsilon", r"agent.epsilon\(actor\) is that of training."),
         (Gaussian(2), "set_std", "Noise is an argument of sample."),
     ],
 )

@@ -168,6 +168,53 @@ def make_agent(kind: str, seed: int = 0, **kwargs: Any) -> Any:
     return agent
 
 
+class Sampled:
+    """Agent with the actors that a sampler would hold, in training and in evaluation; one of them acts now.
+
+    All that is not about acting is asked of the agent.
+    """
+
+    def __init__(self, agent: Any, global_B: int = 1, ranks: Any = None, seed: int = 0, n_eval: int = 2) -> None:
+        self.agent = agent
+        self.now: Any = None
+        self.actors: dict[bool, Any] = {}
+        self.take(global_B, ranks, seed)
+        self.take(n_eval, None, seed, evaluation=True)
+
+    def take(self, global_B: int, ranks: Any = None, seed: int = 0, evaluation: bool = False) -> Any:
+        """Have a new actor, of all environments unless ranks are given, and return it."""
+        ranks = range(global_B) if ranks is None else ranks
+        self.actors[evaluation] = self.agent.actor(ranks, global_B, seed, evaluation=evaluation)
+        return self.actors[evaluation]
+
+    def begin(self, itr: int) -> None:
+        """Begin a batch."""
+        self.now = self.actors[False]
+        self.now.begin(itr)
+
+    def begin_evaluation(self, itr: int, **options: Any) -> None:
+        self.now = self.actors[True]
+        self.now.begin(itr, **options)
+
+    def step(self, *inputs: Any) -> Any:
+        return self.now.step(*inputs)
+
+    def value(self, *inputs: Any) -> Any:
+        return self.now.value(*inputs)
+
+    def reset_one(self, idx: int) -> None:
+        self.now.reset_one(idx)
+
+    def reset(self) -> None:
+        self.now.reset()
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.agent(*inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.agent, name)
+
+
 def spaces_of(kind: str) -> EnvSpaces:
     *_, observation, action = KINDS[kind]
     return EnvSpaces(OBSERVATIONS[observation], ACTIONS[action])

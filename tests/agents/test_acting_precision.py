@@ -13,24 +13,24 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, QpgAgent
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
-from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import KINDS, Sampled, make_agent, random_inputs, spaces_of
 
 B = 2
 
 
-def acting_agent() -> tuple[CategoricalPgAgent, tuple[torch.Tensor, ...]]:
+def acting_agent() -> tuple[Any, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     agent = CategoricalPgAgent(model_kwargs=dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=8))
     image = gymnasium.spaces.Box(0, 255, (1, 12, 12), np.uint8)
     agent.initialize(EnvSpaces(image, gymnasium.spaces.Discrete(3)))
     agent.to_device(ComputeSettings(precision="bfloat16", channels_last=True))
-    agent.collector_initialize(B, range(B), seed=0)
-    agent.sample_mode(0)
+    sampled = Sampled(agent, B)
+    sampled.begin(0)
     observation = torch.randint(0, 256, (B, 1, 12, 12), dtype=torch.uint8)
-    return agent, (observation, torch.zeros(B, dtype=torch.int64), torch.zeros(B))
+    return sampled, (observation, torch.zeros(B, dtype=torch.int64), torch.zeros(B))
 
 
-def casts(agent: CategoricalPgAgent, inputs: tuple[torch.Tensor, ...], steps: int) -> int:
+def casts(agent: Any, inputs: tuple[torch.Tensor, ...], steps: int) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile, agent.autocast():
         for _ in range(steps):
             agent.step(*inputs)
@@ -80,9 +80,7 @@ def in_bfloat16(kind: str) -> tuple[Any, Any]:
     """Return an agent in charge of five environments, and inputs."""
     agent = make_agent(kind)
     agent.to_device(ComputeSettings(precision="bfloat16"))
-    agent.collector_initialize(5, range(5), seed=1)
-    agent.collector_initialize(5, range(5), seed=1, evaluation=True)
-    return agent, torchify_buffer(random_inputs(spaces_of(kind), 5))
+    return Sampled(agent, 5, seed=1, n_eval=5), torchify_buffer(random_inputs(spaces_of(kind), 5))
 
 
 @pytest.mark.parametrize("mode", ["sample", "eval"])
@@ -90,21 +88,21 @@ def in_bfloat16(kind: str) -> tuple[Any, Any]:
 def test_what_an_agent_acts_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
     agent, inputs = in_bfloat16(kind)
-    (agent.sample_mode if mode == "sample" else agent.eval_mode)(1)
+    (agent.begin if mode == "sample" else agent.begin_evaluation)(1)
     outputs: list[Any] = []
-    q_values: Any = agent.q_values if isinstance(agent, DqnAgent) else None
+    q_values: Any = agent.q_values if issubclass(KINDS[kind][0], DqnAgent) else None
 
     def watched(output: Any) -> torch.Tensor:
         outputs.append(output)
         return q_values(output)
 
     if q_values is not None:
-        agent.__dict__["q_values"] = watched
+        vars(agent.agent)["q_values"] = watched
     with agent.autocast():
         agent.step(*inputs)  # the recurrent state before the first step is zero
         info = agent.step(*inputs).agent_info
         assert_float32(info)
-        if isinstance(agent, PgAgent):
+        if issubclass(KINDS[kind][0], PgAgent):
             assert_float32(agent.value(*inputs))
     if q_values is not None:
         assert torch.equal(info.q, q_values(outputs[-1]))

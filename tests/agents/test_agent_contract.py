@@ -14,7 +14,7 @@ from rlpyt.spaces import null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
-from tests.agents.agent_kinds import KINDS, Q_LEARNERS, make_agent, random_inputs, spaces_of
+from tests.agents.agent_kinds import KINDS, Q_LEARNERS, Sampled, make_agent, random_inputs, spaces_of
 
 B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
 
@@ -26,10 +26,8 @@ def kind(request):
 
 @pytest.fixture
 def agent(kind):
-    agent = make_agent(kind)
-    agent.collector_initialize(GLOBAL_B, RANKS, seed=1)
-    agent.collector_initialize(2, [0, 1], seed=1, evaluation=True)
-    agent.sample_mode(0)
+    agent = Sampled(make_agent(kind), GLOBAL_B, RANKS, seed=1)
+    agent.begin(0)
     return agent
 
 
@@ -57,9 +55,8 @@ def outputs_of(agent: Any, inputs: Any) -> Any:
 def quieten(*agents: Any) -> None:
     """Let noisy networks, which draw noise at every step, be without from now on."""
     for agent in agents:
-        if hasattr(agent, "draw_randomness"):
-            agent.draw_randomness(None)
-            agent._noisy_layers = []
+        agent.draw_randomness(None)
+        agent.now._noisy_layers = []
 
 
 def test_step_gives_actions_in_row_form(agent, kind):
@@ -80,8 +77,8 @@ def test_the_same_seed_gives_the_same_actions_and_another_does_not(agent, kind):
     inputs = inputs_of(kind, B)
 
     def act(seed: int) -> list[Any]:
-        agent.collector_initialize(GLOBAL_B, RANKS, seed=seed)
-        agent.sample_mode(0)
+        agent.take(GLOBAL_B, RANKS, seed)
+        agent.begin(0)
         return [agent.step(*inputs).action for _ in range(12)]
 
     first = act(1)
@@ -91,12 +88,12 @@ def test_the_same_seed_gives_the_same_actions_and_another_does_not(agent, kind):
 
 def test_an_environment_sees_the_same_noise_whoever_acts_in_it(agent, kind):
     inputs = inputs_of(kind, GLOBAL_B)
-    agent.collector_initialize(GLOBAL_B, range(GLOBAL_B), seed=1)
-    agent.sample_mode(0)
+    agent.take(GLOBAL_B, seed=1)
+    agent.begin(0)
     together = [agent.step(*inputs).action for _ in range(6)]
     for ranks in ([0, 3], RANKS):
-        agent.collector_initialize(GLOBAL_B, ranks, seed=1)
-        agent.sample_mode(0)
+        agent.take(GLOBAL_B, ranks, seed=1)
+        agent.begin(0)
         for all_actions in together:
             action = agent.step(*inputs[ranks]).action
             torch.testing.assert_close(action, all_actions[ranks], rtol=1e-5, atol=1e-5)
@@ -119,7 +116,7 @@ def test_the_model_says_the_same_under_any_leading_dimensions(agent, kind):
 
 def agent_state(agent: Any, n: int) -> Any:
     """Return a recurrent state that is not zero, [n, N, H]."""
-    example = buffer_func(agent._next_rnn_state_example(), lambda x: x.transpose(0, 1))
+    example = buffer_func(agent.rnn_state_example(), lambda x: x.transpose(0, 1))
     return buffer_func(example, lambda x: torch.full((n, *x.shape[1:]), 0.3))
 
 
@@ -147,14 +144,15 @@ def test_training_computes_what_sampling_did(agent, kind):
 
 
 def test_value_moves_no_state(agent, kind):
-    if not hasattr(agent, "value"):
-        assert kind.startswith(Q_LEARNERS)
-        return
     inputs = inputs_of(kind, 2, B)
     agent.step(*inputs[0])
-    before = agent.group_state_dict()
+    before = agent.now.state_dict()
+    if kind.startswith(Q_LEARNERS):
+        with pytest.raises(TypeError, match=r"gives no values of states; expected a policy-gradient agent"):
+            agent.value(*inputs[1])
+        return
     value = agent.value(*inputs[1])
-    after = agent.group_state_dict()
+    after = agent.now.state_dict()
     assert value.shape == (B,)
     assert torch.equal(before["generator"], after["generator"])
     assert all(map(torch.equal, before["rnn_state"], after["rnn_state"]))
@@ -180,7 +178,7 @@ def test_no_mode_but_that_of_training_has_dropout(agent, kind):
     def training(network: Any) -> set[bool]:
         return {module.training for module in network.modules()}
 
-    for act in (agent.sample_mode, agent.eval_mode):
+    for act in (agent.begin, agent.begin_evaluation):
         agent.train_mode(0)
         assert training(agent.model) == {True}
         act(0)
@@ -190,7 +188,7 @@ def test_no_mode_but_that_of_training_has_dropout(agent, kind):
 def test_targets_start_as_copies_that_are_not_trained(agent, kind):
     """Of a DroQ agent the targets of the action values are in training mode, see `QpgAgent.train_mode`."""
     names = {"model": "target_model", "q_model": "target_q_model"}
-    targets = {own: target for own, target in names.items() if target in vars(agent)}
+    targets = {own: target for own, target in names.items() if hasattr(agent, target)}
     assert bool(targets) == kind.startswith(Q_LEARNERS)
     agent.train_mode(0)
     for own, target in targets.items():
@@ -209,23 +207,23 @@ def test_targets_start_as_copies_that_are_not_trained(agent, kind):
 def test_evaluation_has_its_own_state_and_noise(agent, kind):
     inputs, eval_inputs = inputs_of(kind, 4, B), inputs_of(kind, 2)
     without = [agent.step(*inputs[t]) for t in range(4)]
-    agent.collector_initialize(GLOBAL_B, RANKS, seed=1)
+    agent.take(GLOBAL_B, RANKS, seed=1)
     evaluations = []
     for t in range(4):
         agent.train_mode(t)
         assert agent.model.training
-        agent.eval_mode(1)
+        agent.begin_evaluation(1)
         assert not agent.model.training
         evaluations.append([agent.step(*eval_inputs) for _ in range(t + 1)])
-        agent.sample_mode(t)
+        agent.begin(t)
         assert not agent.model.training
         assert not differs(agent.step(*inputs[t]), without[t])
     # Every evaluation begins at rest, whatever the ones before did.
     for steps in evaluations[1:]:
         assert not differs(steps[0], evaluations[0][0])
-    agent.eval_mode(2)
+    agent.begin_evaluation(2)
     noise = [agent.step(*eval_inputs).action for _ in range(8)]
-    agent.eval_mode(3)
+    agent.begin_evaluation(3)
     if not kind.startswith(Q_LEARNERS):  # they are greedy but for one step in a thousand
         assert any(differs(x, agent.step(*eval_inputs).action) for x in noise)
 
@@ -233,9 +231,9 @@ def test_evaluation_has_its_own_state_and_noise(agent, kind):
 def test_the_state_of_the_environments_in_charge_can_be_restored(agent, kind):
     inputs = inputs_of(kind, 5, B)
     agent.step(*inputs[0])
-    state = pickle.loads(pickle.dumps(agent.group_state_dict()))
+    state = pickle.loads(pickle.dumps(agent.now.state_dict()))
     expected = [agent.step(*inputs[t]) for t in range(1, 5)]
-    agent.load_group_state_dict(state)
+    agent.now.load_state_dict(state)
     assert not any(differs(agent.step(*inputs[t]), expected[t - 1]) for t in range(1, 5))
 
 
@@ -253,10 +251,10 @@ def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
     inputs = inputs_of(kind, B)
     optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
     copy = agent.worker_copy()
-    worker = pickle.loads(dumps(copy))
-    worker.attach_shared_memory()
-    worker.collector_initialize(GLOBAL_B, RANKS, seed=1)
-    worker.sample_mode(0)
+    received = pickle.loads(dumps(copy))
+    received.attach_shared_memory()
+    worker = Sampled(received, GLOBAL_B, RANKS, seed=1)
+    worker.begin(0)
     before = outputs_of(agent, inputs)
     assert not differs(outputs_of(worker, inputs), before)
     assert not differs(worker.step(*inputs), agent.step(*inputs))
@@ -302,7 +300,7 @@ def test_a_model_is_never_replaced_and_never_missed_silently(agent, kind):
     with pytest.raises(RuntimeError, match=r"is not initialised.*expected agent.initialize"):
         new.load_state_dict({})
     with pytest.raises(RuntimeError, match=r"is not initialised"):
-        new.collector_initialize(1, [0], 0)
+        new.actor([0], 1, 0)
     new = make_agent(kind)
     new.initialize(spaces_of(kind))  # again, but nothing is lost yet
     new.load_state_dict(agent.state_dict())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import gymnasium
@@ -17,6 +16,11 @@ from rlpyt.agents.by_hand import rows_of
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+
+class OwnStep(PgAgent):
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        return super().step(observation, prev_action, prev_reward)
+
 
 ONE_OF_A_KIND = list({AgentCls: kind for kind, (AgentCls, *_) in KINDS.items()}.values())
 SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
@@ -145,9 +149,9 @@ def test_by_hand_a_q_learner_evaluates_with_its_own_epsilon_at_any_iteration() -
     agent.eval_mode(0)
     rows = torch.rand(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
     assert torch.equal(agent.step(*rows).action, agent(*rows).argmax(-1))
-    agent.collector_initialize(1, [0], seed=0, evaluation=True)
-    agent.eval_mode(0)
-    assert agent._epsilon == 1.0
+    actor = agent.actor([0], 1, seed=0, evaluation=True)
+    actor.begin(0)
+    assert actor.exploration == 1.0
 
 
 def test_the_mode_can_be_asked() -> None:
@@ -166,27 +170,43 @@ def test_what_cannot_be_a_row_is_refused() -> None:
     with pytest.raises(RuntimeError, match="is not initialised"):
         agent.eval_mode(0)
     agent.initialize(SPACES)
-    with pytest.raises(RuntimeError, match=r"in charge of no environments; expected agent.eval_mode"):
-        agent.step(np.zeros(3), 0, 0.0)
-    agent.eval_mode(0)
     with pytest.raises(ValueError, match=r"prev_action has the shape \[\]; expected \[2\]"):
         agent.step(np.zeros((2, 3)), 0, None)
     with pytest.raises(ValueError, match=r"observation has the shape \[4\]; expected \[3\]"):
         agent.step(np.zeros(4), 0, 0.0)
 
 
-def test_a_sampler_is_not_kept_from_the_environments_it_tells_of() -> None:
-    agent = PgAgent(model_kwargs=SMALL)
+def test_the_first_step_needs_no_call_and_acts_as_in_evaluation() -> None:
+    agent = DqnAgent(model_kwargs=SMALL, eps_eval=0.0)
+    with pytest.raises(RuntimeError, match="is not initialised"):
+        agent.step(np.zeros(3), 0, 0.0)
     agent.initialize(SPACES)
-    agent.sample_mode(0)
-    group = agent.collector_initialize(3, range(3), seed=0)
-    agent.sample_mode(0)
+    assert not agent.deterministic
+    rows = torch.rand(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
+    assert torch.equal(agent.step(*rows).action, agent(*rows).argmax(-1))
+    assert agent.mode == "eval"
+
+
+@pytest.mark.parametrize("AgentCls", [PgAgent, OwnStep])
+def test_acting_by_hand_and_the_actors_of_a_sampler_do_not_meet(AgentCls: Any) -> None:
+    agent = AgentCls(model_kwargs=SMALL)
+    agent.initialize(SPACES)
     rows = torch.zeros(3, 3), torch.zeros(3, dtype=torch.int64), torch.zeros(3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert agent.step(*rows).action.shape == (3,)
-    assert agent._group is group
-    assert not group.by_hand
+
+    def sampled(by_hand: bool) -> list[torch.Tensor]:
+        actor, found = agent.actor(range(3), 3, seed=0), []
+        for itr in range(3):
+            actor.begin(itr)
+            found += [actor.step(*rows).action, actor.value(*rows)]
+            if by_hand:
+                (agent.sample_mode if itr else agent.eval_mode)(itr)
+                assert agent.step(torch.zeros(3), 0, 0.0).action.shape == ()
+        return found
+
+    state = torch.random.get_rng_state()
+    expected = sampled(by_hand=False)
+    assert torch.equal(torch.random.get_rng_state(), state), "a sampler's actors draw from streams of their own"
+    assert all(map(torch.equal, sampled(by_hand=True), expected))
 
 
 def test_what_an_agent_is_given_by_mistake() -> None:

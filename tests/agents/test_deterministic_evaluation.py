@@ -17,15 +17,14 @@ B, STEPS = 6, 4
 def actions(agent: Any, kind: str, seed: int, itr: int, **options: Any) -> torch.Tensor:
     """Return the actions [STEPS, B, ...] of an evaluation whose noise has this seed."""
     inputs = torchify_buffer(random_inputs(spaces_of(kind), STEPS, B))
-    agent.collector_initialize(B, range(B), seed=seed, evaluation=True)
-    agent.eval_mode(itr, **options)
-    return torch.stack([agent.step(*inputs[t]).action for t in range(STEPS)])
+    actor = agent.actor(range(B), B, seed, evaluation=True)
+    actor.begin(itr, **options)
+    return torch.stack([actor.step(*inputs[t]).action for t in range(STEPS)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_deterministic_evaluations_do_not_depend_on_the_noise(kind):
     agent = make_agent(kind)
-    agent.collector_initialize(B, range(B), seed=0)
     if isinstance(agent, QpgAgent):
         agent.anneal_exploration(0.0)  # nothing was learned: before the first iteration it explores
     else:

@@ -13,20 +13,21 @@ from gymnasium import spaces
 from rlpyt.agents import DqnAgent
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.shared_memory import dumps
+from tests.agents.agent_kinds import Sampled
 
 N = 5
 SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(N))
 
 
-def make(global_B: int = 4, ranks: Any = None, **kwargs: Any) -> DqnAgent:
+def make(global_B: int = 4, ranks: Any = None, **kwargs: Any) -> Any:
     agent = DqnAgent(model_kwargs={"hidden_sizes": 8}, **kwargs)
     agent.initialize(SPACES)
-    agent.collector_initialize(global_B, range(global_B) if ranks is None else ranks, seed=0)
-    agent.sample_mode(0)
-    return agent
+    sampled = Sampled(agent, global_B, ranks)
+    sampled.begin(0)
+    return sampled
 
 
-def random_share(agent: DqnAgent, B: int, n: int = 3000) -> torch.Tensor:
+def random_share(agent: Any, B: int, n: int = 3000) -> torch.Tensor:
     """Return how often every environment's action was not the greedy one, times what corrects for chance hits."""
     inputs = torch.rand(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B)
     greedy = agent(*inputs).argmax(-1)
@@ -38,30 +39,30 @@ def test_epsilon_goes_from_first_to_last_value():
     agent = make(eps_init=0.8, eps_final=0.2)
     for progress, expected in [(0.0, 0.8), (0.5, 0.5), (1.0, 0.2)]:
         agent.anneal_exploration(progress)
-        assert agent.epsilon().tolist() == pytest.approx([expected])
+        assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx([expected])
 
 
 def test_every_environment_has_its_own_final_epsilon():
     agent = make(global_B=4, eps_init=1.0, eps_final=0.5, eps_final_min=0.0005)
     agent.anneal_exploration(1.0)
-    assert agent.epsilon().tolist() == pytest.approx([0.0005, 0.005, 0.05, 0.5], rel=1e-4)
+    assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx([0.0005, 0.005, 0.05, 0.5], rel=1e-4)
     agent.anneal_exploration(0.0)
-    assert agent.epsilon().tolist() == pytest.approx([1.0] * 4)
+    assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx([1.0] * 4)
     agent.anneal_exploration(0.5)
-    assert agent.epsilon().tolist() == pytest.approx([0.50025, 0.5025, 0.525, 0.75], rel=1e-4)
+    assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx([0.50025, 0.5025, 0.525, 0.75], rel=1e-4)
 
 
 def test_a_worker_has_the_epsilons_of_its_own_environments():
     agent = make(global_B=4, ranks=[2, 3], eps_final=0.5, eps_final_min=0.0005)
     agent.anneal_exploration(1.0)
-    assert agent.epsilon().tolist() == pytest.approx([0.05, 0.5], rel=1e-4)
+    assert agent.epsilon(agent.actors[False]).tolist() == pytest.approx([0.05, 0.5], rel=1e-4)
 
 
 def test_the_actions_are_random_as_often_as_epsilon_says():
     agent = make(global_B=4, eps_final=0.5, eps_final_min=0.0005)
     assert random_share(agent, 4).tolist() == pytest.approx([1.0] * 4, abs=0.06)
     agent.anneal_exploration(1.0)
-    agent.sample_mode(1)
+    agent.begin(1)
     share = random_share(agent, 4).tolist()
     assert share == pytest.approx([0.0005, 0.005, 0.05, 0.5], abs=0.05)
     assert share[0] < share[2] < share[3]
@@ -85,14 +86,13 @@ def test_without_exploration_the_best_action_is_taken():
 
 def test_evaluation_has_an_epsilon_of_its_own():
     agent = make(eps_eval=0.0)
-    agent.collector_initialize(2, [0, 1], seed=0, evaluation=True)
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     assert random_share(agent, 2, 300).tolist() == [0.0, 0.0]
     # Before anything was learned the greedy policy is one action: better to show what chance reaches.
-    agent.eval_mode(0)
+    agent.begin_evaluation(0)
     assert random_share(agent, 2, 1000).tolist() == pytest.approx([1.0, 1.0], abs=0.1)
-    agent.sample_mode(1)
-    assert agent.epsilon().tolist() == [1.0]
+    agent.begin(1)
+    assert agent.epsilon(agent.actors[False]).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,14 @@ def test_a_worker_follows_the_exploration_of_the_master():
     agent = make(eps_final=0.5, eps_final_min=0.0005)
     worker = pickle.loads(dumps(agent.worker_copy()))
     worker.attach_shared_memory()
-    worker.collector_initialize(4, [3], seed=0)
+    actor = worker.actor([3], 4, seed=0)
     agent.anneal_exploration(1.0)
-    assert worker.epsilon().tolist() == pytest.approx([0.5])
+    actor.begin(0)
+    assert actor.exploration.tolist() == worker.epsilon(actor).tolist() == pytest.approx([0.5])
     agent.load_state_dict({**agent.state_dict(), "annealed": 0.0})
-    assert worker.epsilon().tolist() == pytest.approx([1.0])
+    assert actor.exploration.tolist() == pytest.approx([0.5]), "the batch goes on as it began"
+    actor.begin(1)
+    assert actor.exploration.tolist() == pytest.approx([1.0])
 
 
 def test_the_state_says_how_far_exploration_has_come():
@@ -129,7 +132,7 @@ def test_the_state_says_how_far_exploration_has_come():
     agent.anneal_exploration(0.25)
     other = make()
     other.load_state_dict(agent.state_dict())
-    assert other.epsilon().tolist() == agent.epsilon().tolist()
+    assert other.epsilon(other.actors[False]).tolist() == agent.epsilon(agent.actors[False]).tolist()
 
 
 def test_the_target_starts_as_a_copy_and_moves_only_when_told():

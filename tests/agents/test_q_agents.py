@@ -24,6 +24,7 @@ from rlpyt.agents import (
 from rlpyt.algos import DQN, IQN, QRDQN, R2D1, CategoricalDQN
 from rlpyt.models import NoisyLinear
 from rlpyt.spaces import EnvSpaces
+from tests.agents.agent_kinds import Sampled
 from tests.algos.small_problems import RandomEnv, set_up
 from tests.samplers.sampler_kit import assert_equal_batches, collect, running
 
@@ -68,10 +69,9 @@ def make(AgentCls: Any = DqnAgent, B: int = B, ranks: Any = None, seed: int = 0,
     torch.manual_seed(0)
     agent = AgentCls(**kwargs)
     agent.initialize(EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3)))
-    agent.collector_initialize(B, range(B) if ranks is None else ranks, seed=seed)
-    agent.collector_initialize(2, [0, 1], seed=seed, evaluation=True)
-    agent.sample_mode(0)
-    return agent
+    sampled = Sampled(agent, B, ranks, seed)
+    sampled.begin(0)
+    return sampled
 
 
 def inputs_of(B: int = B) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -85,7 +85,7 @@ def test_noise_changes_at_every_step_and_is_the_same_in_all_environments():
     q = torch.stack([agent.step(*inputs).agent_info.q for _ in range(5)])
     torch.testing.assert_close(q, q[:, :1].expand_as(q))
     assert len({tuple(x) for x in q[:, 0].tolist()}) == 5
-    agent.sample_mode(1)
+    agent.begin(1)
     assert not torch.equal(agent.step(*inputs).agent_info.q, q[-1])
 
 
@@ -94,13 +94,13 @@ def test_noise_is_off_in_evaluation_and_on_again_after_it():
     quiet = torch.nn.Sequential(agent.model.trunk, agent.model.head)(inputs[0])  # nothing was drawn yet
     training = inputs_of()
     agent.step(*training)
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     for _ in range(3):
         torch.testing.assert_close(agent.step(*inputs).agent_info.q, quiet.detach())
-    agent.sample_mode(1)
+    agent.begin(1)
     assert not torch.equal(agent.step(*training).agent_info.q, agent.step(*training).agent_info.q)
     agent.draw_randomness(torch.Generator())
-    agent.eval_mode(2)  # after an update
+    agent.begin_evaluation(2)  # after an update
     torch.testing.assert_close(agent.step(*inputs).agent_info.q, quiet.detach())
 
 
@@ -126,12 +126,12 @@ def test_the_noise_of_an_update_does_not_reach_the_actors():
     for between in (False, True):
         agent = make(model_kwargs=NOISY)
         for itr in range(3):
-            agent.sample_mode(itr)
+            agent.begin(itr)
             acted.append(agent.step(*inputs).agent_info.q)
             if between:
                 agent.train_mode(itr)
                 agent.draw_randomness(torch.Generator().manual_seed(itr))
-                agent.eval_mode(itr)
+                agent.begin_evaluation(itr)
                 agent.step(*inputs_of(2))
     assert all(map(torch.equal, acted[:3], acted[3:]))
 
@@ -148,7 +148,7 @@ def test_implicit_quantiles_act_the_same_twice_and_learn_by_fractions_at_random(
     assert tau.unique().numel() == target_tau.unique().numel() == 5 * B
     assert not torch.equal(tau, target_tau)
     agent.reset()
-    agent.sample_mode(1)
+    agent.begin(1)
     assert torch.equal(agent.step(*inputs).agent_info.q, first)
 
 
@@ -157,11 +157,11 @@ def test_implicit_quantiles_act_the_same_twice_and_learn_by_fractions_at_random(
 )
 def test_q_is_the_mean_of_the_distribution(AgentCls, n):
     agent, inputs = make(AgentCls, model_kwargs=dict(hidden_sizes=8)), inputs_of()
-    if isinstance(agent, CatDqnAgent):
+    if AgentCls in (CatDqnAgent, RecurrentCatDqnAgent):
         agent.give_V_min_max(-1.0, 4.0)
     rows = [x[None] for x in inputs] if agent.recurrent else inputs
     output = agent(*rows).detach().reshape(B, 3, n).double()
-    if isinstance(agent, CatDqnAgent):
+    if AgentCls in (CatDqnAgent, RecurrentCatDqnAgent):
         z = [-1 + 5 * i / 50 for i in range(51)]
         q = torch.tensor([[sum(p * x for p, x in zip(a.softmax(-1), z, strict=True)) for a in row] for row in output])
     else:

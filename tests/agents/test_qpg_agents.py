@@ -21,6 +21,7 @@ from rlpyt.agents import (
 )
 from rlpyt.models import QofMuMlpModel
 from rlpyt.spaces import EnvSpaces
+from tests.agents.agent_kinds import Sampled
 from tests.algos.reference import encode, mlp, rnn_step
 from tests.algos.small_problems import RandomEnv
 from tests.samplers.sampler_kit import assert_equal_batches, collect, running
@@ -58,11 +59,10 @@ def acting(kind: str, space: Any = ASYMMETRIC, n: int = B, began: bool = True, *
     """Return an agent in charge of n environments, past its first actions or before them."""
     agent = build(kind, **kwargs)
     agent.initialize(EnvSpaces(VECTOR, space))
-    agent.collector_initialize(n, range(n), seed=1)
-    agent.collector_initialize(n, range(n), seed=1, evaluation=True)
     agent.anneal_exploration(float(began))
-    agent.sample_mode(1)
-    return agent
+    sampled = Sampled(agent, n, seed=1, n_eval=n)
+    sampled.begin(1)
+    return sampled
 
 
 def inputs_of(space: Any = ASYMMETRIC, n: int = B) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -95,7 +95,7 @@ def test_actions_keep_within_the_bounds(kind, box, way):
     agent = acting(kind, space, n, began=not way.startswith("first"), **noisy, **pretrain)
     extreme(agent)
     if way == "evaluates":
-        agent.eval_mode(1)
+        agent.begin_evaluation(1)
     action = actions(agent, inputs_of(space, n), 20)
     assert action.shape == (20, n, *space.shape)
     assert action.dtype == torch.float32
@@ -132,9 +132,9 @@ def test_first_actions_may_be_the_policy_s_with_noise(kind):
     n = 4000
     agent = acting(kind, n=n, began=False, pretrain_std=0.05)
     inputs = inputs_of(n=n)
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     best = encode(agent.step(*inputs).action, ASYMMETRIC)
-    agent.sample_mode(1)
+    agent.begin(1)
     noise = encode(agent.step(*inputs).action, ASYMMETRIC) - best
     assert noise.mean().item() == pytest.approx(0, abs=0.004)
     assert noise.std().item() == pytest.approx(0.05, rel=0.06)
@@ -150,11 +150,11 @@ def test_first_actions_end_with_the_next_batch_after_learning_began(kind):
     middle = 1.45
     assert (actions(agent, inputs, 10) - middle).abs().max() > 1
     agent.anneal_exploration(1.0)
-    agent.sample_mode(2)
+    agent.begin(2)
     assert (actions(agent, inputs, 10) - middle).abs().max() < 1.55 * 0.5
     other = acting(kind, began=False)
     other.load_state_dict(agent.state_dict())
-    other.sample_mode(0)
+    other.begin(0)
     assert (actions(other, inputs, 10) - middle).abs().max() < 1.55 * 0.5
 
 
@@ -244,21 +244,21 @@ def test_samples_of_sac_are_those_of_its_policy():
 def test_evaluation_is_by_the_policy_alone(kind):
     correlated: dict[str, Any] = {} if "SAC" in kind else dict(action_noise_correlation=0.5)
     agent, inputs = acting(kind, **correlated), inputs_of()
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     first = agent.step(*inputs)
-    agent.eval_mode(2)
+    agent.begin_evaluation(2)
     again = agent.step(*inputs)
     assert torch.equal(first.action, again.action)
     output = again.agent_info.dist_info.mean.tanh() if "SAC" in kind else again.agent_info.mu
     torch.testing.assert_close(encode(again.action, ASYMMETRIC), output.double(), rtol=1e-4, atol=1e-5)
-    agent.sample_mode(2)
+    agent.begin(2)
     assert not torch.equal(agent.step(*inputs).action, agent.step(*inputs).action)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
 def test_evaluation_before_the_run_is_even_at_random(kind):
     agent, inputs = acting(kind, n=200, began=False), inputs_of(n=200)
-    agent.eval_mode(0)
+    agent.begin_evaluation(0)
     x = encode(actions(agent, inputs, 10), ASYMMETRIC)
     assert x.std().item() == pytest.approx(1 / 3**0.5, rel=0.05)
 
@@ -414,9 +414,9 @@ def test_dropout_of_the_values_is_on_in_training_and_never_in_the_policy_s_actin
     agent.train_mode(0)
     assert not torch.equal(agent.q(rows, action), agent.q(rows, action))
     assert not torch.equal(agent.target_q(rows, action), agent.target_q(rows, action))
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     first = agent.step(*inputs_of()).action
-    agent.eval_mode(1)
+    agent.begin_evaluation(1)
     assert torch.equal(agent.step(*inputs_of()).action, first)
 
 
@@ -429,7 +429,7 @@ def test_dropout_of_the_values_is_on_in_training_and_never_in_the_policy_s_actin
         ("DDPG", dict(n_q=0), "DdpgAgent: n_q is 0; expected at least 1 network"),
         ("SAC", dict(n_q=-1), "SacAgent: n_q is -1; expected at least 1 network"),
         ("DDPG", dict(action_std=-0.1), r"DdpgAgent: action_std is -0.1; expected a number from 0"),
-        ("TD3", dict(action_std=math.nan), r"Td3Agent: action_std is nan; expected a number from 0"),
+        ("TD3", dict(action_std=math.nan), r"Td3Agent: action_std is nan; expected a number"),
         ("TD3", dict(action_noise_correlation=1.0), r"action_noise_correlation is 1.0; expected .*in \[0, 1\)"),
         ("DDPG", dict(action_noise_correlation=-0.1), r"action_noise_correlation is -0.1; expected .*in \[0, 1\)"),
     ],
@@ -543,10 +543,7 @@ def test_previous_actions_are_encoded_where_a_network_may_read_them(QModelCls, e
 
 
 def test_a_policy_of_one_s_own_is_given_previous_actions_in_units_in_acting_and_in_learning():
-    agent = DdpgAgent(ModelCls=Memo)
-    agent.initialize(EnvSpaces(VECTOR, spaces.Box(np.float32(-0.1), np.float32(3.0), (1,))), global_B=2)
-    agent.collector_initialize(2, [0, 1], seed=0)
-    agent.sample_mode(1)
+    agent = acting("DDPG", n=2, ModelCls=Memo, model_kwargs={})
     inputs = torch.zeros(2, *VECTOR.shape), torch.tensor([[3.0], [-0.1]]), torch.zeros(2)
     agent.step(*inputs)
     expected = torch.tensor([[1.0], [-1.0]])
@@ -563,8 +560,8 @@ def test_given_weights_act_and_are_evaluated_by_themselves_from_the_beginning(ki
     twin = acting(kind)
     twin.model.load_state_dict(given)
     assert torch.equal(actions(agent, inputs_of(), 3), actions(twin, inputs_of(), 3))
-    agent.eval_mode(0)
-    twin.eval_mode(1)
+    agent.begin_evaluation(0)
+    twin.begin_evaluation(1)
     assert torch.equal(agent.step(*inputs_of()).action, twin.step(*inputs_of()).action)
 
 

@@ -54,17 +54,17 @@ def acted(kind: str, device: str) -> Any:
     """Return what an agent gives of three steps, an end of an episode, and a step of an evaluation."""
     agent = make_agent(kind)
     agent.to_device(ComputeSettings(device=device))
-    agent.collector_initialize(4, [1, 2, 3], seed=3)
-    agent.sample_mode(1)
+    actor = agent.actor([1, 2, 3], 4, seed=3)
+    actor.begin(1)
     steps: list[Any] = []
     for t in range(2):
         inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
-        steps.append(agent.step(*inputs))
-        steps.append(agent.value(*inputs) if isinstance(agent, PgAgent) else None)
-        agent.reset_one(1)
-    agent.collector_initialize(3, [0, 1, 2], seed=3, evaluation=True)
-    agent.eval_mode(1)
-    steps.append(agent.step(*inputs))
+        steps.append(actor.step(*inputs))
+        steps.append(actor.value(*inputs) if isinstance(agent, PgAgent) else None)
+        actor.reset_one(1)
+    actor = agent.actor([0, 1, 2], 3, seed=3, evaluation=True)
+    actor.begin(1)
+    steps.append(actor.step(*inputs))
     return buffer_func(tuple(steps), torch.clone)
 
 

@@ -63,25 +63,25 @@ def test_every_agent_acts_as_on_the_cpu(kind, device):
     for where in ("cpu", device):
         agent = make_agent(kind)
         agent.to_device(ComputeSettings(device=where))
-        agent.collector_initialize(4, [1, 2, 3], seed=3)
-        agent.sample_mode(1)
+        actor = agent.actor([1, 2, 3], 4, seed=3)
+        actor.begin(1)
         own = []
         for t in range(3):
             inputs = torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))
-            own.append(agent.step(*inputs))
+            own.append(actor.step(*inputs))
             if isinstance(agent, PgAgent):
-                own.append(agent.value(*inputs))
-            agent.reset_one(1)
-        saved = agent.group_state_dict()
-        agent.load_group_state_dict(saved)
-        own.append(agent.step(*inputs))
-        agent.collector_initialize(2, [0, 1], seed=3, evaluation=True)
-        agent.eval_mode(1)
-        own.append(agent.step(*(x[:2] for x in inputs)))
-        agent.sample_mode(2)
-        own.append(agent.step(*inputs))
+                own.append(actor.value(*inputs))
+            actor.reset_one(1)
+        saved = actor.state_dict()
+        actor.load_state_dict(saved)
+        own.append(actor.step(*inputs))
+        evaluating = agent.actor([0, 1], 2, seed=3, evaluation=True)
+        evaluating.begin(1)
+        own.append(evaluating.step(*(x[:2] for x in inputs)))
+        actor.begin(2)
+        own.append(actor.step(*inputs))
         assert devices_of(tuple(own)) == {"cpu"}
-        assert {x.device.type for x in buffer_leaves(agent._group.rnn_state)} <= {torch.device(where).type}
+        assert {x.device.type for x in buffer_leaves(actor.rnn_state)} <= {torch.device(where).type}
         steps.append(tuple(own))
     assert_close(*steps)
 

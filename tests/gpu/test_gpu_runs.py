@@ -126,9 +126,9 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     assert settings.device == device
     assert settings.channels_last or settings.precision == "float32"
     agent.to_device(settings)
-    agent.collector_initialize(2, [0, 1], 0)
-    agent.sample_mode(0)
-    assert agent.step(*agent.example_inputs(2)).action.device.type == "cpu"
+    actor = agent.actor([0, 1], 2, 0)
+    actor.begin(0)
+    assert actor.step(*agent.example_inputs(2)).action.device.type == "cpu"
 
 
 @pytest.mark.parametrize("Agent", [CategoricalPgAgent, RecurrentCategoricalPgAgent])
@@ -140,10 +140,10 @@ def test_bfloat16_has_heads_and_recurrent_states_in_float32(Agent, device):
         agent = Agent(model_kwargs={**CONV, **recurrent})
         agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
         agent.to_device(ComputeSettings(device=device, precision=precision, channels_last=True))
-        agent.collector_initialize(2, [0, 1], 0)
-        agent.sample_mode(0)
+        actor = agent.actor([0, 1], 2, 0)
+        actor.begin(0)
         with agent.autocast():
-            outputs.append(agent.step(*agent.example_inputs(2)).agent_info)
+            outputs.append(actor.step(*agent.example_inputs(2)).agent_info)
         info = outputs[-1]
         assert info.dist_info.logits.dtype == info.value.dtype == torch.float32
         if Agent.recurrent:

@@ -59,5 +59,5 @@ def test_schedules_of_a_replay_count_the_steps_of_all_replicas(world_size):
         for itr in range(3):
             runner.algo.optimize_agent(itr, runner.sampler.obtain_samples(itr)[0])
         # 20 steps of each replica an iteration: exploration is set for the next one, beta for this one.
-        assert runner.agent.progress == pytest.approx(60 * world_size / 400)
+        assert runner.agent.fraction == pytest.approx(60 * world_size / 400)
         assert runner.algo.replay.index.beta == pytest.approx(0.4 + 0.6 * 40 * world_size / 400)
