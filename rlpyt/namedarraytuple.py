@@ -78,7 +78,8 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
 
     def _replace(self, **kwargs: Any) -> Self:
         """Return a new tuple with the named fields replaced."""
-        return type(self)(**{**self._asdict(), **kwargs})
+        values = [kwargs.pop(name, value) for name, value in self.items()]
+        return type(self)(*values, **kwargs)  # which refuses a name that is no field
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is str:

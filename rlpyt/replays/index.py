@@ -216,17 +216,13 @@ class Index(CheckedSubclasses, ABC):
     def _proposed(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return copies of what `draw_places` proposes, and refuse what is out of reach."""
         proposed = self.draw_places(size)
-        if (
-            not isinstance(proposed, tuple)
-            or len(proposed) != 2
-            or any(np.asarray(x).dtype.kind not in "iu" for x in proposed)
-        ):
+        if not isinstance(proposed, tuple) or [np.asarray(x).dtype.kind in "iu" for x in proposed] != [True, True]:
             raise TypeError(
                 f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {proposed!r:.100}; expected a "
                 "pair of arrays of integers: places, and numbers of environments."
             )
         places, B_idxs = np.array(proposed[0], np.int64), np.array(proposed[1], np.int64)
-        first, end = self.first, self.end
+        first, end, _ = self._counts.tolist()
         if places.shape != (size,) or places.min() < first or places.max() >= end:
             raise ValueError(
                 f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {places.size} places from "

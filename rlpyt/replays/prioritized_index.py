@@ -99,16 +99,15 @@ class PrioritizedIndex(Index):
             fresh = np.full((len(new), self.B), self._default or self._largest[0])
         else:
             fresh = np.maximum(checked_priorities(priorities, (len(new), self.B)), _LEAST_PRIORITY)
-        if self._may_begin is not None:
-            fresh = fresh * self._may_begin[new % self.S]
-        self._set_starts(new, fresh)
+        self._set_starts(new, fresh * self.may_begin(new[:, None], np.arange(self.B)))
 
     def _set_starts(self, places: np.ndarray, priorities: np.ndarray | float) -> None:
         """Set the priorities [len(places), B] of start indexes in all environments."""
         if len(places):
             leaves = ((places % self.S)[:, None] * self.B + np.arange(self.B)).ravel()
-            self._priorities[leaves] = np.ravel(priorities)
-            self._tree.set(leaves, self._raised(self._priorities[leaves]))
+            flat = np.ravel(priorities)
+            self._priorities[leaves] = flat
+            self._tree.set(leaves, self._raised(flat))
 
     def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Propose start indexes in proportion to priority ** alpha, which is 0 where nothing may begin."""

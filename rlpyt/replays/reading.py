@@ -174,7 +174,7 @@ class Transitions(Reading):
         rows = storage.rows
         n_step = n_step_of_rows(rows, T_idxs, B_idxs, self.n_step_return, discount)
         # Both in one call: with a batch of 32 much of the time goes into building the indexes.
-        both = storage.agent_inputs(np.stack([T_idxs, (T_idxs + n_step.steps) % storage.T]), B_idxs)
+        both = storage.agent_inputs(np.array([T_idxs, (T_idxs + n_step.steps) % storage.T]), B_idxs)
         return SamplesFromReplay(
             agent_inputs=both[0],
             action=rows.action[T_idxs, B_idxs],

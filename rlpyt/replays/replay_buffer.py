@@ -212,8 +212,9 @@ class ReplayBuffer(Replay):
                 f"drawn. Append more samples first (raise min_steps_learn to {least * self.storage.B} or more)."
             )
         starts, B_idxs, weights = self.index.draw(batch_size)
-        batch = self.reading.read(self.storage, starts * self.interval % self.storage.T, B_idxs, self.discount)
-        return torchify_buffer(batch._replace(places=Places(starts, B_idxs), is_weights=weights))
+        batch = self.extract_batch(starts * self.interval % self.storage.T, B_idxs)
+        places = Places(torch.from_numpy(starts), torch.from_numpy(B_idxs))
+        return batch._replace(places=places, is_weights=torchify_buffer(weights))
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> ReplayBatch:
         """Return the batch that begins at given rows, without places and weights.

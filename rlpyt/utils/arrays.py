@@ -70,7 +70,13 @@ def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: b
 
 def torchify_buffer(buffer: Any) -> Any:
     """Return the buffer as torch tensors that share the arrays' memory."""
-    return buffer_func(buffer, lambda x: x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x)))
+    return buffer_func(buffer, _torch)
+
+
+def _torch(x: Any) -> torch.Tensor:
+    if isinstance(x, np.ndarray):  # first, as it is the usual case and the faster question
+        return torch.from_numpy(x)
+    return x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
 
 
 def numpify_buffer(buffer: Any) -> Any:

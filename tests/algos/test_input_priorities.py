@@ -11,6 +11,7 @@ import torch
 from rlpyt.agents import CatDqnAgent, DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
 from rlpyt.functional import Linear
+from rlpyt.replays import ReplayBuffer
 from tests.algos.small_problems import RandomEnv, copied, joined, set_up
 
 B, ROWS = 3, 40
@@ -165,4 +166,5 @@ def test_distributions_have_none_and_refuse_them():
         DQN(default_priority=2.0, unique_draws=True)
     algo = CategoricalDQN(prioritized_replay=True, min_steps_learn=100, replay_size=1000)
     set_up(algo, CatDqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv)
+    assert isinstance(algo.replay, ReplayBuffer)
     assert algo.replay._td_abs_error is None

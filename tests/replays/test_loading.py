@@ -44,6 +44,7 @@ def build(
 
 
 def everything(replay: ReplayBuffer) -> list[np.ndarray]:
+    assert isinstance(replay.storage, RowStorage)
     arrays = [*replay.storage._arrays().values(), np.array([replay.storage.written, replay.index.end])]
     return [array.copy() for array in arrays]
 

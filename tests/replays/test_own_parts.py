@@ -145,6 +145,7 @@ def test_an_own_replay_is_called_with_the_parts():
     algo = learned(DQN(**REPLAY, ReplayCls=Watched, prioritized_replay=True))
     assert type(algo.replay) is Watched
     assert algo.replay.n_batches == algo.update_counter > 0
+    assert isinstance(algo.replay.index, PrioritizedIndex)
     assert (algo.replay.index._priorities != 1).any()
 
 
