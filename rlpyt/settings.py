@@ -97,10 +97,10 @@ class Settings(metaclass=SettingsType):
                     f"{type(self).__name__}: {f.name} is {getattr(self, f.name)!r}; expected True or False. Give one."
                 )
 
-    def settings(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return all settings by name, as they were given or set since, complete with the defaults.
 
-        `type(part)(**part.settings())` makes a part with the same settings.
+        `type(part)(**part.given())` makes a part with the same settings.
         """
         args, kwargs = vars(self).get("_given", ((), {}))
         positions = dict(zip(argument_names(type(self)), args, strict=False))
@@ -110,7 +110,7 @@ class Settings(metaclass=SettingsType):
 
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings but for these."""
-        return type(self)(**{**self.settings(), **changes})
+        return type(self)(**{**self.given(), **changes})
 
     def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
         """Refuse a setting that does not hold; a schedule is judged by its value at step 0, None is taken.
