@@ -25,6 +25,7 @@ from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.types import Run
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.processes import available_cores, available_threads
 
 
@@ -81,7 +82,7 @@ class Running:
         )
         try:
             self.sampler.initialize(agent, Run(batch_spec=self.sampler.batch_spec, bootstrap_value=True))
-            settings = choose_settings(agent, {})
+            settings = choose_settings(agent, Affinity())
             torch.set_num_threads(settings.torch_threads)
             agent.to_device(settings)
             self.rates: list[float] = []

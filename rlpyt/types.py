@@ -51,7 +51,7 @@ class Run:
     traj_info_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `TrajInfoCls`."""
     affinity: Mapping[str, Any] = field(default_factory=dict)
-    """Cores and devices; see `rlpyt.runners.affinity`."""
+    """Cores and devices; see `rlpyt.utils.affinity.Affinity`."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

@@ -18,6 +18,7 @@ from rlpyt.distributions import Gaussian
 from rlpyt.runners import MinibatchRl, compute_choice
 from rlpyt.samplers import SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, set_up
 
@@ -91,7 +92,7 @@ def test_recurrent_layers_are_timed_in_training_mode():
     agent.model.eval()
     threads = torch.get_num_threads()
     OwnLstm.modes.clear()
-    compute_choice.choose_settings(agent, {})
+    compute_choice.choose_settings(agent, Affinity())
     torch.set_num_threads(threads)
     assert set(OwnLstm.modes) == {(True, False)}
     assert not any(module.training for module in agent.model.modules())

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from rlpyt.logging.sinks import STATISTICS
 from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.affinity import AFFINITY_KEYS
 from rlpyt.samplers import SerialSampler
+from rlpyt.utils.affinity import Affinity
 from tests import names_page, rooms_drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
 from tests.toy_envs import CountingEnv
@@ -173,7 +174,7 @@ def parameters(thing: Any) -> list[str]:
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
     metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
-    known = public_names.union(*columns.values(), *metrics, AFFINITY_KEYS, *before)
+    known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]
     names = [name for name in names if re.fullmatch(r"[A-Za-z_][\w.]*", name) and not ("." in name and resolves(name))]
@@ -268,7 +269,7 @@ def test_drawing_has_an_arrow_for_an_import() -> None:
 
 def test_page_has_the_keys_of_affinity() -> None:
     [table] = [t for t in tables(ROOT / "docs" / "samplers.md") if t[0] == ["key", "what it does"]]
-    assert [row[0].strip("`") for row in table[1:]] == list(AFFINITY_KEYS)
+    assert [row[0].strip("`") for row in table[1:]] == [f.name for f in fields(Affinity)]
 
 
 def test_atari_options_have_the_defaults_that_the_page_says() -> None:

@@ -32,6 +32,7 @@ from rlpyt.core.agent import (
     QAgent,
     QpgPolicyAgent,
 )
+from rlpyt.functional import ScheduleLike, as_schedule
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
 from rlpyt.types import BatchSpec, Places, Run, Samples, TrajInfo
@@ -70,7 +71,7 @@ class Algorithm(CheckedSubclasses, ABC):
     """Iterations at the start without an update; the agent is not evaluated again in them. Known after `initialize`."""
     batch_size: int
     """Rows that one update consumes; known after `initialize`."""
-    discount: Any
+    discount: ScheduleLike
 
     @abstractmethod
     def initialize(self, agent: Any, run: Run) -> None:
@@ -90,6 +91,11 @@ class Algorithm(CheckedSubclasses, ABC):
 
         Numbers, lists of numbers, and a named tuple of them instead of a mapping are taken by a runner too.
         """
+
+    def discount_at_start(self) -> float:
+        """Return the discount at step 0, by which the statistics of trajectories are discounted."""
+        # As in a run without end: a schedule that begins late is no error yet.
+        return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
 
     @abstractmethod
     def hyper_parameters(self) -> dict[str, Any]:

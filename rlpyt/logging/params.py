@@ -15,6 +15,7 @@ from importlib import metadata
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -119,7 +120,7 @@ def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | st
         (None outside a repository) and `argv`, which give way to settings of the same name. Settings
         with a name that the run records itself are also kept under `log_params`.
     """
-    origin = {"versions": _versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
+    origin = {"versions": versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
     given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}
     own = {"name": name, "run_ID": run_ID}
     kept = {key: given[key] for key in RESERVED if key in given and given[key] != own.get(key)}
@@ -127,7 +128,8 @@ def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | st
     return params
 
 
-def _versions() -> dict[str, str | None]:
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python and of the libraries that the numbers of a run depend on."""
     try:
         rlpyt_version = metadata.version("rlpyt")
     except metadata.PackageNotFoundError:
@@ -136,6 +138,7 @@ def _versions() -> dict[str, str | None]:
         "rlpyt": rlpyt_version,
         "torch": str(torch.__version__),
         "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
         "python": platform.python_version(),
     }
 

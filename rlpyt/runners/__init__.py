@@ -1,5 +1,14 @@
-"""Runners: the loop of training, its evaluation and its log."""
+"""Runners: the loop of training, its evaluation and its log; and a runner made again from the record of a run."""
 
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval, TrainingDiverged
+from rlpyt.runners.base import MinibatchRlBase, TrainingDiverged
+from rlpyt.runners.from_params import RecordError, runner_from_params
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 
-__all__ = ["MinibatchRl", "MinibatchRlBase", "MinibatchRlEval", "TrainingDiverged"]
+__all__ = [
+    "MinibatchRl",
+    "MinibatchRlBase",
+    "MinibatchRlEval",
+    "RecordError",
+    "TrainingDiverged",
+    "runner_from_params",
+]

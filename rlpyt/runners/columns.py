@@ -1,4 +1,4 @@
-"""The way of metrics and trajectories to the columns of the log: what they may be, and what is held between rows."""
+"""Metrics and trajectories on their way to the columns of the log: their checks, and the window between two rows."""
 
 from __future__ import annotations
 
@@ -54,17 +54,19 @@ def _as_tensor(what: str, value: Any) -> torch.Tensor:
 
 
 class MetricWindow:
-    """Metrics of the updates since the last row of the log, on the device that they are on.
+    """Window of the metrics of all updates since the last row of the log; each metric stays on its device.
 
-    After some iterations their tensors become one, so that the memory is that of the numbers.
+    After some iterations their tensors are joined into one, so that small tensors do not fill the memory.
     """
 
     def __init__(self) -> None:
+        self.newest: Metrics = {}
         self._recent: dict[str, list[torch.Tensor]] = defaultdict(list)
         self._older: dict[str, list[torch.Tensor]] = defaultdict(list)
 
     def add(self, metrics: Metrics) -> None:
-        """Take in the metrics of an iteration."""
+        """Take in the metrics of an iteration, which are then the `newest`."""
+        self.newest = metrics
         for name, values in metrics.items():
             recent = self._recent[name]
             recent.append(values.flatten())

@@ -1,32 +1,27 @@
-"""Chooses device, precision, memory format and threads for this machine, by measuring where it is worth it."""
+"""Choice of device, precision, memory format and threads for this machine, by measurement of image networks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from rlpyt.core import Agent
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
 
-# About the rows of an update, which take the time whatever the batch: a replay's batch may be of one row. Enough that
-# they are not all overhead, few enough that the choice takes about a second.
+# Rows that are timed, about as many as an update has: enough that overhead does not decide, few enough that the choice
+# takes about a second.
 _ROWS = 128
-_WORTH = 1.2  # a lower precision must be that much faster: the choice is the same at every start on one machine
+_WORTH = 1.2  # bfloat16 must be faster by this factor, so that the choice is the same at every start on one machine
 
 
-def device_of(affinity: Mapping[str, Any]) -> str:
-    """Return the device that an affinity names."""
-    cuda_idx = affinity.get("cuda_idx")
-    return "cpu" if cuda_idx is None else f"cuda:{cuda_idx}"
-
-
-def choose_settings(agent: Agent, affinity: Mapping[str, Any]) -> ComputeSettings:
+def choose_settings(agent: Agent, affinity: Affinity) -> ComputeSettings:
     """Return settings for an initialised agent.
 
     Networks on images are timed, forward and backward, in float32, in channels-last and in bfloat16; networks on
@@ -35,12 +30,12 @@ def choose_settings(agent: Agent, affinity: Mapping[str, Any]) -> ComputeSetting
 
     Args:
         agent: initialised, still on the CPU.
-        affinity: `cuda_idx` and `master_torch_threads` are obeyed.
+        affinity: its `cuda_idx` and `master_torch_threads` are obeyed.
     """
-    device = device_of(affinity)
+    device = affinity.device
     inputs = agent.example_inputs()
     images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
-    threads = affinity.get("master_torch_threads") or (available_threads() if images else 1)
+    threads = affinity.master_torch_threads or (available_threads() if images else 1)
     base = ComputeSettings(device=device, torch_threads=threads)
     if not images:
         return base

@@ -16,6 +16,7 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
 from tests.gpu.gpu_kit import CASES, CONV, tensors_in
@@ -122,7 +123,7 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
     agent = AgentCls(model_kwargs={**CONV, **recurrent})
     agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-    settings = choose_settings(agent, affinity_of(device))
+    settings = choose_settings(agent, Affinity.from_mapping(affinity_of(device)))
     assert settings.device == device
     assert settings.channels_last or settings.precision == "float32"
     agent.to_device(settings)

@@ -60,7 +60,7 @@ def test_files_of_a_run(tmp_path, capsys):
     assert params["run_ID"] == 7
     assert params["algo"] == {"discount": 0.9}
     assert params["EnvCls"] == "builtins.dict"
-    assert set(params["versions"]) == {"rlpyt", "torch", "numpy", "python"}
+    assert set(params["versions"]) == {"rlpyt", "torch", "numpy", "gymnasium", "python"}
     assert params["argv"] == sys.argv
     assert load_snapshot(directory / "params.pkl") == {"itr": 0}
 

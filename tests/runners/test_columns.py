@@ -156,7 +156,8 @@ def test_a_statistic_that_is_no_number_is_refused_when_the_first_episode_ends(va
 @pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
 def test_speeds_count_no_evaluation(Runner, tmp_path, monkeypatch):
     now = 100.0
-    monkeypatch.setattr("rlpyt.runners.minibatch_rl.time", SimpleNamespace(monotonic=lambda: now))
+    for module in ("base", "minibatch_rl"):
+        monkeypatch.setattr(f"rlpyt.runners.{module}.time", SimpleNamespace(monotonic=lambda: now))
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
 
     def slowly(method: Any, seconds: float) -> Any:

@@ -13,6 +13,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAge
 from rlpyt.runners import compute_choice
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
 
@@ -37,7 +38,7 @@ def make(kind: str, observation: Any) -> Any:
 
 @pytest.mark.parametrize("kind", AGENTS)
 def test_networks_on_vectors_keep_the_plain_settings(kind):
-    assert choose_settings(make(kind, VECTOR), {}) == ComputeSettings(torch_threads=1)
+    assert choose_settings(make(kind, VECTOR), Affinity()) == ComputeSettings(torch_threads=1)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -48,7 +49,7 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     agent = make(kind, observation)
     before = {name: x.clone() for name, x in agent.model.state_dict().items()}
     parameters = [id(p) for p in agent.parameters()]
-    settings = choose_settings(agent, {})
+    settings = choose_settings(agent, Affinity())
     assert settings.device == "cpu"
     assert settings.torch_threads == available_threads()
     assert settings.precision == "float32" or settings.channels_last
@@ -79,14 +80,14 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
         (1.0, 1.2, 0.5, (True, "bfloat16")),
     ]:
         seconds.update({(False, "float32"): plain, (True, "float32"): last, (True, "bfloat16"): half})
-        settings = choose_settings(agent, {})
+        settings = choose_settings(agent, Affinity())
         assert (settings.channels_last, settings.precision) == expected
         agent.to_device(settings)
         assert [p.stride() for p in agent.parameters()] == plain_strides or settings.channels_last
 
 
 def test_the_affinity_is_obeyed():
-    assert choose_settings(make("pg", VECTOR), {"master_torch_threads": 2}).torch_threads == 2
+    assert choose_settings(make("pg", VECTOR), Affinity(master_torch_threads=2)).torch_threads == 2
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees no CUDA device"):
-            choose_settings(make("pg", VECTOR), {"cuda_idx": 0})
+            choose_settings(make("pg", VECTOR), Affinity(cuda_idx=0))

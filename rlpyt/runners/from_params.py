@@ -1,0 +1,252 @@
+"""The way back from `params.json` to a runner: names are looked up, and nothing else of the file is ever run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import partial
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+import torch
+
+from rlpyt.logging import current_logger
+from rlpyt.logging.params import versions
+from rlpyt.runners.base import MinibatchRlBase
+from rlpyt.runners.record import NUMBERS, SPACES, found_in, path_of
+from rlpyt.settings import Settings
+from rlpyt.utils.compute import ComputeSettings
+
+# What a setting of a record may name. A run calls such a value with arguments of the record, so files, processes and
+# imports are out of reach: logging, utils and all but this of torch and gymnasium are left out.
+_LIBRARIES = ("rlpyt", "torch.nn", "torch.optim", "gymnasium")
+_ROOMS = ("agents", "algos", "distributions", "envs", "functional", "models", "replays", "samplers", "spaces", "types")
+_FUNCTIONS = (gymnasium.make, gymnasium.make_vec)
+_DTYPES = {str(x).removeprefix("torch."): x for x in vars(torch).values() if isinstance(x, torch.dtype)}
+_CLASSES = (torch.nn.Module, torch.optim.Optimizer, gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.spaces.Space)
+
+
+class RecordError(ValueError):
+    """Record that cannot be made into a part again: damaged, incomplete, or with names that are not trusted."""
+
+
+def runner_from_params(
+    path: str | os.PathLike[str],
+    *,
+    known: Iterable[Any] = (),
+    trusted: Iterable[str] = (),
+    **changes: Any,
+) -> MinibatchRlBase:
+    """Return the runner of an earlier run, with new parts of the same settings; `train` gives the same numbers.
+
+        runner = runner_from_params("data/run_0", known=[MyEnv], n_steps=1e6, algo={"learning_rate": 3e-4})
+
+    The file may come from anywhere: only names of rlpyt, of the networks and optimisers of torch, and of gymnasium's
+    environments are looked up in it. Device, precision and threads are those that the run had chosen.
+
+    Args:
+        path: the directory of the run, or its params.json.
+        known: classes and functions of yours that the record may name, such as the class of an environment.
+        trusted: modules of yours that may be imported, with all in them; "my_project" has "my_project.envs" too.
+        **changes: settings of the runner by name, instead of those recorded. For `algo`, `agent` and `sampler` either a
+            dictionary of settings to change, or another part.
+
+    Raises:
+        FileNotFoundError: if there is no params.json.
+        RecordError: if the file is damaged, a setting was not recorded and is not given, or names something else.
+        TypeError: if a change has a name that the part does not have.
+    """
+    params = _read(path)
+    reader = _Reader(known, trusted)
+    record, chosen = params["runner"], params.get("compute")
+    if record["settings"].get("settings") is None and not {"affinity", "settings"} & changes.keys() and chosen:
+        changes["settings"] = ComputeSettings(**chosen)
+    runner = reader.part(record, "", changes)
+    if not isinstance(runner, MinibatchRlBase):
+        raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
+    _compare_versions(params.get("versions"))
+    return runner
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    file = Path(path) / "params.json" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"runner_from_params: there is no {file}; expected the directory of a run.")
+    try:
+        params = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"runner_from_params: {file} is no JSON file: {error}.") from None
+    record = params.get("runner") if isinstance(params, dict) else None
+    if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+        raise RecordError(
+            f"runner_from_params: {file} has no record of a runner under 'runner'; expected the params.json that "
+            "a run of this version writes at its start."
+        )
+    return params
+
+
+def _compare_versions(recorded: Any) -> None:
+    """Log the libraries that have another version than those of the record."""
+    now = versions()
+    before = recorded if isinstance(recorded, dict) else {}
+    other = [f"{name} {before[name]} (now {now[name]})" for name in now if before.get(name, now[name]) != now[name]]
+    if other:
+        current_logger().log(f"The record was made with {', '.join(other)}: the numbers may differ.")
+
+
+class _Reader:
+    """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages."""
+
+    def __init__(self, known: Iterable[Any], trusted: Iterable[str]) -> None:
+        self._known = {path: value for value in known for path in _paths(value)}
+        self._trusted = tuple(trusted)
+        self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
+            "class": self.part,
+            "name": lambda x, place: self._named(x["name"], place),
+            "partial": self._partial,
+            "tuple": lambda x, place: tuple(self.value(x["tuple"], place)),
+            "float": lambda x, place: float(x["float"]),
+            "dict": lambda x, place: {self.value(k, place): self.value(item, place) for k, item in x["dict"]},
+            "array": lambda x, place: self._array("array", x, place),
+            "tensor": lambda x, place: torch.from_numpy(self._array("tensor", x, place)),
+            "space": self._space,
+            "dtype": lambda x, place: _DTYPES[x["dtype"]],
+            "device": lambda x, place: torch.device(x["device"]),
+            "path": lambda x, place: Path(x["path"]),
+            "unrecorded": self._unrecorded,
+        }
+
+    def value(self, value: Any, place: str) -> Any:
+        """Return what a value was recorded of."""
+        if isinstance(value, list):
+            return [self.value(item, place) for item in value]
+        if isinstance(value, dict):
+            tag = next((tag for tag in self._kinds if tag in value), None)
+            if tag is None:
+                return {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
+            try:
+                return self._kinds[tag](value, place)
+            except (LookupError, AttributeError, OverflowError) as error:
+                text = f"runner_from_params: {place} is {value!r:.100}; expected the record of a {tag} ({error!r})."
+                raise RecordError(text) from None
+        if isinstance(value, str):
+            self._check_text(value, place)
+        return value
+
+    def part(self, record: dict[str, Any], place: str, changes: Mapping[str, Any] | None = None) -> Any:
+        """Return a part, schedule or dataclass of the recorded settings, some of them changed."""
+        cls, settings, changes = self._class(record["class"], place), record["settings"], changes or {}
+        prefix = f"{place}." if place else ""
+        kept = {name: self.value(x, prefix + name) for name, x in settings.items() if name not in changes}
+        changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
+        return cls(**kept, **changed)
+
+    def _changed(self, recorded: Any, change: Any, place: str) -> Any:
+        """Return a changed setting: a part with changed settings where these were given, else what was given."""
+        is_part = isinstance(recorded, dict) and "class" in recorded
+        return self.part(recorded, place, change) if is_part and isinstance(change, Mapping) else change
+
+    def _class(self, path: Any, place: str) -> Any:
+        """Return a class that may be called: a class of settings, or a frozen dataclass of rlpyt such as a schedule."""
+        if not isinstance(path, str):
+            self._unrecorded(path, place)
+        found = self._known.get(path) or self._found(path, place)
+        if path in self._known or self._is_trusted(found.__module__) or _is_harmless(found):
+            return found
+        raise self._refused(path, place)
+
+    def _named(self, path: str, place: str) -> Any:
+        """Return a class or function that is a setting, which the run may call."""
+        if path in self._known:
+            return self._known[path]
+        found = self._found(path, place)
+        if self._is_trusted(found.__module__) or _may_be_a_setting(found):
+            return found
+        raise self._refused(path, place)
+
+    def _found(self, path: str, place: str) -> Any:
+        """Return a class or function of a module that may be imported."""
+        module, _, name = path.partition(":")
+        is_name = all(word.isidentifier() for word in f"{module}.{name}".split("."))
+        if not is_name or not (self._is_trusted(module) or _is_in(module, _LIBRARIES)):
+            raise self._refused(path, place)
+        try:
+            found = found_in(importlib.import_module(module), name)
+        except ImportError as error:
+            raise RecordError(f"runner_from_params: {place} names {path}, which was not found: {error}.") from error
+        if not isinstance(found, type | FunctionType | BuiltinFunctionType):
+            raise RecordError(f"runner_from_params: {place} names {path}; expected a class or function of that module.")
+        return found
+
+    def _is_trusted(self, module: str) -> bool:
+        return _is_in(module, self._trusted)
+
+    def _refused(self, path: str, place: str) -> RecordError:
+        module, _, name = path.partition(":")
+        return RecordError(
+            f"runner_from_params: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
+            "environment of rlpyt, torch or gymnasium: a file may not choose other code to run. If it is yours, give "
+            f"known=[{name.rpartition('.')[2]}], or trusted=({module.partition('.')[0]!r},) for its module."
+        )
+
+    def _check_text(self, text: str, place: str) -> None:
+        """Refuse a text that `gymnasium.make` takes for a module to import, as in "module:Name-v0"."""
+        module, colon, _ = text.partition(":")
+        is_module = colon and all(word.isidentifier() for word in module.split("."))
+        if is_module and not _is_in(module, (*_LIBRARIES, *self._trusted, "cuda")):
+            raise RecordError(
+                f"runner_from_params: {place} is {text!r}, which gymnasium.make takes for a module to import; expected "
+                f"a module of rlpyt or gymnasium. If it is yours, give trusted=({module!r},)."
+            )
+
+    def _partial(self, record: dict[str, Any], place: str) -> Any:
+        content = self.value(record["partial"], place)
+        return partial(content["function"], *content["args"], **content["keywords"])
+
+    def _array(self, tag: str, record: dict[str, Any], place: str) -> np.ndarray:
+        dtype = str(record["dtype"])
+        if not dtype.startswith(NUMBERS):
+            raise RecordError(f"runner_from_params: {place} has type {dtype!r}; expected float, int or bool.")
+        return np.array(self.value(record[tag], place), dtype=np.dtype(dtype)).reshape(record["shape"])
+
+    def _space(self, record: dict[str, Any], place: str) -> Any:
+        SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
+        return SpaceCls(**self.value(record["settings"], place))
+
+    def _unrecorded(self, record: Any, place: str) -> NoReturn:
+        what = record["unrecorded"] if isinstance(record, dict) and "unrecorded" in record else record
+        first, _, other = place.partition(".")
+        change = f"{first}={{{other!r}: ...}}" if other else f"{first}=..."
+        raise RecordError(
+            f"runner_from_params: {place} was not recorded, as it is {what}; expected it to be given. Write "
+            f"runner_from_params(..., {change})."
+        )
+
+
+def _paths(value: Any) -> list[str | None]:
+    """Return the paths under which a record may name what a user has handed in, whose script may have been the main."""
+    name = value.__qualname__
+    return [path_of(value), f"{value.__module__}:{name}", f"__main__:{name}"]
+
+
+def _is_in(module: str, packages: Iterable[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _is_harmless(cls: Any) -> bool:
+    """Return whether a class of the library does nothing when it is called but keep its arguments."""
+    if not isinstance(cls, type) or not _is_in(cls.__module__, ["rlpyt"]):
+        return False
+    return issubclass(cls, Settings) or (is_dataclass(cls) and cls.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def _may_be_a_setting(found: Any) -> bool:
+    if _is_in(found.__module__, [f"rlpyt.{room}" for room in _ROOMS] + ["torch.nn.functional"]):
+        return True
+    return issubclass(found, _CLASSES) if isinstance(found, type) else found in _FUNCTIONS

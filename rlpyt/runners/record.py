@@ -1,0 +1,218 @@
+"""Record of a part: its class and its settings as JSON values, from which `runner_from_params` makes the part again.
+
+None, bool, int, str, a finite float    the value itself
+list, dict with text keys               the same with recorded values
+part, schedule, dataclass               {"class": "rlpyt.algos:PPO", "settings": {"learning_rate": 0.001, ...}}
+class or function                       {"name": "torch.optim:Adam"}
+functools.partial                       {"partial": {"function": ..., "args": [...], "keywords": {...}}}
+tuple                                   {"tuple": [...]}
+nan, inf, -inf                          {"float": "nan"}
+dict with other keys                    {"dict": [[key, value], ...]}
+array or tensor                         {"array": [...], "dtype": "float32"}, {"tensor": [...], "dtype": "float32"}
+space of gymnasium                      {"space": "Box", "settings": {"low": ..., ...}}
+torch.dtype, torch.device, Path         {"dtype": "float32"}, {"device": "cpu"}, {"path": "..."}
+anything else                           {"unrecorded": "what it was"}
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlpyt.settings import Settings
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+"""JSON value."""
+
+MAX_ARRAY_SIZE = 1000
+"""Larger arrays and tensors are not recorded."""
+NUMBERS = ("float", "int", "uint", "bool")
+"""Beginnings of the types of array that are recorded."""
+TAGS = frozenset(
+    ("class", "name", "partial", "tuple", "float", "dict", "array", "tensor", "space", "dtype", "device", "path")
+    + ("unrecorded",)
+)
+"""Keys that mark a recorded value; a dictionary that has one of them is recorded as pairs."""
+SPACES: dict[type[spaces.Space[Any]], dict[str, str]] = {
+    spaces.Box: {"low": "low", "high": "high", "dtype": "dtype"},
+    spaces.Discrete: {"n": "n", "start": "start"},
+    spaces.MultiDiscrete: {"nvec": "nvec", "start": "start"},
+    spaces.MultiBinary: {"n": "n"},
+    spaces.Dict: {"spaces": "spaces"},
+    spaces.Tuple: {"spaces": "spaces"},
+}
+"""Spaces that are recorded: each argument of the constructor, and the attribute that has its value."""
+_MAX_DEPTH = 50
+_NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
+
+
+def record_of(part: Settings) -> tuple[dict[str, Json], list[str]]:
+    """Return the record of a part, and of every setting that it lacks the place and the reason; never raises.
+
+    Args:
+        part: its class is recorded by its name, its settings as `part.given()` returns them.
+    """
+    recorder = _Recorder()
+    return recorder.part(part), recorder.missing
+
+
+def path_of(value: Any) -> str | None:
+    """Return "module:qualified.name" of a class or function; None where that path leads to something else.
+
+    The module is the shortest package that exports the value, so that a record outlives moves between its modules.
+    """
+    parts = str(value.__module__).split(".")
+    modules = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    paths = [(module, name) for name in (value.__qualname__, value.__name__) for module in modules]
+    found = (f"{m}:{name}" for m, name in paths if m in sys.modules and value == found_in(sys.modules[m], name))
+    return next(found, None)
+
+
+def found_in(module: ModuleType, name: str) -> Any:
+    """Return what a module has under a qualified name; None if there is nothing. Runs no code of the module."""
+    first, *others = name.split(".")
+    found = vars(module).get(first)
+    for part in others:
+        found = inspect.getattr_static(found, part, None) if isinstance(found, type) else None
+    return found
+
+
+class _Recorder:
+    """Recorder of values; `missing` has a line for each that cannot be made again."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+        self._places: list[str] = []
+        self._parents: list[int] = []
+
+    def part(self, part: Settings) -> dict[str, Json]:
+        """Record the class of a part and its settings; weights are left out."""
+        settings: dict[str, Json] = {}
+        for name, value in part.given().items():
+            with self._at(name):
+                is_state = name.startswith("initial_") and name.endswith("_state_dict")
+                settings[name] = self._lacks("weights") if is_state and value is not None else self.value(value)
+        return {"class": self._path(type(part)), "settings": settings}
+
+    def value(self, value: Any) -> Json:
+        """Record any value."""
+        if id(value) in self._parents or len(self._parents) > _MAX_DEPTH:
+            return self._lacks(f"a {type(value).__name__} inside itself")
+        self._parents.append(id(value))
+        try:
+            return self._value(value)
+        except Exception as error:  # of a property, an iterator or a comparison of the user's: no reason to end a run
+            return self._lacks(f"{_article(type(value))}, which raised {type(error).__name__}")
+        finally:
+            self._parents.pop()
+
+    def _value(self, value: Any) -> Json:
+        if value is None or type(value) in (bool, int, str):
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {"float": str(float(value))}
+        for kinds, record in self._kinds().items():
+            if isinstance(value, kinds):
+                return record(value)
+        if is_dataclass(value):
+            return self._dataclass(value)
+        return self._lacks(_article(type(value)))
+
+    def _kinds(self) -> dict[Any, Callable[[Any], Json]]:
+        return {
+            Settings: self.part,
+            np.generic: lambda x: self.value(x.item()),
+            np.ndarray | torch.Tensor: self._array,
+            spaces.Space: self._space,
+            Mapping: self._mapping,
+            list: self._list,
+            tuple: self._tuple,
+            partial: self._partial,
+            _NAMED: self._named,
+            torch.dtype: lambda x: {"dtype": str(x).removeprefix("torch.")},
+            torch.device: lambda x: {"device": str(x)},
+            PurePath: lambda x: {"path": str(x)},
+        }
+
+    def _dataclass(self, value: Any) -> Json:
+        settings: dict[str, Json] = {}
+        for f in fields(value):
+            if f.init:
+                with self._at(f.name):
+                    settings[f.name] = self.value(getattr(value, f.name))
+        return {"class": self._path(type(value)), "settings": settings}
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Json:
+        if all(type(key) is str for key in value) and not TAGS.intersection(value):
+            recorded: dict[str, Json] = {}
+            for key, item in value.items():
+                with self._at(key):
+                    recorded[key] = self.value(item)
+            return recorded
+        return {"dict": [[self.value(key), self.value(item)] for key, item in value.items()]}
+
+    def _list(self, value: list[Any] | tuple[Any, ...]) -> list[Json]:
+        return [self.value(item) for item in value]
+
+    def _tuple(self, value: tuple[Any, ...]) -> Json:
+        return {"tuple": self._list(value)} if type(value) is tuple else self._lacks(_article(type(value)))
+
+    def _partial(self, value: partial[Any]) -> Json:
+        keywords = dict(value.keywords)
+        content = {"function": value.func, "args": list(value.args), "keywords": keywords}
+        return {"partial": {name: self.value(item) for name, item in content.items()}}
+
+    def _array(self, value: np.ndarray | torch.Tensor) -> Json:
+        tag, dtype = ("tensor" if isinstance(value, torch.Tensor) else "array"), str(value.dtype)
+        dtype = dtype.removeprefix("torch.")
+        if math.prod(value.shape) > MAX_ARRAY_SIZE or not dtype.startswith(NUMBERS):
+            return self._lacks(f"{tag} of shape {tuple(value.shape)} and type {dtype}")
+        return {tag: self.value(value.tolist()), "dtype": dtype, "shape": list(value.shape)}
+
+    def _space(self, value: spaces.Space[Any]) -> Json:
+        arguments = SPACES.get(type(value))
+        if arguments is None:
+            return self._lacks(_article(type(value)))
+        settings = {name: getattr(value, attribute) for name, attribute in arguments.items()}
+        if "dtype" in settings:
+            settings["dtype"] = str(settings["dtype"])
+        if isinstance(value, spaces.Dict):
+            settings["spaces"] = dict(value.spaces)
+        return {"space": type(value).__name__, "settings": self._mapping(settings)}
+
+    def _named(self, value: Any) -> Json:
+        path = path_of(value)
+        if path is None:
+            return self._lacks(f"{value.__module__}.{value.__qualname__}, which stands in no module by that name")
+        return {"name": path}
+
+    def _path(self, cls: type) -> Json:
+        return path_of(cls) or self._lacks(f"class {cls.__qualname__}, which stands in no module by that name")
+
+    def _lacks(self, what: str) -> dict[str, Json]:
+        self.missing.append(f"{'.'.join(self._places) or 'the runner'} ({what})")
+        return {"unrecorded": what}
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[None]:
+        self._places.append(name)
+        try:
+            yield
+        finally:
+            self._places.pop()
+
+
+def _article(cls: type) -> str:
+    return f"an object of {cls.__module__}.{cls.__qualname__}"

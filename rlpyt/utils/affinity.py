@@ -1,0 +1,88 @@
+"""Affinity of a run: the device and the cores that its processes use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any, Self
+
+import psutil
+
+from rlpyt.utils.processes import available_cpus
+
+# In affinities of rlpyt 0.1, and without effect: a worker has one thread, and the sampler's class says what alternates.
+_WITHOUT_EFFECT = ("all_cpus", "worker_torch_threads", "alternating")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Affinity:
+    """Device and cores of a run, each optional.
+
+    Raises:
+        TypeError: if cores are not given as a list, or the device is not given by its number.
+    """
+
+    cuda_idx: int | None = None
+    """Number of the CUDA device; None computes on the CPU."""
+    master_cpus: Sequence[int] = ()
+    """Cores of the process that trains; none given are all that it may use."""
+    workers_cpus: Sequence[int | Sequence[int]] = ()
+    """Cores of each worker: a number or a list of them; their number is the number of workers."""
+    master_torch_threads: int | None = None
+    """Torch threads of the process that trains; None chooses them."""
+    set_affinity: bool = True
+    """Whether processes are pinned to their cores."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of the wrong kind."""
+        index = self.cuda_idx
+        if index is not None and (type(index) is bool or not isinstance(index, Integral) or index < 0):
+            raise TypeError(
+                f"affinity: cuda_idx is {index!r}; expected the number of a CUDA device, from 0, or None for the CPU."
+            )
+        for name, cpus in (("master_cpus", self.master_cpus), ("workers_cpus", self.workers_cpus)):
+            if isinstance(cpus, int):
+                raise TypeError(f"affinity: {name} is {cpus}; expected a list. Write [{cpus}].")
+
+    @classmethod
+    def from_mapping(cls, affinity: Mapping[str, Any] | None) -> Self:
+        """Return the affinity that a dictionary describes; three keys of rlpyt 0.1 have no effect.
+
+        Raises:
+            ValueError: if a key is not known.
+            TypeError: if it is no mapping, or a value is of the wrong kind.
+        """
+        given = {} if affinity is None else affinity
+        if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
+            raise TypeError(
+                f"affinity: got {given!r:.100}; expected one dictionary of this run. Runs on several GPUs (a list of "
+                "affinities) and asynchronous runs (optimizer and sampler) are not there yet. Give one of these alone."
+            )
+        names = [f.name for f in fields(cls)]
+        unknown = sorted(set(given) - {*names, *_WITHOUT_EFFECT})
+        if unknown:
+            raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(names)}.")
+        cores = ("master_cpus", "workers_cpus")  # None stands for no cores
+        return cls(**{k: () if v is None and k in cores else v for k, v in given.items() if k in names})
+
+    @property
+    def device(self) -> str:
+        """The torch device, "cpu" or "cuda:<cuda_idx>"."""
+        return "cpu" if self.cuda_idx is None else f"cuda:{self.cuda_idx}"
+
+
+@contextmanager
+def pinned_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Pin this process to some cores while the block runs, then restore the cores that it had."""
+    process, before = psutil.Process(), available_cpus()
+    process.cpu_affinity(list(cpus))
+    try:
+        yield
+    finally:
+        for thread in process.threads():  # torch's threads that have started in between are pinned too
+            with suppress(OSError):  # the thread may have ended
+                if os.sched_getaffinity(thread.id) == set(cpus):
+                    os.sched_setaffinity(thread.id, before)
