@@ -1,4 +1,4 @@
-"""The logger of the run that is going on: made, made current, and put away by `logger_context`."""
+"""Logger of the current run: `logger_context` makes it, makes it current, and closes it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _CURRENT: ContextVar[Logger | None] = ContextVar("rlpyt_logger", default=None)
 
 
 def current_logger() -> Logger:
-    """Return the logger of the enclosing `logger_context`, or else one of the console only.
+    """Return the logger of the enclosing `logger_context`, or else a logger of the console only.
 
-    A new thread or process starts outside of every context: hand it the logger, or let it log to
-    the console.
+    A new thread or process starts outside of every context: give it the logger, or let it log to the console.
     """
     logger = _CURRENT.get()
     if logger is None or logger.pid != os.getpid():
@@ -51,45 +50,58 @@ def logger_context(
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
 
-    The directory gets `progress.csv`, `debug.log`, `params.json`, snapshots, `run.lock` and
-    `status.json`, which says running, finished, failed (with the traceback) or interrupted.
+    The directory gets `progress.csv`, `debug.log`, `params.json`, snapshots, `run.lock` and `status.json`. The status
+    is running, finished, failed (with the traceback) or interrupted.
 
-    A run that is going on or has left results is never written over: a run with the same ID goes to
-    `run_<run_ID>_1`, and the first line of its log says so. Ctrl-C, which goes on to whoever called, ends a script
-    with a line instead of a traceback.
+    The results of a run are never overwritten by chance. A run whose ID is taken goes to `run_<run_ID>_1`, and the
+    first line of its log says so. Ctrl-C is raised again in the caller, but ends a script with one line instead of a
+    traceback.
 
     Args:
         log_dir: the directory of the experiment.
-        run_ID: of this run, a number or a name; None for the first number that is free.
-        name: of the experiment, for `params.json`.
-        log_params: settings, for `params.json`; anything that is not JSON becomes its name.
-        snapshot_mode: none; last: `params.pkl`; all: `itr_<N>.pkl`; gap: every `snapshot_gap`-th of
-            these; last+gap.
-        override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless
-            it is absolute or under `<cwd>/data` already.
-        use_summary_writer: write TensorBoard events too.
-        sinks: where rows go besides the console and `progress.csv`; closed at the end.
-        overwrite: remove the records of an earlier run with this ID.
-        snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is what `set_snapshot_gap` of
-            `rlpyt.logging.logger` set before, else 1.
-        resume: append to the records of an earlier run with this ID, if there is one. Training
-            begins anew: its steps count from 0.
-        if_taken: what to do where the directory is in use, or holds results, and neither `overwrite`
-            nor `resume` is set: "next" takes the first free one of `run_<run_ID>_1`,
-            `run_<run_ID>_2`, ..., whose end is the run_ID in `params.json`; "refuse" raises.
+        run_ID: a number or a name; None for the first number that is free.
+        name: name of the experiment, for `params.json`.
+        log_params: settings of yours, for `params.json`; a value that JSON does not have is written as text.
+        snapshot_mode: "none"; "last": `params.pkl`; "all": `itr_<N>.pkl` at every row of the log; "gap": only some of
+            them, see `snapshot_gap`; "last+gap": both.
+        override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless `log_dir` is
+            absolute or under `<cwd>/data` already.
+        use_summary_writer: whether to write TensorBoard events too.
+        sinks: further destinations of rows, besides the console and `progress.csv`; closed at the end.
+        overwrite: whether to remove the records of an earlier run with this ID.
+        snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is the value that
+            `rlpyt.logging.logger.set_snapshot_gap` has set before, else 1.
+        resume: whether to append to the records of an earlier run with this ID, if there is one. Training starts from
+            the beginning: its steps count from 0.
+        if_taken: what to do if the directory is in use or holds results, and neither `overwrite` nor `resume` is set.
+            "next" takes the first free one of `run_<run_ID>_1`, `run_<run_ID>_2`, ..., and `params.json` has that
+            run_ID; "refuse" raises.
 
     Yields:
-        The logger, which is also what `current_logger` returns while the block runs.
+        The logger, which `current_logger` returns while the block runs.
 
     Raises:
-        RunDirectoryError: if the directory is in use, or holds results, and it is to be this one.
+        RunDirectoryError: if the directory is taken and no other may be used.
         ValueError: if settings are wrong.
-        ImportError: if `use_summary_writer` is set and tensorboard is missing.
+        ImportError: if `use_summary_writer` is set and tensorboard is not installed.
     """
     if snapshot_gap is None:
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
     check_snapshot_settings(snapshot_mode, snapshot_gap)
+    arguments = {
+        "log_dir": os.fspath(log_dir),
+        "run_ID": run_ID,
+        "name": name,
+        "snapshot_mode": snapshot_mode,
+        "override_prefix": override_prefix,
+        "use_summary_writer": use_summary_writer,
+        "sinks": [type(sink) for sink in sinks or ()],
+        "overwrite": overwrite,
+        "snapshot_gap": snapshot_gap,
+        "resume": resume,
+        "if_taken": if_taken,
+    }
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
         hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume, if_taken=if_taken) as directory,
@@ -103,7 +115,7 @@ def logger_context(
         found = directory.name.removeprefix("run_")
         taken = run_ID is not None and found != str(run_ID)
         logger.log(f"run directory: {directory}" + (f" (run_{run_ID} is taken by another run)" if taken else ""))
-        logger.record_params(run_params(log_params, name, _actual_id(run_ID, found)))
+        logger.record_params(run_params(log_params, name, _actual_id(run_ID, found), arguments))
         with end_in_one_line(logger):
             yield logger
 

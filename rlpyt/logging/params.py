@@ -1,4 +1,4 @@
-"""What params.json says about a run: the user's settings and what is needed to repeat it."""
+"""First content of params.json: the user's settings, the logger's, and where the run comes from."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MAX_ARRAY_SIZE = 1000
 """Larger arrays are described by shape and dtype instead of written out."""
 
 
-RESERVED = ("name", "run_ID", "plan", "algo", "log_params")
-"""Names in params.json that the run records itself, whatever settings of these names are given."""
+RESERVED = ("name", "run_ID", "logger", "runner", "plan", "algo", "compute", "log_params")
+"""Names in params.json that the run writes itself; a user's settings of these names are kept under log_params."""
 
 
 @runtime_checkable
@@ -37,11 +37,11 @@ _WRITTEN_AS_TEXT = (PathLike, torch.device, torch.dtype, np.dtype)
 
 
 def to_json(value: Any) -> Any:
-    """Return `value` as JSON values; what JSON cannot say becomes a name or a repr; never raises.
+    """Return `value` as JSON values, for people to read; never raises.
 
-    Classes and functions become `module.name`, enum members their name, dataclasses and named
-    tuples dictionaries, numpy and torch scalars and arrays numbers and lists, numbers that are not
-    finite their text, anything else its repr.
+    Classes and functions become `module.name`, enum members their name, dataclasses and named tuples dictionaries,
+    arrays and tensors lists, numbers that are not finite text, and anything else its repr. A record that can be read
+    back is made by `rlpyt.runners.record_of`.
 
     Args:
         value: anything.
@@ -107,22 +107,25 @@ def _key(key: Any) -> str:
     return key if isinstance(key, str) else str(to_json(key))
 
 
-def run_params(log_params: Mapping[str, Any] | None, name: str, run_ID: int | str) -> dict[str, Any]:
+def run_params(
+    log_params: Mapping[str, Any] | None, name: str, run_ID: int | str, logger: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the first content of params.json.
 
     Args:
-        log_params: the user's settings, kept at the top level.
-        name: of the experiment.
-        run_ID: of this run of it.
+        log_params: the user's settings, written at the top level.
+        name: name of the experiment.
+        run_ID: ID of this run.
+        logger: arguments of `logger_context`.
 
     Returns:
-        JSON values: `log_params`, `name`, `run_ID`, and beside them `versions`, `git_commit`
-        (None outside a repository) and `argv`, which give way to settings of the same name. Settings
-        with a name that the run records itself are also kept under `log_params`.
+        JSON values: `log_params`, `name`, `run_ID` and `logger`; and `versions`, `git_commit` (None outside a
+        repository) and `argv`, unless there are settings of these names. Settings with a name of `RESERVED` are also
+        kept under `log_params`.
     """
     origin = {"versions": versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
     given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}
-    own = {"name": name, "run_ID": run_ID}
+    own: dict[str, Any] = {"name": name, "run_ID": run_ID, "logger": logger}
     kept = {key: given[key] for key in RESERVED if key in given and given[key] != own.get(key)}
     params: dict[str, Any] = to_json({**origin, **given, **own, **({"log_params": kept} if kept else {})})
     return params

@@ -1,8 +1,9 @@
 """Runners: the loop of training, its evaluation and its log; and a runner made again from the record of a run."""
 
 from rlpyt.runners.base import MinibatchRlBase, TrainingDiverged
-from rlpyt.runners.from_params import RecordError, runner_from_params
+from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.record import record_of
 
 __all__ = [
     "MinibatchRl",
@@ -10,5 +11,7 @@ __all__ = [
     "MinibatchRlEval",
     "RecordError",
     "TrainingDiverged",
+    "part_from_record",
+    "record_of",
     "runner_from_params",
 ]

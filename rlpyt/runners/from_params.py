@@ -63,15 +63,35 @@ def runner_from_params(
         TypeError: if a change has a name that the part does not have.
     """
     params = _read(path)
-    reader = _Reader(known, trusted)
     record, chosen = params["runner"], params.get("compute")
     if record["settings"].get("settings") is None and not {"affinity", "settings"} & changes.keys() and chosen:
         changes["settings"] = ComputeSettings(**chosen)
-    runner = reader.part(record, "", changes)
+    runner = part_from_record(record, known=known, trusted=trusted, **changes)
     if not isinstance(runner, MinibatchRlBase):
         raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
     _compare_versions(params.get("versions"))
     return runner
+
+
+def part_from_record(
+    record: Mapping[str, Any], *, known: Iterable[Any] = (), trusted: Iterable[str] = (), **changes: Any
+) -> Any:
+    """Return a new part of recorded settings, such as the agent of a run.
+
+        params = json.loads(Path("data/run_0/params.json").read_text())
+        agent = part_from_record(params["runner"]["settings"]["agent"])
+
+    Args:
+        record: {"class": ..., "settings": {...}}, as `record_of` returns it.
+        known: see `runner_from_params`, as are the two that follow.
+        trusted: modules that may be imported.
+        **changes: settings of the part instead of those recorded.
+
+    Raises:
+        RecordError: if the record is damaged or incomplete, or has names that are not trusted.
+        TypeError: if a change has a name that the part does not have.
+    """
+    return _Reader(known, trusted).part(record, "", changes)
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -107,7 +127,6 @@ class _Reader:
         self._known = {path: value for value in known for path in _paths(value)}
         self._trusted = tuple(trusted)
         self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
-            "class": self.part,
             "name": lambda x, place: self._named(x["name"], place),
             "partial": self._partial,
             "tuple": lambda x, place: tuple(self.value(x["tuple"], place)),
@@ -127,21 +146,32 @@ class _Reader:
         if isinstance(value, list):
             return [self.value(item, place) for item in value]
         if isinstance(value, dict):
+            if "class" in value:
+                return self.part(value, place)
             tag = next((tag for tag in self._kinds if tag in value), None)
-            if tag is None:
-                return {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
-            try:
-                return self._kinds[tag](value, place)
-            except (LookupError, AttributeError, OverflowError) as error:
-                text = f"runner_from_params: {place} is {value!r:.100}; expected the record of a {tag} ({error!r})."
-                raise RecordError(text) from None
+            if tag is not None:
+                return self._tagged(tag, value, place)
+            return {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
         if isinstance(value, str):
             self._check_text(value, place)
         return value
 
-    def part(self, record: dict[str, Any], place: str, changes: Mapping[str, Any] | None = None) -> Any:
+    def _tagged(self, tag: str, value: dict[str, Any], place: str) -> Any:
+        try:
+            return self._kinds[tag](value, place)
+        except RecordError:
+            raise
+        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise RecordError(
+                f"runner_from_params: {place} is {value!r:.100}; expected a record with {tag!r} ({error!r})."
+            ) from error
+
+    def part(self, record: Mapping[str, Any], place: str, changes: Mapping[str, Any] | None = None) -> Any:
         """Return a part, schedule or dataclass of the recorded settings, some of them changed."""
-        cls, settings, changes = self._class(record["class"], place), record["settings"], changes or {}
+        settings, changes = record.get("settings"), changes or {}
+        if not isinstance(settings, Mapping):
+            raise RecordError(f"runner_from_params: {place or 'the record'} has no settings; expected a dictionary.")
+        cls = self._class(record.get("class"), place)
         prefix = f"{place}." if place else ""
         kept = {name: self.value(x, prefix + name) for name, x in settings.items() if name not in changes}
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}

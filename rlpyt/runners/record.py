@@ -54,7 +54,7 @@ SPACES: dict[type[spaces.Space[Any]], dict[str, str]] = {
     spaces.Tuple: {"spaces": "spaces"},
 }
 """Spaces that are recorded: each argument of the constructor, and the attribute that has its value."""
-_MAX_DEPTH = 50
+_MAX_DEPTH = 15
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
 

@@ -1,0 +1,198 @@
+"""Runs made again from their params.json, in a process that has seen nothing of the first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, R2d1Agent, SacAgent
+from rlpyt.algos import PPO, R2D1, SAC, CategoricalDQN
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, runner_from_params
+from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.settings import Settings
+from rlpyt.utils.compute import ComputeSettings
+from tests.runners.runner_kit import run, without_times
+from tests.toy_envs import CountingEnv
+
+pytestmark = pytest.mark.skipif(
+    not (issubclass(SerialSampler, Settings) and issubclass(SacAgent, Settings)),
+    reason="samplers and agents have no settings yet",
+)
+REPLAY: dict[str, Any] = dict(batch_size=8, min_steps_learn=40, replay_size=400)
+SMALL: dict[str, Any] = dict(hidden_sizes=(8,))
+EVAL: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=3)
+
+
+def cart_pole(SamplerCls: Any = SerialSampler, **kwargs: Any) -> Any:
+    return SamplerCls(gymnasium.make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, **kwargs)
+
+
+def r2d1() -> R2D1:
+    lengths = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2)
+    return R2D1(**lengths, min_steps_learn=40, replay_size=400, eps_steps=100)  # type: ignore[arg-type]
+
+
+FAMILIES: dict[str, Any] = {
+    "ppo": lambda: (
+        MinibatchRl,
+        PPO(learning_rate="lin_1e-3", minibatches=2, epochs=2),
+        CategoricalPgAgent(model_kwargs=SMALL),
+        cart_pole(CpuSampler, n_workers=2),
+    ),
+    "r2d1": lambda: (
+        MinibatchRlEval,
+        r2d1(),
+        R2d1Agent(model_kwargs=dict(hidden_sizes=(8,), rnn_size=8)),
+        cart_pole(**EVAL),
+    ),
+    "categorical dqn": lambda: (
+        MinibatchRl,
+        CategoricalDQN(prioritized_replay=True, eps_steps=100, **REPLAY),
+        CatDqnAgent(n_atoms=11, model_kwargs=SMALL),
+        cart_pole(),
+    ),
+    "sac": lambda: (
+        MinibatchRlEval,
+        SAC(replay_ratio=8, **REPLAY),
+        SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL),
+        SerialSampler(gymnasium.make, dict(id="Pendulum-v1"), batch_T=5, batch_B=4, eval_max_steps=40, **EVAL),
+    ),
+}
+
+
+def in_a_new_process(source: str) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2], check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_made_again_from_its_record_has_the_same_log(family, tmp_path):
+    RunnerCls, algo, agent, sampler = FAMILIES[family]()
+    with logger_context(tmp_path / "a", 0):
+        RunnerCls(algo, agent, sampler, n_steps=200, log_interval_steps=60).train()  # with a seed that is drawn
+    assert "runner_from_params must be given" not in (tmp_path / "a" / "run_0" / "debug.log").read_text()
+    in_a_new_process(f"""
+        from rlpyt.logging import logger_context
+        from rlpyt.runners import runner_from_params
+        if __name__ == "__main__":
+            runner = runner_from_params({str(tmp_path / "a" / "run_0")!r})
+            with logger_context({str(tmp_path / "b")!r}, 0):
+                runner.train()
+    """)
+    first, second = without_times(tmp_path / "a"), without_times(tmp_path / "b")
+    assert len(first) >= 3
+    assert first == second
+    params = [json.loads((tmp_path / name / "run_0" / "params.json").read_text()) for name in "ab"]
+    for p in params:
+        p["runner"]["settings"].pop("settings")  # None in the first, what was chosen for it in the second
+    assert params[0]["runner"] == params[1]["runner"]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    run(tmp_path, settings=None, n_steps=40)
+    return tmp_path / "run_0"
+
+
+def test_what_a_run_records(recorded):
+    params = json.loads((recorded / "params.json").read_text())
+    record = params["runner"]
+    assert record["class"] == "rlpyt.runners:MinibatchRl"
+    assert [record["settings"][part]["class"] for part in ("algo", "agent", "sampler")] == [
+        "rlpyt.algos:PPO",
+        "rlpyt.agents:CategoricalPgAgent",
+        "rlpyt.samplers:SerialSampler",
+    ]
+    assert record["settings"]["sampler"]["settings"]["EnvCls"] == {"name": "tests.toy_envs:CountingEnv"}
+    assert record["settings"]["agent"]["settings"]["model_kwargs"] == {"hidden_sizes": 8}
+    assert record["settings"]["seed"] == params["plan"]["seed"] == 3
+    assert params["compute"] == ComputeSettings().as_dict()
+
+
+def test_settings_may_be_changed(recorded):
+    runner = runner_from_params(recorded, known=[CountingEnv], n_steps=80, algo={"epochs": 7}, sampler={"batch_T": 10})
+    assert isinstance(runner, MinibatchRl)
+    assert (runner.n_steps, runner.seed, runner.log_interval_steps) == (80, 3, 40)
+    assert (runner.algo.epochs, runner.algo.minibatches) == (7, 2)  # type: ignore[attr-defined]
+    assert runner.sampler.batch_spec == (10, 4)
+    assert runner.settings == ComputeSettings()  # as it was chosen
+    other = PPO()
+    assert runner_from_params(recorded / "params.json", known=[CountingEnv], algo=other).algo is other
+    with pytest.raises(TypeError, match=r"MinibatchRl has no argument 'n_step'\. Did you mean n_steps"):
+        runner_from_params(recorded, known=[CountingEnv], n_step=3)
+    with pytest.raises(TypeError, match=r"'epoch'\. Did you mean epochs"):
+        runner_from_params(recorded, known=[CountingEnv], algo={"epoch": 3})
+
+
+def test_an_own_environment_is_handed_in(recorded):
+    with pytest.raises(RecordError, match=r"sampler\.EnvCls names tests\.toy_envs:CountingEnv.*known=\[CountingEnv\]"):
+        runner_from_params(recorded)
+    assert runner_from_params(recorded, trusted=["tests.toy_envs"]).seed == 3
+
+
+def test_a_lambda_is_named_at_the_start_and_handed_in(tmp_path, capsys):
+    def make_env() -> CountingEnv:
+        return CountingEnv()
+
+    algo, agent = PPO(minibatches=2, epochs=1), CategoricalPgAgent()
+    sampler = SerialSampler(lambda: make_env(), {}, batch_T=5, batch_B=4)
+    run(tmp_path, (algo, agent), sampler, n_steps=40)
+    out = capsys.readouterr().out
+    assert out.count("runner_from_params must be given") == 1
+    assert "sampler.EnvCls (" in out
+    with pytest.raises(RecordError, match=r"sampler\.EnvCls was not recorded.*sampler=\{'EnvCls': \.\.\.\}"):
+        runner_from_params(tmp_path / "run_0")
+    with logger_context(tmp_path, 1):
+        runner_from_params(tmp_path / "run_0", sampler={"EnvCls": make_env}).train()
+
+
+def test_weights_are_not_in_the_record(tmp_path, capsys):
+    agent = CategoricalPgAgent()
+    run(tmp_path / "a", (PPO(minibatches=2, epochs=1), agent), n_steps=40)
+    state = agent.state_dict()
+    run(tmp_path / "b", (PPO(minibatches=2, epochs=1), CategoricalPgAgent(initial_model_state_dict=state)), n_steps=40)
+    assert "agent.initial_model_state_dict (weights)" in capsys.readouterr().out
+    with pytest.raises(RecordError, match=r"agent\.initial_model_state_dict was not recorded, as it is weights"):
+        runner_from_params(tmp_path / "b" / "run_0", known=[CountingEnv])
+    weights = {"initial_model_state_dict": state}
+    runner = runner_from_params(tmp_path / "b" / "run_0", known=[CountingEnv], agent=weights)
+    with logger_context(tmp_path / "c", 0):
+        runner.train()
+    assert without_times(tmp_path / "b") == without_times(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no .*params.json; expected the directory of a run"),
+        ("{", "is no JSON file"),
+        ("[" * 100_000, "is no JSON file"),
+        ("[]", "has no record of a runner"),
+        ('{"runner": {"class": "rlpyt.runners:MinibatchRl"}}', "has no record of a runner"),
+        ('{"runner": {"class": "rlpyt.algos:PPO", "settings": {}}}', "one of PPO; expected that of a runner"),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused(content, message, tmp_path):
+    if content is not None:
+        (tmp_path / "params.json").write_text(content)
+    with pytest.raises((RecordError, FileNotFoundError), match=message):
+        runner_from_params(tmp_path)
+
+
+def test_other_versions_are_named(recorded, capsys):
+    params = json.loads((recorded / "params.json").read_text())
+    params["versions"]["torch"] = "1.2.0"
+    (recorded / "params.json").write_text(json.dumps(params))
+    runner_from_params(recorded, known=[CountingEnv])
+    assert "was made with torch 1.2.0 (now " in capsys.readouterr().out

@@ -1,0 +1,313 @@
+"""Records of parts: every value that comes back, what is named as missing, and names that a file may not choose."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.algos import A2C, DQN, PPO, SAC
+from rlpyt.envs import AtariEnv
+from rlpyt.functional import Constant, Linear, Piecewise
+from rlpyt.runners import RecordError, part_from_record, record_of
+from rlpyt.settings import Settings
+from rlpyt.utils.compute import ComputeSettings
+from tests.toy_envs import CountingEnv
+
+OURS = ["tests", __name__]
+
+
+@dataclass(kw_only=True, eq=False)
+class Holder(Settings):
+    """Part of one setting of any kind."""
+
+    value: Any = None
+    """Anything."""
+    initial_state_dict: Any = None
+    """Weights."""
+
+
+@dataclass
+class Point:
+    """Plain dataclass of a user."""
+
+    x: float
+    halves: tuple[float, ...] = field(default=(), init=False)
+
+
+class OwnInit(PPO):
+    """Algorithm with a constructor of its own, as rlpyt 0.1 had them."""
+
+    def __init__(self, beta: float, *, gamma: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._beta, self._gamma = beta, gamma
+
+
+def own_function() -> None:
+    """Stand in a module."""
+
+
+def again(part: Settings, **options: Any) -> Any:
+    """Return a part made again from its record, by way of a file."""
+    record, missing = record_of(part)
+    assert missing == []
+    return part_from_record(json.loads(json.dumps(record, allow_nan=False)), **{"trusted": OURS, **options})
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray | torch.Tensor):
+        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, partial):
+        return same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords))
+    return type(a) is type(b) and bool(a == b)
+
+
+VALUES = [
+    *(None, True, 3, -0.5, 2**70, "text", [1, [2.0]], {"a": {"b": None}}, {}, (), (1, (2, "x")), math.inf, -math.inf),
+    *({1: "a", (2, 3): "b", None: []}, {"class": "Walker"}, {"name": 1, "tuple": 2}, {"unrecorded": "x"}),
+    *(CountingEnv, own_function, gymnasium.make, torch.optim.AdamW, torch.nn.Tanh, torch.nn.functional.relu, AtariEnv),
+    *(partial(gymnasium.make, "CartPole-v1", max_episode_steps=7), partial(CountingEnv, lengths=(2, 3))),
+    *(np.arange(6, dtype=np.int32).reshape(2, 3), np.array([0.5, np.inf]), np.array(2, np.uint8), np.zeros((0, 3))),
+    *(torch.tensor([[0.1, -math.inf]]), torch.tensor(True), torch.float16, torch.device("cuda:1"), Path("a/b")),
+    *(Linear(1e-3, steps=100), Piecewise((0, 10), (1.0, 0.5)), ComputeSettings(torch_threads=2), Point(0.5)),
+    *(spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)),
+    spaces.Dict(
+        {"x": spaces.Box(-1, np.array([1, np.inf]), dtype=np.float64), "y": spaces.Tuple([spaces.Discrete(2)])}
+    ),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{value!r:.40}")
+def test_a_value_comes_back(value):
+    assert same(again(Holder(value=value)).value, value)
+
+
+def test_numbers_come_back_as_plain_ones():
+    values = again(Holder(value=[np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan")])).value
+    assert [type(x) for x in values] == [float, int, bool, float]
+    assert values[:3] == [0.5, 3, True]
+    assert math.isnan(values[3])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        PPO(learning_rate="lin_1e-3", ratio_clip=Constant(0.3)),
+        A2C(OptimCls=torch.optim.SGD, optim_kwargs={"momentum": 0.5}),
+        DQN(prioritized_replay=True, clip_grad_norm=math.inf, discount=Linear(0.4, 1.0)),
+        SAC(target_entropy=-3),
+        Holder(value=[Holder(value=PPO(epochs=7))]),
+    ],
+)
+def test_a_part_comes_back_with_all_its_settings(part):
+    def flat(x: Any) -> Any:
+        if isinstance(x, list):
+            return [flat(item) for item in x]
+        return {name: flat(value) for name, value in x.given().items()} if isinstance(x, Settings) else x
+
+    made = again(part)
+    assert type(made) is type(part)
+    assert flat(made) == flat(part)
+
+
+def test_a_part_with_a_constructor_of_its_own_comes_back():
+    made = again(OwnInit(0.25, gamma=0.75, epochs=3))
+    assert (made._beta, made._gamma, made.epochs) == (0.25, 0.75, 3)
+
+
+def test_names_are_those_that_people_import():
+    record, _ = record_of(PPO(OptimCls=torch.optim.AdamW))
+    assert record["class"] == "rlpyt.algos:PPO"
+    assert record["settings"]["OptimCls"] == {"name": "torch.optim:AdamW"}
+
+
+# ---- what cannot be recorded ----
+
+
+class Hostile:
+    """Object whose every question raises."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+    __eq__ = __iter__ = __len__ = __repr__  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+
+class HostileMapping(dict):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        raise RuntimeError("no")
+
+
+def local_class() -> type:
+    class Local:
+        pass
+
+    return Local
+
+
+def inside_itself() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (lambda: None, "<lambda>, which stands in no module by that name"),
+        (local_class(), "local_class.<locals>.Local, which stands in no module"),
+        (CountingEnv().step, "CountingEnv.step, which stands in no module"),
+        (sys.stdout, "an object of "),
+        (Hostile(), "test_record.Hostile"),
+        (HostileMapping(a=1), "HostileMapping, which raised RuntimeError"),
+        (inside_itself(), "a list inside itself"),
+        (np.zeros(2000), r"array of shape (2000,) and type float64"),
+        (np.array(["a"]), r"array of shape (1,) and type <U1"),
+        (spaces.Text(3), "an object of gymnasium.spaces.text.Text"),
+    ],
+)
+def test_what_cannot_be_recorded_is_named_and_must_be_given(value, why):
+    record, missing = record_of(Holder(value={"deep": value}))
+    assert len(missing) == 1
+    assert missing[0].startswith("value.deep (")
+    assert why in missing[0]
+    record = json.loads(json.dumps(record, allow_nan=False))
+    with pytest.raises(RecordError, match=r"value\.deep was not recorded.*Write .*value=\{'deep': \.\.\.\}"):
+        part_from_record(record, trusted=OURS)
+    assert part_from_record(record, trusted=OURS, value=1).value == 1
+
+
+def test_weights_are_not_recorded():
+    record, missing = record_of(Holder(initial_state_dict={"w": torch.ones(2)}))
+    assert missing == ["initial_state_dict (weights)"]
+    assert record["settings"]["initial_state_dict"] == {"unrecorded": "weights"}
+    assert again(Holder()).initial_state_dict is None
+
+
+def test_a_local_class_of_a_part_is_named_with_its_settings():
+    class Local(PPO):
+        """Algorithm that no module has."""
+
+    record, missing = record_of(Holder(value=Local(epochs=5)))
+    assert missing == [
+        "value (class test_a_local_class_of_a_part_is_named_with_its_settings.<locals>.Local, which stands "
+        "in no module by that name)"
+    ]
+    assert record["settings"]["value"]["settings"]["epochs"] == 5
+    with pytest.raises(RecordError, match=r"value was not recorded, as it is class test_a_local"):
+        part_from_record(record, trusted=OURS)
+
+
+# ---- changes ----
+
+
+def test_settings_may_be_changed_by_name():
+    record, _ = record_of(Holder(value=PPO(epochs=3, minibatches=2)))
+    made = part_from_record(record, trusted=OURS, value={"epochs": 5}).value
+    assert (made.epochs, made.minibatches) == (5, 2)
+    other = DQN()
+    assert part_from_record(record, trusted=OURS, value=other).value is other
+    with pytest.raises(TypeError, match=r"PPO has no hyper-parameter 'epoch'\. Did you mean epochs"):
+        part_from_record(record, trusted=OURS, value={"epoch": 5})
+    with pytest.raises(TypeError, match=r"Holder has no argument 'valu'\. Did you mean value"):
+        part_from_record(record, trusted=OURS, valu=3)
+
+
+# ---- names that a file may not choose ----
+
+TRAP = "tests.runners.trap_module"
+
+
+def holder(value: Any) -> dict[str, Any]:
+    return {"class": f"{__name__}:Holder", "settings": {"value": value}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            {"name": name}
+            for name in ("os:system", "builtins:eval", "builtins:exec", "subprocess:Popen", "pickle:loads")
+        ),
+        *(
+            {"name": name}
+            for name in ("torch:load", "torch.serialization:load", "numpy:load", "importlib:import_module")
+        ),
+        *({"name": name} for name in ("rlpyt.logging:write_json", "rlpyt.logging.files:replace_file")),
+        {"name": "rlpyt.utils.processes:Worker"},
+        {"name": "rlpyt.logging.params:subprocess.run"},
+        {"name": "rlpyt.envs.dm_control:import_module"},
+        {"name": "rlpyt.replays.mapped_file:shutil.rmtree"},
+        {"name": "rlpyt.algos.base:Settings.__new__.__globals__"},
+        {"name": "gymnasium.envs.registration:load_env_creator"},
+        {"name": "gymnasium.envs.registration:importlib.import_module"},
+        {"name": "torch.nn.modules.module:Module.register_module.__globals__"},
+        {"name": "torch.optim.optimizer:torch.load"},
+        *(
+            {"name": name}
+            for name in ("../evil:x", "rlpyt/../evil:x", "rlpyt.algos", ":PPO", "", "rlpyt.algos:", "a b:c")
+        ),
+        {"name": ["rlpyt.algos", "PPO"]},
+        {"class": "os:system", "settings": {"command": "true"}},
+        {"class": "builtins:eval", "settings": {}},
+        {"class": "rlpyt.logging:Logger", "settings": {"directory": "."}},
+        {"class": "rlpyt.logging:CsvSink", "settings": {"path": "x"}},
+        {"class": "gymnasium:make", "settings": {"id": "CartPole-v1"}},
+        {"class": "torch.nn:Linear", "settings": {"in_features": 1, "out_features": 1}},
+        {"class": "rlpyt.algos:PPO", "settings": {"OptimCls": {"name": "os:system"}}},
+        {"class": f"{TRAP}:PPO", "settings": {}},
+        {"class": "rlpyt.algos:PPO", "settings": ["epochs"]},
+        {"class": None, "settings": {}},
+        {"partial": {"function": {"name": "os:system"}, "args": ["true"], "keywords": {}}},
+        {"partial": {"function": {"name": "gymnasium:make"}, "args": ["antigravity:X-v0"], "keywords": {}}},
+        {"id": f"{TRAP}:X-v0"},
+        ["os:X"],
+        {"tuple": 5},
+        {"dtype": "load"},
+        {"device": "import os"},
+        {"array": [{}], "dtype": "object", "shape": [1]},
+        {"array": [1], "dtype": "float32", "shape": [7]},
+        {"space": "Text", "settings": {}},
+        {"float": "os"},
+        {"dict": [[1]]},
+    ],
+    ids=lambda value: f"{value!r:.60}",
+)
+def test_a_file_cannot_choose_what_is_run(value):
+    with pytest.raises(RecordError, match="value"):
+        part_from_record(holder(value), known=[Holder])
+    assert TRAP not in sys.modules
+
+
+def test_what_is_handed_in_is_found():
+    value = {"name": "my_project.envs:MyEnv"}
+    with pytest.raises(
+        RecordError, match=r"value names my_project\.envs:MyEnv; .*known=\[MyEnv\].*trusted=\('my_project',\)"
+    ):
+        part_from_record(holder(value), known=[Holder])
+    with pytest.raises(RecordError, match="which was not found: No module named 'my_project'"):
+        part_from_record(holder(value), known=[Holder], trusted=["my_project"])
+    # The script that made the record was the main one: its classes are in another module now.
+    value = {"name": "__main__:CountingEnv"}
+    assert part_from_record(holder(value), known=[Holder, CountingEnv]).value is CountingEnv
+    assert part_from_record(holder({"id": "my:Env-v0"}), known=[Holder], trusted=["my"]).value == {"id": "my:Env-v0"}
+    # Trusted is what a trusted module defines, not what it has imported.
+    with pytest.raises(RecordError, match="expected a class or function of that module"):
+        part_from_record(holder({"name": f"{__name__}:sys.exit"}), trusted=OURS)
+    with pytest.raises(RecordError, match=f"names {__name__}:Path"):
+        part_from_record(holder({"name": f"{__name__}:Path"}), trusted=OURS)
