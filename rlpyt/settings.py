@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
 
 from rlpyt.functional import SCHEDULED, Schedule, as_schedule
-from rlpyt.utils.arguments import NamedArguments, argument_names
+from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
 
 
 class Hyper(SimpleNamespace):
@@ -103,7 +103,7 @@ class Settings(metaclass=SettingsType):
         `type(part)(**part.given())` makes a part with the same settings.
         """
         args, kwargs = vars(self).get("_given", ((), {}))
-        positions = dict(zip(argument_names(type(self)), args, strict=False))
+        positions = dict(zip(positional_names(type(self)), args, strict=False))
         known: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
         values = {**positions, **kwargs, **known}
         return {name: values[name] for name in argument_names(type(self)) if name in values}

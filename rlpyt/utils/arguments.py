@@ -93,12 +93,22 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 def argument_names(cls: type) -> list[str]:
     """Return the names that a class is constructed with: its own, and those of its bases that `**kwargs` go on to."""
+    return _names(cls, _NAMED, inspect.Parameter.VAR_KEYWORD)
+
+
+def positional_names(cls: type) -> list[str]:
+    """Return the names of the arguments that go by position, with those of the bases that `*args` go on to."""
+    return _names(cls, _NAMED[:1], inspect.Parameter.VAR_POSITIONAL)
+
+
+def _names(cls: type, kinds: Collection[object], passes_on: object) -> list[str]:
+    """Return names of arguments from the constructor on, up to the base that does not pass others on."""
     names: dict[str, None] = {}
     for base in cls.__mro__[:-1]:
         if "__init__" in vars(base):
             parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
-            names |= dict.fromkeys(p.name for p in parameters if p.kind in _NAMED)
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            names |= dict.fromkeys(p.name for p in parameters if p.kind in kinds)
+            if not any(p.kind is passes_on for p in parameters):
                 break
     return list(names)
 

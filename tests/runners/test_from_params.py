@@ -36,8 +36,8 @@ def cart_pole(SamplerCls: Any = SerialSampler, **kwargs: Any) -> Any:
 
 
 def r2d1() -> R2D1:
-    lengths = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2)
-    return R2D1(**lengths, min_steps_learn=40, replay_size=400, eps_steps=100)  # type: ignore[arg-type]
+    lengths = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, n_step_return=2)
+    return R2D1(**lengths, min_steps_learn=60, replay_size=400, eps_steps=100)  # type: ignore[arg-type]
 
 
 FAMILIES: dict[str, Any] = {

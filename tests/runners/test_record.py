@@ -53,6 +53,24 @@ class OwnInit(PPO):
         self._beta, self._gamma = beta, gamma
 
 
+@dataclass(eq=False)
+class Positional(Settings):
+    """Part with settings by position."""
+
+    first: int
+    """One."""
+    second: int = 2
+    """Two."""
+
+
+class PassesOn(Positional):
+    """Part that passes on what it does not know."""
+
+    def __init__(self, *args: Any, own: int = 3, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._own = own
+
+
 def own_function() -> None:
     """Stand in a module."""
 
@@ -127,6 +145,15 @@ def test_a_part_comes_back_with_all_its_settings(part):
 def test_a_part_with_a_constructor_of_its_own_comes_back():
     made = again(OwnInit(0.25, gamma=0.75, epochs=3))
     assert (made._beta, made._gamma, made.epochs) == (0.25, 0.75, 3)
+
+
+def test_settings_by_position_come_back_where_a_constructor_passes_them_on():
+    part = PassesOn(10, 20, own=30)
+    assert part.given() == {"own": 30, "first": 10, "second": 20}
+    made = again(part)
+    assert (made._own, made.first, made.second) == (30, 10, 20)
+    assert part.replace(second=5).given() == {"own": 30, "first": 10, "second": 5}
+    assert again(PassesOn(10)).given() == {"first": 10, "second": 2}
 
 
 def test_names_are_those_that_people_import():
