@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rlpyt
-from tests.markdown import PAGES, split
+from tests.markdown import PAGES, ROOT, split
 
 LIBRARY = Path(rlpyt.__file__).parent
 
@@ -46,7 +46,7 @@ NOT_YET_A_NOUN = """
 """
 """Modules and classes whose docstring opens with one of `OPENINGS`."""
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page = pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 
 
 def too_wide(text: str) -> list[str]:
