@@ -144,6 +144,13 @@ def resolves(dotted: str) -> bool:
     return True
 
 
+@every_page
+def test_tables_are_whole(page: Path) -> None:
+    """A table without the line under its head, such as one cut by an empty line, is shown as text."""
+    blocks = re.findall(r"(?:^\|.*\n)+", split(page)[0] + "\n", re.MULTILINE)
+    assert [block for block in blocks if not re.match(r".*\n\|[ |-]+\|\n", block)] == []
+
+
 @pytest.fixture(scope="module")
 def public_names() -> set[str]:
     """Return what a user of rlpyt can write: names of modules and classes, and of arguments."""
