@@ -1,15 +1,29 @@
 # `make train` and `make test` do everything on a fresh machine with Python 3.11 or newer; nothing else is needed.
+#
+#   make check       lint, types and the quick tier of the tests: under two minutes on two cores
+#   make test        lint, types and the whole suite
+#   make fix         format, and mend what ruff can mend
+#   make docs        write the generated pages
+#   make bench       the short benchmarks: imports, collector, replay
+#   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# A version of torch other than the pinned one, such as 2.10.0; read when .venv is made.
+TORCH ?=
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: train test venv format lint types pytest
+.PHONY: train test check fix docs bench durations venv format lint types pytest quick
 
 train: venv
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
 
 test: venv lint types pytest
+
+check: venv
+	$(MAKE) --jobs 2 --output-sync=target lint types
+	$(MAKE) quick
 
 venv: .venv/installed
 
@@ -17,13 +31,16 @@ venv: .venv/installed
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"rlpyt needs Python 3.11 or newer, this is {sys.version}"'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --requirement .ci/requirements.lock
+	$(if $(TORCH),sed "s/^torch==.*/torch==$(TORCH)/",cat) .ci/requirements.lock > .venv/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement .venv/requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-format: venv
-	$(BIN)/ruff format .
+fix: venv
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+format: fix
 
 lint: venv
 	$(BIN)/ruff format --check .
@@ -33,4 +50,18 @@ types: venv
 	$(BIN)/mypy
 
 pytest: venv
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(PYTEST)
+
+quick: venv
+	$(PYTEST) -m "not slow"
+
+durations: venv
+	$(PYTEST) --record-durations
+
+docs: venv
+	$(BIN)/python -m tests.names_page
+
+bench: venv
+	$(BIN)/python benchmarks/imports.py
+	$(BIN)/python benchmarks/collector.py
+	$(BIN)/python benchmarks/replay.py

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+
 # Two pytest processes share two cores: a team of threads beside a busy core is many times slower than one thread.
 torch.set_num_threads(1)
 
