@@ -302,7 +302,11 @@ def test_a_replay_of_another_seed_at_every_call_is_refused():
 # ---- agents ----
 
 
-@pytest.mark.parametrize("kind", agent_kinds.KINDS)
+# Reversed, as the last one of a class stays in the dictionary.
+ONE_OF_EACH_AGENT = {AgentCls: kind for kind, (AgentCls, *_) in reversed(agent_kinds.KINDS.items())}
+
+
+@pytest.mark.parametrize("kind", ONE_OF_EACH_AGENT.values())
 def test_agents_keep_their_contract(kind: str):
     AgentCls, model_kwargs, *_ = agent_kinds.KINDS[kind]
 

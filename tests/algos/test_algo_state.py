@@ -142,7 +142,7 @@ def check_networks(agent: Any, expected: list[dict[str, torch.Tensor]]) -> None:
             assert torch.equal(tensor, tensors[name]), name
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", OF_EVERY_KIND)
 def test_a_state_that_is_not_loaded_makes_a_difference(case):
     """Every part of it is needed: without the algorithm's state, the same agent learns something else."""
     algo, agent = CASES[case]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,16 @@ from tests.toy_envs import CountingEnv, CountingModel
 SAMPLERS = ("serial", "cpu1", "cpu2", "cpu3", "gpu2", "gpu3", "alternating2", "alternating3", "no_overlap2", "halves")
 """What `running` makes samplers of: a kind, and the number of workers where it has any."""
 TWO_OF_EACH = ("serial", "halves", "cpu2", "gpu2", "alternating2", "no_overlap2")
+
+
+def with_either(kinds: Sequence[str], a: Any = False, b: Any = True) -> list[tuple[str, Any]]:
+    """Return pairs for `parametrize`: the first kind with both values, the others with each in turn.
+
+    One collector serves all samplers: what both values do to it is seen once, and that every sampler hands both on is
+    seen as each class of sampler stands here more than once.
+    """
+    return [(kinds[0], a), (kinds[0], b), *((kind, (a, b)[i % 2]) for i, kind in enumerate(kinds[1:]))]
+
 
 CLASSES: dict[str, Any] = {
     "serial": SerialSampler,

@@ -27,13 +27,13 @@ from tests.samplers.sampler_kit import (
     counting_agent,
     random_agent,
     running,
+    with_either,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
 
 SEED, DISCOUNT = 7, 0.5
 WAIT: dict[str, Any] = dict(mid_batch_reset=False, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
 SIZES = list(product(range(1, 8), range(1, 5)))
-WITH_WORKERS = [kind for kind in TWO_OF_EACH if kind not in ("serial", "halves")]
 
 
 def streams_of(EnvCls: Any, B: int, recurrent: bool, **env_kwargs: Any) -> list[Stream]:
@@ -63,7 +63,7 @@ def test_rows_of_every_batch_size_without_workers(kind, recurrent):
         check(kind, CountingEnv, T, B, recurrent, n_batches=9 if T < 3 else 5)
 
 
-@pytest.mark.parametrize(("T", "B"), [(1, 4), (2, 3), (5, 1), (7, 4)])
+@pytest.mark.parametrize(("T", "B"), [(1, 3), (4, 4)])
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind not in ("serial", "halves")])
 def test_rows_of_every_kind_of_workers(kind, T, B):
     check(kind, CountingEnv, T, B, recurrent=T % 2 == 0, n_batches=15)
@@ -158,8 +158,7 @@ def test_decorrelation_and_evaluation_go_together_with_it(kind):
     assert_equal_batches(batches, expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("EnvCls", [CountingEnv, LifeEnv])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize(("kind", "EnvCls"), with_either(TWO_OF_EACH, CountingEnv, LifeEnv))
 def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
     options: dict[str, Any] = {**WAIT, "T": 4, "B": 3, "max_decorrelation_steps": 3}
     with running(kind, random_agent(True), EnvCls, **options) as sampler:
@@ -198,8 +197,7 @@ class SlowReset(CountingEnv):
         return super().reset(seed=seed)
 
 
-@pytest.mark.parametrize("T", [1, 4])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize(("kind", "T"), with_either(TWO_OF_EACH, 1, 4))
 def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
     options: dict[str, Any] = {**WAIT, "T": T, "B": 4, "env_kwargs": {"seconds": 0.01, "lengths": (1, 4, 2)}}
     with running(kind, random_agent(True), SlowReset, env_info_keys=["t"], **options) as sampler:
@@ -211,7 +209,7 @@ def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
                 assert torch.equal(now, before), (itr, i)
 
 
-@pytest.mark.parametrize("kind", WITH_WORKERS)
+@pytest.mark.parametrize("kind", ["cpu2", "alternating2"])
 def test_resets_overlap_with_the_learner(kind):
     options: dict[str, Any] = {**WAIT, "T": 2, "B": 2, "env_kwargs": {"seconds": 0.5, "lengths": (1,)}}
     with running(kind, counting_agent(), SlowReset, **options) as sampler:

@@ -22,6 +22,7 @@ from tests.samplers.sampler_kit import (
     in_order,
     random_agent,
     running,
+    with_either,
 )
 from tests.toy_envs import (
     LENGTHS,
@@ -93,15 +94,18 @@ def check(sampler_kind: str, env_kind: str, T: int, B: int, recurrent: bool) -> 
         )
 
 
-@pytest.mark.parametrize(("T", "B"), [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)])
-@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize(
+    ("kind", "T", "B"),
+    [("serial", *size) for size in ((1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4))]
+    # All samplers have one collector: a single row and several, divided evenly among workers or not.
+    + [(kind, *size) for kind in SAMPLERS[1:] for size in ((1, 3), (5, 4))],
+)
 def test_rows_of_every_batch_size(kind, T, B):
     check(kind, "counting", T, B, recurrent=(T + B) % 2 == 0)
 
 
 @pytest.mark.parametrize("env_kind", [kind for kind in ENVS if kind != "counting"])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
-@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize(("kind", "recurrent"), with_either(TWO_OF_EACH))
 def test_rows_of_every_environment(kind, env_kind, recurrent):
     check(kind, env_kind, T=5, B=3, recurrent=recurrent)
 
@@ -177,8 +181,7 @@ def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life():
 # ---- any number of workers ----
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize("EnvCls", [CountingEnv, DictCountingEnv])
+@pytest.mark.parametrize(("EnvCls", "recurrent"), [(CountingEnv, False), (DictCountingEnv, True)])
 def test_any_number_of_workers_gives_the_same_batches(EnvCls, recurrent):
     options: dict[str, Any] = dict(T=6, B=4, max_decorrelation_steps=5, bootstrap_value=True)
     with running("serial", random_agent(recurrent), EnvCls, **options) as serial:

@@ -24,6 +24,7 @@ from tests.samplers.sampler_kit import (
     counting_agent,
     random_agent,
     running,
+    with_either,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
 
@@ -32,8 +33,10 @@ OPTIONS: dict[str, Any] = dict(
 )
 
 
-@pytest.mark.parametrize("EnvCls", [CountingEnv, LifeEnv, DictCountingEnv])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize(
+    ("kind", "EnvCls"),
+    [*with_either(TWO_OF_EACH, LifeEnv, CountingEnv), ("serial", DictCountingEnv), ("gpu2", DictCountingEnv)],
+)
 def test_a_loaded_sampler_goes_on_to_the_same_rows(kind, EnvCls, tmp_path):
     with running(kind, random_agent(True), EnvCls, **OPTIONS) as sampler:
         collect(sampler, 3)

@@ -13,7 +13,7 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import SerialSampler
 from rlpyt.samplers.stopwatch import PARTS, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running
+from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running, with_either
 from tests.toy_envs import LENGTHS, CountingEnv, CountingModel
 
 SEED = 7
@@ -116,21 +116,20 @@ def test_the_mean_over_processes_adds_up_to_the_whole():
 # ---- through the samplers ----
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
 def test_nothing_is_reported_unless_asked(kind):
     with running(kind, counting_agent()) as sampler:
         sampler.obtain_samples(0)
         assert dict(sampler.diagnostics()) == {}
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
 def test_before_the_first_batch_the_columns_are_zero(kind):
     with running(kind, counting_agent(), time_breakdown=True) as sampler:
         assert dict(sampler.diagnostics()) == dict.fromkeys(COLUMNS, 0.0)
 
 
-@pytest.mark.parametrize("mid_batch_reset", [True, False])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(TWO_OF_EACH, True, False))
 def test_columns_are_always_the_same_and_say_what_is_new(kind, mid_batch_reset):
     with running(kind, counting_agent(), T=5, B=2, mid_batch_reset=mid_batch_reset, **sleeping(STEP, 0, 1)) as sampler:
         measure(sampler, 2)
@@ -174,7 +173,7 @@ def test_one_slow_worker_of_two_keeps_the_other_waiting(kind):
     assert times["WaitingTime"] >= 0.7 * share * (N_PROCESSES[kind] - 1)
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
 def test_an_evaluation_is_not_counted(kind):
     options = sleeping(0.0)
     with running(kind, counting_agent(), T=4, B=2, eval_n_envs=2, eval_max_trajectories=4, **options) as sampler:
@@ -184,7 +183,7 @@ def test_an_evaluation_is_not_counted(kind):
         assert dict(sampler.diagnostics()) == dict.fromkeys(COLUMNS, 0.0)
 
 
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2", "alternating2"])
 def test_slow_resets_between_batches_are_environments_or_waiting(kind):
     options = sleeping(0.0, 0, 1, reset_seconds=0.1, lengths=(1,))
     with running(kind, counting_agent(), T=2, B=2, mid_batch_reset=False, **options) as sampler:
@@ -219,8 +218,9 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("asked", [None, 1, 2])
-@pytest.mark.parametrize("kind", TWO_OF_EACH)
+@pytest.mark.parametrize(
+    ("kind", "asked"), [("serial", 1), *((kind, asked) for kind in TWO_OF_EACH for asked in (None, 2))]
+)
 def test_a_forward_pass_has_the_threads_that_were_asked_for(kind, asked):
     agent = CategoricalPgAgent(ModelCls=ThreadsModel)
     options: dict[str, Any] = dict(acting_threads=asked, eval_n_envs=2, eval_max_trajectories=2, bootstrap_value=True)
