@@ -1,133 +1,309 @@
-"""What all samplers share: their arguments, the checks before anything starts, and how the parts are put together."""
+"""The base of all samplers: their settings, the checks before anything starts, and how the pieces are put together."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, Sampler
-from rlpyt.envs import EnvExamples, info_recorder
+from rlpyt.envs import info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.env_set import Plan
-from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
-from rlpyt.samplers.stopwatch import PARTS
+from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
+from rlpyt.samplers.parts import CompletedTraj, in_order
+from rlpyt.samplers.stopwatch import ACTIVITIES
+from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Run, Samples, TrajInfo, traj_info_maker
-from rlpyt.utils.arguments import NamedArguments
 from rlpyt.utils.checks import whole_number
 
 
-class BaseSampler(Sampler, metaclass=NamedArguments):
-    """Arguments of all samplers.
+class EvalSize(NamedTuple):
+    """Amount of one evaluation."""
 
-    Args:
-        EnvCls: any callable that returns an environment (see `rlpyt.envs`), `gymnasium.make` among them.
-        env_kwargs: its arguments.
-        batch_T: time steps of a batch.
-        batch_B: environments.
-        CollectorCls: the loop that fills a batch; None is the default.
-        max_decorrelation_steps: random steps that every environment takes at most before the first batch; 0 for none.
-        TrajInfoCls: the statistics of a trajectory.
-        eval_n_envs: evaluation environments; 0 for no evaluation.
-        eval_CollectorCls: the loop of an evaluation; None is the default.
-        eval_env_kwargs: arguments of the evaluation environments; None is those of training.
-        eval_max_steps: steps of one evaluation at most, all environments together.
-        eval_max_trajectories: episodes of one evaluation, dealt evenly to the environments.
-        env_info_keys: names of numbers in the environments' info that are recorded in `samples.env.env_info`; or a
-            mapping from name to an example, for those that only some steps give.
-        mid_batch_reset: whether an environment goes on with a new episode inside a batch; False lets it rest until the
-            batch is over, and resets it while the algorithm learns, for resets that take long.
-        acting_threads: torch threads of this process while it collects; None picks. The workers of `CpuSampler`, which
-            act themselves, have one each.
-        time_breakdown: log how the time of collecting was spent: columns EnvironmentsTime, NetworkTime, WaitingTime and
-            CopyingTime, seconds since the last row of the log, as the mean over the processes that collect.
+    n_envs: int
+    """Environments; those without an episode to run are left out."""
+    max_steps: int | None
+    max_trajectories: int | None
+
+    @property
+    def max_T(self) -> int:
+        """Steps of each environment at most."""
+        return self.max_steps // self.n_envs if self.max_steps else NO_LIMIT
+
+
+@dataclass(eq=False)
+class BaseSampler(Settings, Sampler):
+    """Settings of all samplers, and the order in which a sampler is put together.
+
+    A subclass says where the work runs: `start` builds and checks the fleets, `build` puts collector and evaluator
+    over them, and `shutdown` closes them. A subclass whose collector runs in another process also says how to `collect`
+    and how to `run_evaluation`.
 
     Raises:
         ValueError: if the sizes do not go together.
         TypeError: if EnvCls cannot be called.
     """
 
-    default_acting_threads: int | None = None
+    default_acting_threads: ClassVar[int | None] = None
     """Torch threads while collecting where none were given; None leaves them as the run has set them."""
+    shares_memory: ClassVar[bool] = False
+    """Whether other processes write the rows."""
 
-    def __init__(
-        self,
-        EnvCls: Callable[..., Any],
-        env_kwargs: Mapping[str, Any] | None,
-        batch_T: int,
-        batch_B: int,
-        CollectorCls: Callable[..., Collector] | None = Collector,
-        max_decorrelation_steps: int = 100,
-        TrajInfoCls: Callable[..., TrajInfo] = TrajInfo,
-        eval_n_envs: int = 0,
-        eval_CollectorCls: Callable[..., Evaluator] | None = Evaluator,
-        eval_env_kwargs: Mapping[str, Any] | None = None,
-        eval_max_steps: int | None = None,
-        eval_max_trajectories: int | None = None,
-        env_info_keys: Sequence[str] | Mapping[str, Any] = (),
-        mid_batch_reset: bool = True,
-        acting_threads: int | None = None,
-        time_breakdown: bool = False,
-    ) -> None:
-        if not callable(EnvCls):
+    EnvCls: Callable[..., Any]
+    """Any callable that returns an environment (see `rlpyt.envs`), `gymnasium.make` among them."""
+    env_kwargs: Mapping[str, Any] | None
+    """Its arguments; None is none."""
+    batch_T: int
+    """Time steps of a batch."""
+    batch_B: int
+    """Environments."""
+    CollectorCls: Callable[..., Collector] | None = Collector
+    """The loop that fills a batch; None is the default."""
+    max_decorrelation_steps: int = 100
+    """Random steps that every environment takes at most before the first batch; 0 for none."""
+    TrajInfoCls: Callable[..., TrajInfo] = TrajInfo
+    """The statistics of a trajectory."""
+    eval_n_envs: int = 0
+    """Evaluation environments; 0 for no evaluation."""
+    eval_CollectorCls: Callable[..., Evaluator] | None = Evaluator
+    """The loop of an evaluation; None is the default."""
+    eval_env_kwargs: Mapping[str, Any] | None = None
+    """Arguments of the evaluation environments; None is those of training."""
+    eval_max_steps: int | None = None
+    """Steps of one evaluation at most, all environments together."""
+    eval_max_trajectories: int | None = None
+    """Episodes of one evaluation, dealt evenly to the environments."""
+    env_info_keys: Sequence[str] | Mapping[str, Any] = ()
+    """Names of numbers in the environments' info that are recorded in `samples.env.env_info`; or a mapping from name
+    to an example, for those that only some steps give."""
+    mid_batch_reset: bool = True
+    """Whether an environment goes on with a new episode inside a batch. False lets it rest until the batch is over, and
+    resets it while the algorithm learns, for resets that take long. `WaitResetCollector` sets it to False."""
+    acting_threads: int | None = None
+    """Torch threads of this process while it collects; None picks. The workers of `CpuSampler`, which act themselves,
+    have one each."""
+    time_breakdown: bool = False
+    """Log how the time of collecting was spent: columns EnvironmentsTime, NetworkTime, WaitingTime and CopyingTime,
+    seconds since the last row of the log, as the mean over the processes that collect."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
+        super().__post_init__()
+        if not callable(self.EnvCls):
             raise TypeError(
-                f"{type(self).__name__}: EnvCls is {EnvCls!r}; expected a callable that returns an environment."
+                f"{type(self).__name__}: EnvCls is {self.EnvCls!r}; expected a callable that returns an environment."
             )
-        self.batch_spec = BatchSpec(self._whole("batch_T", batch_T), self._whole("batch_B", batch_B))
-        self.EnvCls = EnvCls
-        self.env_kwargs = dict(env_kwargs or {})
-        CollectorCls = CollectorCls or Collector
-        self.CollectorCls = CollectorCls
-        self.TrajInfoCls = TrajInfoCls
-        self.max_decorrelation_steps = self._whole("max_decorrelation_steps", max_decorrelation_steps, 0)
-        self.eval_CollectorCls = eval_CollectorCls or Evaluator
-        self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else dict(eval_env_kwargs)
-        self._set_evaluation(eval_n_envs, eval_max_steps, eval_max_trajectories)
-        self.env_info_keys = env_info_keys
-        self.mid_batch_reset = mid_batch_reset and CollectorCls.mid_batch_reset  # type: ignore[union-attr]
-        given = None if acting_threads is None else self._whole("acting_threads", acting_threads)
-        self.acting_threads = given or self.default_acting_threads
-        self.time_breakdown = time_breakdown
+        self.batch_spec = BatchSpec(self._whole("batch_T"), self._whole("batch_B"))
+        self._whole("max_decorrelation_steps", 0)
+        self.eval_size()
+        if self.acting_threads is not None:
+            self._whole("acting_threads")
+        # A WaitResetCollector is another way to say it, of rlpyt 0.1.
+        self.mid_batch_reset = bool(self.mid_batch_reset and (self.CollectorCls or Collector).mid_batch_reset)  # type: ignore[union-attr]
         self._gives_score = False
         self._traj_info_kwargs: dict[str, Any] = {}
+        self._specs: Specs = {}
+        self._collector: Collector  # set by `build`
+        self._evaluator: Evaluator
 
-    def _whole(self, name: str, value: Any, least: int = 1, expected: str | None = None) -> int:
-        return whole_number(type(self).__name__, name, value, least, expected)
+    def _whole(self, name: str, least: int = 1, expected: str | None = None) -> int:
+        return whole_number(type(self).__name__, name, getattr(self, name), least, expected)
 
-    def _set_evaluation(self, n_envs: Any, max_steps: Any, max_trajectories: Any) -> None:
-        """Check and keep how much an evaluation runs; environments that would have no episode are left out."""
-        n_envs = self._whole("eval_n_envs", n_envs, 0)
-        expected = "the number of episodes of one evaluation, from 1, or None for as many as eval_max_steps allows"
-        if max_trajectories is not None:
-            max_trajectories = self._whole("eval_max_trajectories", max_trajectories, 1, expected)
-        if max_steps is not None:
-            max_steps = self._whole("eval_max_steps", max_steps, 0, "a whole number of steps, or None for no limit")
+    def eval_size(self) -> EvalSize:
+        """Return how much an evaluation runs.
+
+        Raises:
+            ValueError: if it has no end, or no step for every environment.
+        """
+        name = type(self).__name__
+        n_envs, max_steps, max_trajectories = self._whole("eval_n_envs", 0), None, None
+        if self.eval_max_trajectories is not None:
+            expected = "the number of episodes of one evaluation, from 1, or None for as many as eval_max_steps allows"
+            max_trajectories = self._whole("eval_max_trajectories", 1, expected)
+        if self.eval_max_steps is not None:
+            max_steps = self._whole("eval_max_steps", 0, "a whole number of steps, or None for no limit")
         if n_envs > 0 and not max_steps and max_trajectories is None:
             raise ValueError(
-                f"{type(self).__name__}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor "
-                "eval_max_steps says when an evaluation ends. Give eval_max_trajectories, for example 100."
+                f"{name}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor eval_max_steps says when an "
+                "evaluation ends. Give eval_max_trajectories, for example 100."
             )
         least = min(n_envs, max_trajectories or n_envs)
         if n_envs > 0 and max_steps and max_steps < least:
             raise ValueError(
-                f"{type(self).__name__}: eval_max_steps is {max_steps}, shared by {least} evaluation environments; "
-                "expected at least one step for each, and better enough for whole episodes. Raise it, or lower "
-                "eval_n_envs."
+                f"{name}: eval_max_steps is {max_steps}, shared by {least} evaluation environments; expected at least "
+                "one step for each, and better enough for whole episodes. Raise it, or lower eval_n_envs."
             )
-        self.eval_n_envs: int = least
-        self.eval_max_steps: int | None = max_steps
-        self.eval_max_trajectories: int | None = max_trajectories
+        return EvalSize(least, max_steps, max_trajectories)
 
     @property
     def batch_size(self) -> int:
         """Rows of a batch."""
         return self.batch_spec.size
+
+    # ---- set-up ----
+
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
+        """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
+        run = run or Run(batch_spec=self.batch_spec)
+        self._traj_info_kwargs = dict(run.traj_info_kwargs)
+        self._specs = self.make_specs(run)
+        check = self.start(self._specs, run.affinity)
+        example = self._make_example(agent, check)
+        rows = self._allocate(example, run.bootstrap_value)
+        self._samples = samples_of(rows[FleetRole.TRAIN])
+        self.build(agent, check, rows)
+        return example
+
+    def make_specs(self, run: Run) -> Specs:
+        """Return the fleets of this replica."""
+        B, size = self.batch_spec.B, self.eval_size()
+        train = FleetSpec(
+            role=FleetRole.TRAIN,
+            EnvCls=self.EnvCls,
+            env_kwargs=self.env_kwargs,
+            env_ranks=list(range(run.rank * B, (run.rank + 1) * B)),
+            global_B=B * run.world_size,
+            seed=run.seed,
+            LoopCls=self.CollectorCls or Collector,
+            TrajInfoCls=self.TrajInfoCls,
+            traj_info_kwargs=self._traj_info_kwargs,
+            env_info_keys=self.env_info_keys,
+            max_decorrelation_steps=self._whole("max_decorrelation_steps", 0),
+            mid_batch_reset=self.mid_batch_reset,
+        )
+        if not size.n_envs:
+            return {FleetRole.TRAIN: train}
+        evaluation = FleetSpec(
+            role=FleetRole.EVAL,
+            EnvCls=self.EnvCls,
+            env_kwargs=self.env_kwargs if self.eval_env_kwargs is None else self.eval_env_kwargs,
+            env_ranks=list(range(size.n_envs)),
+            global_B=size.n_envs,
+            seed=run.seed,
+            LoopCls=self.eval_CollectorCls or Evaluator,
+            TrajInfoCls=self.TrajInfoCls,
+            traj_info_kwargs=self._traj_info_kwargs,
+            quotas=quotas(size.n_envs, size.max_trajectories),
+            max_T=size.max_T,
+        )
+        return {FleetRole.TRAIN: train, FleetRole.EVAL: evaluation}
+
+    @abstractmethod
+    def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
+        """Check one environment, then build all; return the result of the check.
+
+        Args:
+            specs: the fleets of this replica.
+            affinity: of the run; see `rlpyt.runners.affinity`.
+
+        Raises:
+            EnvError: if an environment cannot be built, or has other spaces than the one that was checked.
+        """
+
+    @abstractmethod
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put collector and evaluator together over the fleets; or hand workers what they need for theirs.
+
+        Args:
+            agent: initialised.
+            check: what `start` returned.
+            rows: the memory of the batch, and that of an evaluation where there is one.
+        """
+
+    def _make_example(self, agent: Agent, check: Check) -> Samples:
+        """Initialise the agent for the spaces, and return one row of the samples."""
+        env, spec = check.examples, self._specs[FleetRole.TRAIN]
+        self._gives_score = "game_score" in env.info
+        agent.initialize(env.spaces)
+        recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info)
+        if recorder.notice:
+            current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
+        action = env.spaces.action
+        if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
+            text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
+            current_logger().log(text)
+        return example_of(agent, env.spaces, recorder.example)
+
+    def _allocate(self, example: Samples, bootstrap_value: bool) -> dict[FleetRole, Rows]:
+        """Allocate the rows of every fleet."""
+        rows = {FleetRole.TRAIN: allocate_rows(example, *self.batch_spec, bootstrap_value, self.shares_memory)}
+        if FleetRole.EVAL in self._specs:
+            example = example._replace(env=example.env._replace(env_info=None))
+            n_envs = len(self._specs[FleetRole.EVAL].env_ranks)
+            rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, False, self.shares_memory)
+        return rows
+
+    # ---- work ----
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
+        self._check_running()
+        return self._samples, in_order(self.collect(itr))
+
+    def collect(self, itr: int) -> list[CompletedTraj]:
+        """Fill the rows of the batch, and let environments that rest be reset; return the completed trajectories."""
+        with self._threads():
+            completed = self._collector.collect_batch(itr)
+        if not self.mid_batch_reset:
+            self._collector.wake()
+            self._collector.stopwatch.lap(self._collector.parts[0].envs.waits_for)
+        return completed
+
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
+        self._check_running()
+        if FleetRole.EVAL not in self._specs:
+            raise RuntimeError(
+                f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
+            )
+        bar = ProgBarCounter(self._specs[FleetRole.EVAL].amount)
+        try:
+            return self.run_evaluation(itr, bar.update, deterministic)
+        finally:
+            bar.stop()
+
+    def run_evaluation(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
+        """Run every environment's quota of episodes, seeded by the iteration; see `Evaluator.evaluate`."""
+        with self._threads():
+            self._evaluator.start(self._specs[FleetRole.EVAL].seeds(itr))
+            return self._evaluator.evaluate(itr, on_progress, deterministic)
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Collect with as many torch threads as were chosen for it, and restore the run's number afterwards."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._n_threads() or threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def _n_threads(self) -> int | None:
+        """Return the torch threads while collecting; None leaves them as the run has set them."""
+        return self.default_acting_threads if self.acting_threads is None else self._whole("acting_threads")
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether there are environments: after `initialize`, until `shutdown`."""
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise RuntimeError(
+                f"{type(self).__name__}: it was asked for work, but it is not running; call initialize first, and "
+                "shutdown last."
+            )
+
+    # ---- what it tells ----
 
     def new_traj_info(self) -> TrajInfo:
         """Return the statistics of a trajectory that has not begun."""
@@ -145,88 +321,28 @@ class BaseSampler(Sampler, metaclass=NamedArguments):
         if not self.time_breakdown:
             return {}
         times = self._times()
-        return {f"{part.capitalize()}Time": times[part] for part in PARTS}
+        return {f"{name.capitalize()}Time": times[name] for name in ACTIVITIES}
 
-    @abstractmethod
     def _times(self) -> dict[str, float]:
-        """Return the seconds of every part of the work since the last call; see `rlpyt.samplers.stopwatch`."""
+        """Return the seconds of every activity since the last call; see `rlpyt.samplers.stopwatch`."""
+        return self._collector.stopwatch.take()
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        """Collect with as many torch threads as were chosen for it, and give back the run's."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.acting_threads or threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+    # ---- state ----
 
-    def _check_evaluates(self) -> None:
-        if self.eval_n_envs == 0:
-            raise RuntimeError(
-                f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
-            )
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training environments, streams and recurrent states stand; an evaluation leaves no state."""
+        self._check_running()
+        return {"collectors": self.collector_states()}
 
-    def _run_evaluation(self, evaluator: Evaluator, itr: int, deterministic: bool) -> EvalResult:
-        """Evaluate in this process, with a progress bar."""
-        bar = ProgBarCounter(evaluator.size)
-        try:
-            with self._threads():
-                return evaluator.evaluate(itr, bar.update, deterministic)
-        finally:
-            bar.stop()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned, with the same number of workers."""
+        self._check_running()
+        self.load_collector_states(state_dict["collectors"])
 
-    def _allocate(self, example: Samples, bootstrap_value: bool, share_memory: bool) -> tuple[Rows, Rows | None]:
-        """Allocate the rows of a batch, and those of an evaluation, and keep the algorithm's view of the first."""
-        rows = allocate_rows(example, *self.batch_spec, bootstrap_value, share_memory)
-        self._samples = samples_of(rows)
-        if not self.eval_n_envs:
-            return rows, None
-        without_info = example._replace(env=example.env._replace(env_info=None))
-        return rows, allocate_rows(without_info, 1, self.eval_n_envs, False, share_memory)
+    def collector_states(self) -> list[dict[str, Any]]:
+        """Return the state of every collector."""
+        return [self._collector.state_dict()]
 
-    def _check_running(self, parts: Any) -> None:
-        """Raise RuntimeError unless there is something that works."""
-        if not parts:
-            raise RuntimeError(
-                f"{type(self).__name__}: it was asked for work, but it is not running; call initialize first, and "
-                "shutdown last."
-            )
-
-    def make_plan(self, run: Run) -> Plan:
-        """Return the plan of all environments of this replica."""
-        B, n = self.batch_spec.B, self.eval_n_envs
-        self._traj_info_kwargs = dict(run.traj_info_kwargs)
-        max_T = self.eval_max_steps // n if n and self.eval_max_steps else NO_LIMIT
-        return Plan(
-            EnvCls=self.EnvCls,
-            env_kwargs=self.env_kwargs,
-            eval_env_kwargs=self.eval_env_kwargs,
-            CollectorCls=self.CollectorCls,
-            EvaluatorCls=self.eval_CollectorCls,
-            TrajInfoCls=self.TrajInfoCls,
-            traj_info_kwargs=self._traj_info_kwargs,
-            env_info_keys=self.env_info_keys,
-            max_decorrelation_steps=self.max_decorrelation_steps,
-            mid_batch_reset=self.mid_batch_reset,
-            seed=run.seed,
-            global_B=B * run.world_size,
-            env_ranks=list(range(run.rank * B, (run.rank + 1) * B)),
-            eval_global_B=n,
-            eval_env_ranks=list(range(n)),
-            eval_quotas=quotas(n, self.eval_max_trajectories) if n else [],
-            eval_max_T=max_T,
-        )
-
-    def make_example(self, agent: Agent, env: EnvExamples, plan: Plan) -> Samples:
-        """Initialise the agent for the spaces, and return one row of the samples."""
-        self._gives_score = "game_score" in env.info
-        agent.initialize(env.spaces)
-        recorder = info_recorder(plan.env_info_keys, env.info, env.ignored_info)
-        if recorder.notice:
-            current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
-        action = env.spaces.action
-        if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
-            text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
-            current_logger().log(text)
-        return example_of(agent, env.spaces, recorder.example)
+    def load_collector_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Take over what `collector_states` returned."""
+        self._collector.load_state_dict(states[0])

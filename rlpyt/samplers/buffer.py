@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,20 @@ from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
-from rlpyt.utils.arrays import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
 serve_old_names(__name__)
 
 
-class Rows(NamedArrayTuple):
-    """What is written while a batch is collected; every array has leading dimensions [T or T + 1, B].
+class RowMemory(NamedArrayTuple):
+    """Arrays that are written while a batch is collected, each with leading dimensions [T or T + 1, B].
 
-    Observation, action and reward have one row more than the batch: row t of `action` and `reward` is what came
-    BEFORE row t's observation, so `prev_action` and `action` are the same memory, one row apart.
+    `inputs` has one row more than the batch. Its row t is what the agent sees at row t: an observation, and the action
+    and reward that came before it. So `prev_action` and `action` are the same memory, one row apart.
     """
 
-    observation: Any
-    """[T + 1, B]; the last is the one after the batch."""
-    action: Any
-    """[T + 1, B]; the first is the last one of the batch before."""
-    reward: Any
-    """[T + 1, B] float32, likewise."""
+    inputs: AgentInputs
+    """[T + 1, B]; the last row is the one after the batch."""
     terminated: Any
     truncated: Any
     valid: Any
@@ -37,7 +35,54 @@ class Rows(NamedArrayTuple):
     bootstrap_value: Any
     """[1, B] float32, or None."""
     resting: Any
-    """[1, B] bool, True while an environment is not stepped: its rows are null and not valid."""
+    """[1, B] bool."""
+
+
+class Rows:
+    """Rows of one batch: views of its memory, made once, in which row t of every field belongs to row t.
+
+    Args:
+        memory: all rows, or some columns of them.
+    """
+
+    def __init__(self, memory: RowMemory) -> None:
+        self.memory = memory
+        inputs = memory.inputs
+        self.T, self.B = memory.terminated.shape
+        self.observation, self.next_observation = inputs.observation[:-1], inputs.observation[1:]
+        self.prev_action, self.action = inputs.prev_action[:-1], inputs.prev_action[1:]
+        self.prev_reward, self.reward = inputs.prev_reward[:-1], inputs.prev_reward[1:]
+        self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
+        self.env_info, self.agent_info = memory.env_info, memory.agent_info
+        self.bootstrap_value = memory.bootstrap_value
+        self.resting = memory.resting[0]
+        """[B] bool, True while an environment is not stepped: its rows are null and not valid."""
+        self.first: AgentInputs = inputs[0]
+        """[B], what the agent sees at the first row."""
+        self.after: AgentInputs = inputs[-1]
+        """[B], what it sees at the row after the batch."""
+        self._carried = list(zip(buffer_leaves(self.first), buffer_leaves(self.after), strict=True))
+
+    def begin(self) -> None:
+        """Turn the row after the last batch into the first of the next one."""
+        for first, after in self._carried:
+            first[...] = after
+
+    def truncate(self, t: int) -> None:
+        """Mark that the episodes stop short of row t, which holds their final observation.
+
+        Where row t is the first of its batch, nothing is marked: a row that is not valid, after one that did not end
+        the episode, is the mark.
+        """
+        if t > 0:
+            self.truncated[t - 1] |= self.valid[t - 1] & ~self.terminated[t - 1]
+
+    def deal(self, sizes: Sequence[int]) -> list[Rows]:
+        """Return the columns of parts with these numbers of environments, in order."""
+        return [Rows(self.memory[:, lo:hi]) for lo, hi in pairwise(accumulate(sizes, initial=0))]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.memory,)
 
 
 def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share_memory: bool = False) -> Rows:
@@ -54,17 +99,18 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
     def allocate(leaf: Any, length: int) -> Any:
         return buffer_from_example(leaf, (length, B), share_memory)
 
+    inputs = AgentInputs(example.env.observation, example.agent.action, example.env.reward)
     return Rows(
-        observation=allocate(example.env.observation, T + 1),
-        action=allocate(example.agent.action, T + 1),
-        reward=allocate(example.env.reward, T + 1),
-        terminated=allocate(example.env.terminated, T),
-        truncated=allocate(example.env.truncated, T),
-        valid=allocate(example.env.valid, T),
-        env_info=allocate(example.env.env_info, T),
-        agent_info=allocate(example.agent.agent_info, T),
-        bootstrap_value=allocate(np.float32(0), 1) if bootstrap_value else None,
-        resting=allocate(np.bool_(False), 1),
+        RowMemory(
+            inputs=allocate(inputs, T + 1),
+            terminated=allocate(example.env.terminated, T),
+            truncated=allocate(example.env.truncated, T),
+            valid=allocate(example.env.valid, T),
+            env_info=allocate(example.env.env_info, T),
+            agent_info=allocate(example.agent.agent_info, T),
+            bootstrap_value=allocate(np.float32(0), 1) if bootstrap_value else None,
+            resting=allocate(np.bool_(False), 1),
+        )
     )
 
 
@@ -101,27 +147,28 @@ def example_of(agent: Any, spaces: EnvSpaces, env_info: Any) -> Samples:
 
 def samples_of(rows: Rows) -> Samples:
     """Return the batch as the algorithm sees it: torch views of the rows."""
-    r = torchify_buffer(rows)
-    return Samples(
-        agent=AgentSamples(
-            action=r.action[1:],
-            prev_action=r.action[:-1],
-            agent_info=r.agent_info,
-            bootstrap_value=r.bootstrap_value,
-        ),
-        env=EnvSamples(
-            observation=r.observation[:-1],
-            reward=r.reward[1:],
-            prev_reward=r.reward[:-1],
-            terminated=r.terminated,
-            truncated=r.truncated,
-            valid=r.valid,
-            env_info=r.env_info,
-        ),
+    return torchify_buffer(
+        Samples(
+            agent=AgentSamples(
+                action=rows.action,
+                prev_action=rows.prev_action,
+                agent_info=rows.agent_info,
+                bootstrap_value=rows.bootstrap_value,
+            ),
+            env=EnvSamples(
+                observation=rows.observation,
+                reward=rows.reward,
+                prev_reward=rows.prev_reward,
+                terminated=rows.terminated,
+                truncated=rows.truncated,
+                valid=rows.valid,
+                env_info=rows.env_info,
+            ),
+        )
     )
 
 
 def agent_inputs_of(rows: Rows) -> list[AgentInputs]:
-    """Return the agent's inputs at every row 0..T as torch views, made once so that a step makes none."""
-    inputs = AgentInputs(*torchify_buffer((rows.observation, rows.action, rows.reward)))
-    return [inputs[t] for t in range(len(rows.reward))]
+    """Return the agent's inputs at every row and after the last as torch views, made once so that a step makes none."""
+    inputs = torchify_buffer(rows.memory.inputs)
+    return [inputs[t] for t in range(len(inputs.prev_reward))]

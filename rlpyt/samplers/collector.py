@@ -1,4 +1,4 @@
-"""The collector: the one loop that fills a batch of rows with an agent in batches of environments.
+"""The collector: the one loop that fills a batch of rows with an agent in parts of a fleet.
 
 Its own cost is one Python call per time step and a few microseconds per row (`benchmarks/collector.py` measures
 it); everything is written straight into the batch's memory.
@@ -15,39 +15,38 @@ import torch
 from rlpyt.core import Actor, Agent
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import agent_inputs_of
-from rlpyt.samplers.env_batch import CompletedTraj, EnvBatch
+from rlpyt.samplers.fleet_spec import FleetSpec
+from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 
 
-class Part:
-    """Environments that are stepped together, and the actor for them.
+class ActingPart:
+    """Part of a fleet with the actor for it.
 
     Args:
-        envs: the environments, with their rows.
+        envs: the part, with its rows.
         actor: of these environments.
         stopwatch: where the time is noted.
     """
 
-    def __init__(self, envs: EnvBatch, actor: Actor, stopwatch: Stopwatch) -> None:
+    def __init__(self, envs: Part, actor: Actor, stopwatch: Stopwatch) -> None:
         self.envs, self.actor, self.stopwatch = envs, actor, stopwatch
         self.rows = rows = envs.rows
-        self.T = len(rows.terminated)
         # Views made once: a torch index costs more than an environment step of CartPole.
         self._inputs = agent_inputs_of(rows)
         action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
-        self._action_out = [[leaf[t + 1] for leaf in action] for t in range(self.T)]
-        self._agent_info_out = [[leaf[t] for leaf in agent_info] for t in range(self.T)]
+        self._action_out = [[leaf[t] for leaf in action] for t in range(rows.T)]
+        self._agent_info_out = [[leaf[t] for leaf in agent_info] for t in range(rows.T)]
 
     def begin(self) -> None:
         """Turn the row after the last batch into the first of the next, and let all environments be stepped."""
         self.envs.ready()
         self.stopwatch.lap(self.envs.waits_for)
-        rows, resting = self.rows, self.rows.resting[0]
-        for all_rows in (rows.observation, rows.action, rows.reward):
-            all_rows[0] = all_rows[-1]
+        rows, resting = self.rows, self.rows.resting
+        rows.begin()
         if resting.any():
-            rows.action[0, resting], rows.reward[0, resting] = self.envs.null_action, 0.0
+            rows.first.prev_action[resting], rows.first.prev_reward[resting] = self.envs.null_action, 0.0
             self._forget(resting)
             resting[:] = False
 
@@ -65,14 +64,14 @@ class Part:
         self.stopwatch.lap(self.envs.waits_for)
         steps = self.rows.valid[t]
         if not steps.all():
-            self._forget(~(steps | self.rows.resting[0]))
+            self._forget(~(steps | self.rows.resting))
         return completed
 
     def bootstrap(self) -> None:
         """Write the value of the observation after the last row."""
         if self.rows.bootstrap_value is not None:
             # By torch: numpy has no bfloat16, which a model of one's own may give.
-            torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._inputs[self.T])
+            torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._inputs[self.rows.T])
             self.stopwatch.lap("network")
 
     def _forget(self, mask: np.ndarray) -> None:
@@ -97,19 +96,19 @@ class Collector(CheckedSubclasses):
 
     Args:
         agent: acts.
-        parts: environments that are stepped together, each with its actor.
+        parts: parts of the fleet, each with its actor.
         overlap: whether the environments of two parts may step at the same time.
     """
 
     mid_batch_reset = True
     """Whether an environment goes on after the end of an episode; False lets it rest until the batch is over."""
 
-    def __init__(self, agent: Agent, parts: Sequence[tuple[EnvBatch, Actor]], overlap: bool = True) -> None:
+    def __init__(self, agent: Agent, parts: Sequence[tuple[Part, Actor]], overlap: bool = True) -> None:
         self.agent = agent
         self.stopwatch = Stopwatch()
-        self.parts = [Part(envs, actor, self.stopwatch) for envs, actor in parts]
+        self.parts = [ActingPart(envs, actor, self.stopwatch) for envs, actor in parts]
         self.overlap = overlap
-        self.T = self.parts[0].T
+        self.T = self.parts[0].rows.T
 
     @torch.no_grad()  # not inference_mode, in which autocast casts the weights again at every step: 1.4 ms to 1.0 ms
     def collect_batch(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
@@ -120,7 +119,7 @@ class Collector(CheckedSubclasses):
             first_t: the row to go on from, in a batch that another collector began and lost; None begins a batch.
         """
         completed: list[CompletedTraj] = []
-        held: tuple[EnvBatch, int] | None = None
+        held: tuple[Part, int] | None = None
         self.stopwatch.start()
         with self.agent.autocast():
             for part in self.parts:
@@ -171,6 +170,12 @@ class WaitResetCollector(Collector):
 CpuResetCollector = GpuResetCollector = Collector
 CpuWaitResetCollector = GpuWaitResetCollector = WaitResetCollector
 """Their names in rlpyt 0.1, which had one loop for every sampler."""
+
+
+def start_collector(spec: FleetSpec, agent: Agent, parts: Sequence[Part], overlap: bool = True) -> Collector:
+    """Return the collector of a fleet over parts that stand at their first rows."""
+    actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in parts]
+    return spec.LoopCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 
 def _copy_leaves(out: list[torch.Tensor], buffer: Any) -> None:

@@ -3,169 +3,141 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
-from rlpyt.core import Agent, EvalResult
-from rlpyt.logging import ProgBarCounter
-from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.env_set import (
-    Check,
-    Plan,
-    columns_of,
-    in_order,
-    merge,
-    start_collector,
-    start_envs,
-    start_evaluator,
-)
-from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.core import EvalResult
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collector import Collector, start_collector
+from rlpyt.samplers.evaluator import Evaluator, merge, start_evaluator
+from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parallel import ParallelSampler
-from rlpyt.samplers.server import PlanServer
+from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.stopwatch import mean_of
-from rlpyt.types import Run, Samples, TrajInfo
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message
 
-_NOT_BEGUN = -1
 
-
-class CollectorServer(PlanServer):
+class CollectorServer(FleetServer):
     """Server of a worker that acts: a collector and an evaluator that answer the master's requests."""
 
-    def __init__(self, rank: int, progress: np.ndarray, plan: Plan, cpus: list[int] | None) -> None:
-        super().__init__(rank, progress, plan, cpus)
-        progress[2] = _NOT_BEGUN
-        self._agent: Any
-        self._collector: Collector
-        self._evaluator: Evaluator | None = None
+    _agent: Any
+    _rows: Rows
+    _collector: Collector
+    _evaluator: Evaluator | None = None
 
     def __call__(self, request: tuple[Any, ...]) -> Any:
         """Answer one request: its name, and its arguments."""
         match request:
-            case ("build", with_check):
-                return self.build(with_check)
-            case ("start", check, agent, rows, eval_rows):
-                return self._start(check, agent, rows, eval_rows)
+            case ("start", check, agent, rows):
+                return self._start(check, agent, rows)
             case ("collect", itr, first_t):
-                self._agent.attach_shared_memory()
-                return self._collector.collect_batch(itr, first_t)
+                return self._collect(itr, first_t)
             case ("wake",):
                 return self._collector.wake()
-            case ("evaluate", itr, deterministic):
-                return self._evaluate(itr, deterministic)
+            case ("evaluate", itr, deterministic, after_loss):
+                return self._evaluate(itr, deterministic, after_loss)
             case ("times",):
                 return self._collector.stopwatch.take()
             case ("state_dict",):
                 return self._collector.state_dict()
             case ("load_state_dict", state_dict):
                 return self._collector.load_state_dict(state_dict)
-        raise ValueError(f"A collector was sent the request {request!r}, which it does not know.")
+        return super().__call__(request)
 
-    def _start(self, check: Check, agent: Any, rows: Any, eval_rows: Any) -> None:
+    def _start(self, check: Check, agent: Any, rows: dict[FleetRole, Rows]) -> None:
         agent.attach_shared_memory()
-        self._agent = agent
-        envs = self.env_set.training_envs(rows, check, self.progress)
-        start_envs(self.plan, envs)
-        self._collector = start_collector(self.plan, agent, [envs])
-        if eval_rows is not None:
-            eval_envs = self.env_set.evaluation_envs(eval_rows, self.progress)
-            self._evaluator = start_evaluator(self.plan, agent, eval_envs)
+        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        parts = self.started_parts(check, rows)
+        self._collector = start_collector(self.specs[FleetRole.TRAIN], agent, [parts[FleetRole.TRAIN]])
+        if FleetRole.EVAL in parts:
+            self._evaluator = start_evaluator(self.specs[FleetRole.EVAL], agent, parts[FleetRole.EVAL])
 
-    def _evaluate(self, itr: int, deterministic: bool) -> EvalResult:
+    def _collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+        self._agent.attach_shared_memory()
+        if first_t is not None:
+            self._rows.truncate(first_t)
+        return self._collector.collect_batch(itr, first_t)
+
+    def _evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
         def note(done: int) -> None:
-            self.progress[3] = done
+            self.progress.episodes = done
 
         if self._evaluator is None:
             return EvalResult([], 0, 0)
+        spec = self.specs[FleetRole.EVAL]
         self._agent.attach_shared_memory()
+        # A lost worker may have died of its seeds.
+        self._evaluator.start(spec.restart_seeds() if after_loss else spec.seeds(itr))
         return self._evaluator.evaluate(itr, note, deterministic)
 
 
+@dataclass(kw_only=True, eq=False)
 class CpuSampler(ParallelSampler):
-    """Deals the environments to worker processes; each acts with a copy of the agent whose weights it shares.
+    """Sampler that deals the environments to workers; each acts with a copy of the agent whose weights it shares.
 
     The batch lies in shared memory and every worker writes its own columns of it, so one message a batch goes each
     way. The rows are the same for any number of workers. Where EnvCls makes a vector environment, each worker has one.
-
-    Args:
-        *args: see `ParallelSampler` and `BaseSampler`.
-        **kwargs: likewise.
     """
 
-    server = CollectorServer
+    server: ClassVar[Callable[..., Any]] = CollectorServer
 
-    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
-        """Start workers, which build and check environments; initialise the agent; allocate the batch."""
-        run = run or Run(batch_spec=self.batch_spec)
-        plan = self.make_plan(run)
-        example = self.make_example(agent, self.start_workers(plan, run.affinity), plan)
-        rows, eval_rows = self._allocate(example, run.bootstrap_value, share_memory=True)
-        self._agent: Any = agent
-        self._worker_rows, self._worker_eval_rows = columns_of(rows, self._plans), self._eval_columns(eval_rows)
-        self._seconds = 0.0
-        return example
+    def build(self, agent: Any, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+        """Keep what the workers are given with the first request that acts."""
+        self._agent, self._check, self._worker_rows = agent, check, self._rows_of_workers(rows)
+        self._seconds, self._started = 0.0, False
 
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
-        """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
+    def collect(self, itr: int) -> list[CompletedTraj]:
+        """Let the workers fill their columns of the batch."""
         pool = self.pool
         start = perf_counter()
         self._share_agent()
         for worker in pool.workers:
-            worker.progress[2] = _NOT_BEGUN
+            worker.progress.row = None
         completed = self._ask_all("collect", itr, None)
         if not self.mid_batch_reset:
-            pool.post(dict.fromkeys(range(len(self._plans)), Message.of(("wake",))))
+            pool.post(dict.fromkeys(range(len(self._worker_specs)), Message.of(("wake",))))
         self._seconds += perf_counter() - start
-        return self._samples, in_order(completed)
+        return [traj for some in completed for traj in some]
 
-    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
-        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
-        self._check_running(self._pool)
-        self._check_evaluates()
+    def run_evaluation(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
+        """Let the workers run their shares of the quota."""
         self._share_agent()
         workers = self.pool.workers
         for worker in workers:
-            worker.progress[3] = 0
-        bar = ProgBarCounter(self._evaluation_size)
-        try:
-            requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic))
-            return merge(self.pool.ask(requests, lambda: bar.update(sum(int(w.progress[3]) for w in workers))))
-        finally:
-            bar.stop()
+            worker.progress.episodes = 0
+        requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
+        return merge(self.pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers))))
 
-    @property
-    def _evaluation_size(self) -> int:
-        return self.eval_max_trajectories or sum(len(p.eval_env_ranks) * p.eval_max_T for p in self._plans)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where environments, streams and recurrent states of all workers stand."""
-        self._check_running(self._pool)
+    def collector_states(self) -> list[dict[str, Any]]:
+        """Return the state of every worker's collector."""
         self._share_agent()
-        return {"collectors": self._ask_all("state_dict")}
+        return self._ask_all("state_dict")
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned, with the same number of workers."""
-        self._check_running(self._pool)
-        saved = state_dict["collectors"]
-        if len(saved) != len(self._plans):
+    def load_collector_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Take over what `collector_states` returned, with the same number of workers."""
+        if len(states) != len(self._worker_specs):
             raise ValueError(
-                f"{type(self).__name__}: the state is that of {len(saved)} workers, and {len(self._plans)} are "
-                f"running; give n_workers={len(saved)}."
+                f"{type(self).__name__}: the state is that of {len(states)} workers, and {len(self._worker_specs)} are "
+                f"running; give n_workers={len(states)}."
             )
         self._share_agent()
-        self.pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(saved)})
+        self.pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
 
-    def resume(self, rank: int, progress: np.ndarray, request: Any) -> Any:
-        """Go on with the batch from the row that the lost worker was at."""
+    @staticmethod
+    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+        """Go on with the batch from the row that the lost worker was at; begin its share of an evaluation again."""
         match request:
-            case ("collect", itr, _) if progress[2] != _NOT_BEGUN:
-                t = int(progress[2])
-                self.truncate(self._worker_rows[rank], t)
-                return "collect", itr, t
+            case ("collect", itr, _) if progress.row is not None:
+                return "collect", itr, progress.row
+            case ("evaluate", itr, deterministic, _):
+                return "evaluate", itr, deterministic, True
         return request
 
     def _share_agent(self) -> None:
@@ -176,8 +148,8 @@ class CpuSampler(ParallelSampler):
         if not self._started:
             copy = self._agent.worker_copy()
             self._warn_of_stale_networks(copy)
-            columns = zip(self._worker_rows, self._worker_eval_rows, strict=True)
-            self._start([("start", self._check, copy, rows, eval_rows) for rows, eval_rows in columns])
+            self._start_work([("start", self._check, copy, rows) for rows in self._worker_rows])
+            self._started = True
         self._agent.sync_shared_memory()
 
     def _warn_of_stale_networks(self, copy: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from rlpyt.core import EvalResult
 from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.env_set import EnvSet, Plan, start_evaluator
-from rlpyt.samplers.evaluator import NO_LIMIT, Evaluator, quotas
+from rlpyt.samplers.evaluator import Evaluator, start_evaluator
+from rlpyt.samplers.fleet import Fleet
+from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, quotas
 from rlpyt.types import TrajInfo
 from rlpyt.utils.checks import whole_number
 
@@ -34,7 +34,7 @@ def evaluate(
         evaluate(agent, EnvCls, env_kwargs)
 
     Args:
-        agent: initialised for the environment's spaces; one that is in a run goes on there as if nothing had been.
+        agent: initialised for the environment's spaces; an agent in a run goes on there as without the evaluation.
         EnvCls: as a sampler's.
         env_kwargs: its arguments.
         n_trajectories: episodes, dealt evenly to the environments.
@@ -43,10 +43,11 @@ def evaluate(
         discount: of the trajectories' `DiscountedReturn`.
         seed: of environments and actions.
         deterministic: whether the agent takes the most probable action instead of a sampled one.
-        max_steps: at most, all environments together; what it cuts off is counted in `unfinished`. None is no limit.
+        max_steps: at most, all environments together; an episode that it cuts off is counted in `unfinished`. None is
+            no limit.
 
     Returns:
-        `traj_infos`, of whole episodes; `steps` taken; and `unfinished` episodes, those that `max_steps` cut off.
+        `traj_infos`, of whole episodes; `steps` taken; and `unfinished` episodes, which `max_steps` cut off.
 
     Raises:
         ValueError: if there is nothing to run.
@@ -54,28 +55,24 @@ def evaluate(
     n_trajectories = whole_number("evaluate", "n_trajectories", n_trajectories, 1)
     n_envs = min(whole_number("evaluate", "n_envs", n_envs, 1), n_trajectories)
     max_T = NO_LIMIT if max_steps is None else whole_number("evaluate", "max_steps", max_steps, n_envs) // n_envs
-    plan = Plan(
+    spec = FleetSpec(
+        role=FleetRole.EVAL,
         EnvCls=EnvCls,
-        env_kwargs={},
-        eval_env_kwargs=dict(env_kwargs or {}),
-        CollectorCls=Collector,
-        EvaluatorCls=Evaluator,
+        env_kwargs=env_kwargs,
+        env_ranks=list(range(n_envs)),
+        global_B=n_envs,
+        seed=seed,
+        LoopCls=Evaluator,
         TrajInfoCls=TrajInfoCls,
         traj_info_kwargs={"discount": discount},
-        env_info_keys=(),
-        max_decorrelation_steps=0,
-        mid_batch_reset=True,
-        seed=seed,
-        global_B=0,
-        env_ranks=[],
-        eval_global_B=n_envs,
-        eval_env_ranks=list(range(n_envs)),
-        eval_quotas=quotas(n_envs, n_trajectories),
-        eval_max_T=max_T,
+        quotas=quotas(n_envs, n_trajectories),
+        max_T=max_T,
     )
-    env_set = EnvSet(plan)
+    fleet = Fleet(spec)
     try:
-        rows = allocate_rows(example_of(agent, env_set.built.spaces, None), 1, n_envs, bootstrap_value=False)
-        return start_evaluator(plan, agent, env_set.evaluation_envs(rows)).evaluate(itr=1, deterministic=deterministic)
+        rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs, bootstrap_value=False)
+        evaluator = start_evaluator(spec, agent, fleet.part(rows))
+        evaluator.start(spec.seeds(itr=1))
+        return evaluator.evaluate(itr=1, deterministic=deterministic)
     finally:
-        env_set.close()
+        fleet.close()

@@ -10,42 +10,32 @@ import torch
 
 from rlpyt.core import Actor, Agent, EvalResult
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.samplers.collector import Part
-from rlpyt.samplers.env_batch import EnvBatch
+from rlpyt.samplers.collector import ActingPart
+from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetSpec
+from rlpyt.samplers.parts import Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import TrajInfo
 
 _PATIENCE = 1_000_000
 """Steps without the end of an episode, all environments together, after which an evaluation without a limit says so."""
-NO_LIMIT = 2**62
-"""Steps an evaluation takes at most where no limit was set."""
-
-
-def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
-    """Return how many episodes every environment runs: an even share of `max_trajectories`, or None for no limit."""
-    if max_trajectories is None:
-        return [None] * n_envs
-    share, rest = divmod(max_trajectories, n_envs)
-    return [share + (i < rest) for i in range(n_envs)]
-
 
 class Evaluator(CheckedSubclasses):
-    """Runs an agent in evaluation environments of its own; one that has run its quota rests.
+    """Loop that runs an agent in evaluation environments of its own; one that has run its quota rests.
 
     Args:
         agent: acts.
-        envs: the environments, with rows of T = 1.
+        envs: the environments as one part, with rows of T = 1.
         actor: of these environments, for evaluation.
         env_quotas: episodes of every environment; None runs on until `max_T`.
         max_T: steps that each environment takes at most.
     """
 
     def __init__(
-        self, agent: Agent, envs: EnvBatch, actor: Actor, env_quotas: Sequence[int | None], max_T: int
+        self, agent: Agent, envs: Part, actor: Actor, env_quotas: Sequence[int | None], max_T: int
     ) -> None:
         self.agent = agent
         self.envs = envs
-        self._part = Part(envs, actor, Stopwatch())
+        self._part = ActingPart(envs, actor, Stopwatch())
         self._quotas = np.array([NO_LIMIT if quota is None else quota for quota in env_quotas])
         self._max_T = max_T
         self._limited = self._quotas < NO_LIMIT
@@ -53,27 +43,22 @@ class Evaluator(CheckedSubclasses):
         self._is_patient = max_T == NO_LIMIT  # until it has warned
 
     def start(self, seeds: Sequence[int]) -> None:
-        """Set the seeds that the first evaluation resets its environments with; later ones go on from there."""
+        """Set the seeds that the next evaluation resets its environments with."""
         self._seeds = list(seeds)
-
-    @property
-    def size(self) -> int:
-        """Episodes of an evaluation, or steps where only they are limited: what `on_progress` counts up to."""
-        return int(self._quotas.sum() if self._limited.all() else self._max_T * len(self._quotas))
 
     @torch.no_grad()
     def evaluate(
         self, itr: int, on_progress: Callable[[int], None] = lambda done: None, deterministic: bool = False
     ) -> EvalResult:
-        """Run every environment's quota of episodes.
+        """Run every environment's quota of episodes; `start` comes before it.
 
         Args:
             itr: the iteration, which picks the stream of the actions.
-            on_progress: told how much of `size` is done, after every step.
+            on_progress: told after every step how many episodes are done, or steps where only they are limited.
             deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
         part, rows = self._part, self.envs.rows
-        resting = rows.resting[0]
+        resting = rows.resting
         row_of = {rank: b for b, rank in enumerate(self.envs.ranks)}
         left, steps = self._quotas.copy(), np.zeros(len(self._quotas), np.int64)
         completed: list[TrajInfo] = []
@@ -85,8 +70,7 @@ class Evaluator(CheckedSubclasses):
         resting[:] = left == 0
         with self.agent.autocast():
             while not resting.all():
-                for all_rows in (rows.observation, rows.action, rows.reward):
-                    all_rows[0] = all_rows[-1]
+                rows.begin()
                 part.act(0)
                 self.envs.send(0)
                 for _, rank, traj_info in part.recv(0):
@@ -109,6 +93,21 @@ class Evaluator(CheckedSubclasses):
             "(gymnasium.wrappers.TimeLimit).",
             stacklevel=3,
         )
+
+
+def start_evaluator(spec: FleetSpec, agent: Agent, part: Part) -> Evaluator:
+    """Return the evaluator of a fleet."""
+    actor = agent.actor(part.ranks, spec.global_B, spec.seed, evaluation=True)
+    return spec.LoopCls(agent, part, actor, spec.quotas, spec.max_T)
+
+
+def merge(results: Sequence[EvalResult]) -> EvalResult:
+    """Return the evaluations of several processes as one."""
+    return EvalResult(
+        [info for result in results for info in result.traj_infos],
+        sum(result.steps for result in results),
+        sum(result.unfinished for result in results),
+    )
 
 
 SerialEvalCollector = CpuEvalCollector = GpuEvalCollector = Evaluator

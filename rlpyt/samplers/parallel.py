@@ -1,147 +1,128 @@
-"""What the samplers with workers share: how many there are and where they run, and what happens when one is lost."""
+"""The base of the samplers with workers: how many there are, where they run, and what happens when one is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
-
-from rlpyt.envs import EnvExamples
 from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.env_set import Check, Plan
+from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import WorkerPool
 
 
+@dataclass(kw_only=True, eq=False)
 class ParallelSampler(BaseSampler):
-    """Arguments of the samplers with workers.
+    """Sampler whose environments are in worker processes."""
 
-    Args:
-        n_workers: worker processes; None is one for every core that this process may use, or for every entry of
-            `affinity["workers_cpus"]` where the runner is given one.
-        worker_timeout: seconds that a worker may go without finishing a step or reset before it counts as lost.
-        start_method: "forkserver", "spawn" or "fork".
-        restart_workers: lost workers (dead, raising or standing still) that are replaced, all together, before a loss
-            ends the run. The new worker's environments begin new episodes with seeds of their own; in the data the
-            lost episodes are truncated where they stood, and their statistics are dropped.
-        *args: see `BaseSampler`.
-        **kwargs: see `BaseSampler`.
-    """
+    least_workers: ClassVar[int] = 1
+    shares_memory: ClassVar[bool] = True
+    server: ClassVar[Callable[..., Any]]
+    """What answers requests in a worker; made with rank, progress, specs and cores."""
 
-    least_workers = 1
-    server: Callable[..., Any]
-    """What answers requests in a worker; made with rank, progress, plan and cores."""
+    n_workers: int | None = None
+    """Worker processes; None is one for every core that this process may use, or for every entry of
+    `affinity["workers_cpus"]` where the runner is given one."""
+    worker_timeout: float = 300.0
+    """Seconds that a worker may go without finishing a step or reset before it counts as lost."""
+    start_method: str = "forkserver"
+    """"forkserver", "spawn" or "fork"."""
+    restart_workers: int = 0
+    """Lost workers (dead, raising or standing still) that are replaced, all together, before a loss ends the run. The
+    new worker's environments begin new episodes with seeds of their own; in the data the lost episodes are truncated
+    where they stood, and their statistics are dropped."""
 
-    def __init__(
-        self,
-        *args: Any,
-        n_workers: int | None = None,
-        worker_timeout: float = 300.0,
-        start_method: str = "forkserver",
-        restart_workers: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        expected = f"{self.least_workers} to batch_B, {self.batch_spec.B}: every worker needs an environment"
-        self.n_workers = None if n_workers is None else self._whole("n_workers", n_workers, 1, expected)
-        self._check_n_workers(self.n_workers, "n_workers is")
-        if not worker_timeout > 0:
+    def __post_init__(self) -> None:
+        """Refuse workers without an environment, and times that are none."""
+        super().__post_init__()
+        if self.n_workers is not None:
+            expected = f"{self.least_workers} to batch_B, {self.batch_spec.B}: every worker needs an environment"
+            self._check_n_workers(self._whole("n_workers", 1, expected), "n_workers is")
+        if not self.worker_timeout > 0:
             raise ValueError(
-                f"{type(self).__name__}: worker_timeout is {worker_timeout}; expected a number of seconds above 0."
+                f"{type(self).__name__}: worker_timeout is {self.worker_timeout}; expected a number of seconds above 0."
             )
-        self.worker_timeout = worker_timeout
-        self.start_method = start_method
-        self.restart_workers = self._whole("restart_workers", restart_workers, 0)
+        self._whole("restart_workers", 0)
         self._pool: WorkerPool | None = None
+        self._worker_specs: list[Specs] = []
 
-    def _check_n_workers(self, n_workers: int | None, what: str) -> None:
-        if n_workers is not None and not self.least_workers <= n_workers <= self.batch_spec.B:
+    def _check_n_workers(self, n_workers: int, what: str) -> None:
+        if not self.least_workers <= n_workers <= self.batch_spec.B:
             raise ValueError(
                 f"{type(self).__name__}: {what} {n_workers}; expected {self.least_workers} to batch_B, "
                 f"{self.batch_spec.B}: every worker needs an environment."
             )
 
     @property
+    def running(self) -> bool:
+        """Whether there are workers."""
+        return self._pool is not None
+
+    @property
     def pool(self) -> WorkerPool:
         """The running workers."""
-        self._check_running(self._pool)
+        self._check_running()
         assert self._pool is not None
         return self._pool
 
-    def deal(self, plan: Plan, n_workers: int) -> list[Plan]:
-        """Return every worker's plan."""
-        return plan.deal(n_workers)
+    def deal(self, spec: FleetSpec, n_workers: int) -> list[FleetSpec]:
+        """Return every worker's share of a fleet."""
+        return spec.deal(n_workers)
 
-    def start_workers(self, plan: Plan, affinity: Mapping[str, Any]) -> EnvExamples:
-        """Start workers, which build environments, after the first has checked one; return examples of what it gave."""
+    def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
+        """Start workers, which build environments, after the first has checked one; return the result of the check."""
         cpus = self._worker_cpus(affinity)
-        self._plans = self.deal(plan, len(cpus))
-        self._started = False  # whether the workers have got their rows
+        worker_specs = by_process({role: self.deal(spec, len(cpus)) for role, spec in specs.items()})
+        self._worker_specs = worker_specs
         self._pool = WorkerPool(
             self.server,
-            lambda rank, restarts: (self._plans[rank]._replace(restarts=restarts), cpus[rank]),
+            lambda rank, restarts: (restarted(worker_specs[rank], restarts), cpus[rank]),
             len(cpus),
             self.start_method,
-            self.restart_workers,
-            self._recover,
+            self._whole("restart_workers", 0),
+            self.on_loss,
+            self._log_loss,
         )
-        replies = self.pool.ask({rank: ("build", rank == 0) for rank in range(len(cpus))})
-        self._check: Check = replies[0][0]
-        for _, built in replies:
-            built.check_spaces(self._check.examples.spaces)
-        return self._check.examples
+        check: Check = self.pool.ask({0: ("check",)})[0]
+        self.pool.set_up(dict.fromkeys(range(len(cpus)), ("build",)), check.accept)
+        return check
 
     def _ask_all(self, *request: Any) -> list[Any]:
-        return self.pool.ask(dict.fromkeys(range(len(self._plans)), request))
+        return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
 
-    def _eval_columns(self, eval_rows: Rows | None) -> list[Rows | None]:
-        """Return every worker's part of the evaluation's rows, None where it has none."""
-        bounds = np.cumsum([0] + [len(plan.eval_env_ranks) for plan in self._plans])
-        return [eval_rows[:, lo:hi] if eval_rows is not None and hi > lo else None for lo, hi in pairwise(bounds)]
+    def _rows_of_workers(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
+        """Return every worker's columns of the rows of its fleets."""
+        dealt: list[dict[FleetRole, Rows]] = [{} for _ in self._worker_specs]
+        for role, all_rows in rows.items():
+            sizes = [len(specs[role].env_ranks) if role in specs else 0 for specs in self._worker_specs]
+            for mine, size, columns in zip(dealt, sizes, all_rows.deal(sizes), strict=True):
+                if size:
+                    mine[role] = columns
+        return dealt
 
-    def _start(self, requests: list[Any]) -> None:
-        """Give the workers their rows; from now on a lost one can be replaced in the middle of the work."""
-        self._start_requests = requests
-        self.pool.ask(dict(enumerate(requests)))
-        self._started = True
+    def _start_work(self, requests: list[Any]) -> None:
+        """Give the workers their rows; from now on they may take as long as a step or a reset may."""
+        self.pool.set_up(dict(enumerate(requests)))
         self.pool.timeout = self.worker_timeout
 
     # ---- losses ----
 
-    def _recover(self, rank: int, progress: np.ndarray, error: WorkerError, request: Any) -> Any:
-        """Bring a new worker to where the lost one stood; return the request that it takes up."""
-        assert self._pool is not None
-        env_ranks, left = ", ".join(map(str, self._plans[rank].env_ranks)), self._pool.restarts_left
-        current_logger().log(
-            f"{error}\nWorker {rank} was replaced ({left} restarts left); its environments {env_ranks} begin new "
-            "episodes, and the lost ones are truncated where they stood."
-        )
-        if request[0] == "build":
-            return request
-        [(_, built)] = self._pool.ask({rank: ("build", False)})
-        built.check_spaces(self._check.examples.spaces)
-        if not self._started:
-            return request
-        self._pool.ask({rank: self._start_requests[rank]})
-        return self.resume(rank, progress, request)
-
-    def resume(self, rank: int, progress: np.ndarray, request: Any) -> Any:
-        """Mark the loss in the rows; return the request that the new worker takes up."""
+    @staticmethod
+    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+        """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 
-    @staticmethod
-    def truncate(rows: Rows, t: int) -> None:
-        """Mark that the episodes stop short of row t, which holds their final observation.
-
-        Where row t is the first of its batch, nothing is marked: a row that is not valid, after one that did not end
-        the episode, is the mark.
-        """
-        if t > 0:
-            rows.truncated[t - 1] |= rows.valid[t - 1] & ~rows.terminated[t - 1]
+    def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
+        env_ranks = ", ".join(map(str, self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks))
+        current_logger().log(
+            f"{error}\nWorker {error.rank} was replaced ({restarts_left} restarts left); its environments {env_ranks} "
+            "begin new episodes, and the lost ones are truncated where they stood."
+        )
 
     def diagnostics(self) -> dict[str, float]:
         """Return what is to be logged of the collection since the last call, by column."""
@@ -152,7 +133,7 @@ class ParallelSampler(BaseSampler):
 
     def plan(self) -> dict[str, Any]:
         """Return where the work runs."""
-        return {**super().plan(), "workers": len(self._plans)}
+        return {**super().plan(), "workers": len(self._worker_specs)}
 
     def shutdown(self) -> None:
         """Stop the workers, which close their environments."""
@@ -163,7 +144,8 @@ class ParallelSampler(BaseSampler):
     def _worker_cpus(self, affinity: Mapping[str, Any]) -> list[list[int] | None]:
         """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out."""
         pinned: list[Any] = list(affinity.get("workers_cpus", []))
-        n_workers = self.n_workers or len(pinned) or max(self.least_workers, min(available_cores(), self.batch_spec.B))
+        given = None if self.n_workers is None else self._whole("n_workers")
+        n_workers = given or len(pinned) or max(self.least_workers, min(available_cores(), self.batch_spec.B))
         self._check_n_workers(n_workers, "affinity names cores for workers, in number" if pinned else "n_workers is")
         if not affinity.get("set_affinity", True):
             return [None] * n_workers

@@ -3,91 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.base import BaseSampler
-from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.env_set import EnvSet, check_one, columns_of, in_order, start_collector, start_envs, start_evaluator
-from rlpyt.types import Run, Samples, TrajInfo
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collector import start_collector
+from rlpyt.samplers.evaluator import start_evaluator
+from rlpyt.samplers.fleet import Check, Fleet, check_one
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
 
 
+@dataclass(kw_only=True, eq=False)
 class SerialSampler(BaseSampler):
-    """Steps all environments in this process; the easiest to debug, and the fastest for one cheap environment.
+    """Sampler that steps all environments in this process; the easiest to debug, the fastest for one cheap environment.
 
     Where EnvCls makes a vector environment (it takes `num_envs`), one native call steps all environments of a part.
-
-    Args:
-        n_parts: batches into which the environments are dealt; while one steps, the other gets its actions. Worth 2
-            with native environments, which step in threads of their own.
-        *args: see `BaseSampler`.
-        **kwargs: see `BaseSampler`.
     """
 
-    def __init__(self, *args: Any, n_parts: int = 1, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        n_parts = self._whole("n_parts", n_parts)
-        if n_parts > self.batch_spec.B:
+    n_parts: int = 1
+    """Parts into which the environments are dealt; while one steps, the other gets its actions. Worth 2 with native
+    environments, which step in threads of their own."""
+
+    def __post_init__(self) -> None:
+        """Refuse a part without an environment."""
+        super().__post_init__()
+        if self._whole("n_parts") > self.batch_spec.B:
             raise ValueError(
-                f"{type(self).__name__}: n_parts is {n_parts}; expected 1 to batch_B, {self.batch_spec.B}: every part "
-                "needs an environment."
+                f"{type(self).__name__}: n_parts is {self.n_parts}; expected 1 to batch_B, {self.batch_spec.B}: every "
+                "part needs an environment."
             )
-        self.n_parts = n_parts
-        if n_parts > 1:
-            self.acting_threads = self.acting_threads or 1  # the other cores are for the environments' own threads
-        self._env_sets: list[EnvSet] = []
+        self._fleets: list[Fleet] = []
 
-    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
-        """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
-        run = run or Run(batch_spec=self.batch_spec)
-        plan = self.make_plan(run)
-        first, *others = plan.deal(self.n_parts)
-        first = first._replace(eval_env_ranks=plan.eval_env_ranks, eval_quotas=plan.eval_quotas)
-        check = check_one(first)
-        for part in (first, *(p._replace(eval_env_ranks=[], eval_quotas=[]) for p in others)):
-            self._env_sets.append(EnvSet(part))
-            self._env_sets[-1].built.check_spaces(check.examples.spaces)
-        example = self.make_example(agent, check.examples, plan)
-        rows, eval_rows = self._allocate(example, run.bootstrap_value, share_memory=False)
-        parts = []
-        for env_set, columns in zip(self._env_sets, columns_of(rows, [s.plan for s in self._env_sets]), strict=True):
-            parts.append(env_set.training_envs(columns, check))
-            start_envs(env_set.plan, parts[-1])
-        self._collector: Collector = start_collector(plan, agent, parts)
-        if eval_rows is not None:
-            self._evaluator = start_evaluator(plan, agent, self._env_sets[0].evaluation_envs(eval_rows))
-        return example
+    def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
+        """Check one environment, then build all; return the result of the check."""
+        check = check_one(specs[FleetRole.TRAIN])
+        dealt = specs[FleetRole.TRAIN].deal(self._whole("n_parts"))
+        for spec in [*dealt, *(spec for role, spec in specs.items() if role is FleetRole.EVAL)]:
+            self._fleets.append(Fleet(spec))
+            check.accept([self._fleets[-1].built])
+        return check
 
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
-        """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
-        self._check_running(self._env_sets)
-        with self._threads():
-            completed = self._collector.collect_batch(itr)
-        self._collector.wake()
-        self._collector.stopwatch.lap("environments")
-        return self._samples, in_order([completed])
+    def build(self, agent: Any, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put collector and evaluator together."""
+        train = [fleet for fleet in self._fleets if fleet.spec.role is FleetRole.TRAIN]
+        columns = rows[FleetRole.TRAIN].deal([len(fleet.spec.env_ranks) for fleet in train])
+        parts = [fleet.started_part(some, check) for fleet, some in zip(train, columns, strict=True)]
+        self._collector = start_collector(self._specs[FleetRole.TRAIN], agent, parts)
+        if FleetRole.EVAL in rows:
+            part = self._fleets[-1].started_part(rows[FleetRole.EVAL], check)
+            self._evaluator = start_evaluator(self._specs[FleetRole.EVAL], agent, part)
 
-    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
-        """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
-        self._check_running(self._env_sets)
-        self._check_evaluates()
-        return self._run_evaluation(self._evaluator, itr, deterministic)
+    def _n_threads(self) -> int | None:
+        # With several parts the other cores are for the environments' own threads.
+        return super()._n_threads() or (1 if self.n_parts > 1 else None)
+
+    @property
+    def running(self) -> bool:
+        """Whether there are environments."""
+        return bool(self._fleets)
 
     def shutdown(self) -> None:
         """Close the environments."""
-        env_sets, self._env_sets = self._env_sets, []
-        for env_set in env_sets:
-            env_set.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where environments, streams and recurrent states stand."""
-        self._check_running(self._env_sets)
-        return {"collectors": [self._collector.state_dict()]}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self._check_running(self._env_sets)
-        self._collector.load_state_dict(state_dict["collectors"][0])
-
-    def _times(self) -> dict[str, float]:
-        return self._collector.stopwatch.take()
+        fleets, self._fleets = self._fleets, []
+        for fleet in fleets:
+            fleet.close()

@@ -1,43 +1,54 @@
-"""Part of a worker that all samplers have: it builds, checks and closes the environments of its plan, on its cores."""
+"""Server of a worker, common to all samplers: it builds, checks and closes the worker's fleets, on its cores."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import psutil
 
-from rlpyt.samplers.env_set import Built, Check, EnvSet, Plan, check_one
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.samplers.parts import LocalPart
+from rlpyt.utils.progress import Progress
 
 
-class PlanServer:
-    """Environments of one worker.
+class FleetServer:
+    """Environments of one worker, which answer the requests that all samplers make.
 
     Args:
         rank: of the worker.
-        progress: where the environment (its rank), the step and the row at hand are noted for the master.
-        plan: says what to build.
+        progress: where the work at hand is noted for the master.
+        specs: say what to build.
         cpus: cores to run on; None leaves that to the system.
     """
 
-    def __init__(self, rank: int, progress: np.ndarray, plan: Plan, cpus: list[int] | None) -> None:
+    def __init__(self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None) -> None:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
-        self.plan, self.progress = plan, progress
-        progress[0] = plan.env_ranks[0]
-        self._env_set: EnvSet | None = None
+        self.specs, self.progress = specs, progress
+        progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
+        self._fleets: dict[FleetRole, Fleet] = {}
 
-    @property
-    def env_set(self) -> EnvSet:
-        """The environments, once they are built."""
-        assert self._env_set is not None, "asked for work before its environments were built"
-        return self._env_set
+    def __call__(self, request: tuple[Any, ...]) -> Any:
+        """Answer one request: its name, and its arguments."""
+        match request:
+            case ("check",):
+                return check_one(self.specs[FleetRole.TRAIN])
+            case ("build",):
+                return self._build()
+        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
 
-    def build(self, with_check: bool) -> tuple[Check | None, Built]:
-        """Build the environments; with a check, of one that is thrown away before."""
-        check = check_one(self.plan) if with_check else None
-        self._env_set = EnvSet(self.plan)
-        return check, self._env_set.built
+    def _build(self) -> list[Built]:
+        for role, spec in self.specs.items():
+            self._fleets[role] = Fleet(spec)
+        return [fleet.built for fleet in self._fleets.values()]
+
+    def started_parts(self, check: Check, rows: dict[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
+        """Return the parts of this worker, which fill these rows."""
+        return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
 
     def close(self) -> None:
         """Close the environments."""
-        if self._env_set is not None:
-            self._env_set.close()
+        for fleet in self._fleets.values():
+            fleet.close()

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array
 from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
 
@@ -49,12 +50,10 @@ class WorkerError(RuntimeError):
 class Worker:
     """One process that answers requests with the server that `serve(rank, progress, *args)` makes in it.
 
-    A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is an
-    int64 array in shared memory, [environment, step, ...]; the server writes it, the master reads it to see that the
-    worker lives, and to say where it stopped.
+    A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
+    `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
+    where it stopped.
     """
-
-    PROGRESS_SIZE = 4
 
     def __init__(self, rank: int, serve: Callable[..., Any], args: Sequence[Any], start_method: str) -> None:
         if start_method not in START_METHODS:
@@ -65,7 +64,7 @@ class Worker:
         if start_method == "forkserver":
             context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
         self.rank = rank
-        self.progress = shared_array(self.PROGRESS_SIZE, np.int64)
+        self.progress = Progress(shared_array(Progress.SIZE, np.int64))
         try:
             first_request = dumps((serve, rank, self.progress, tuple(args)))  # before there is a process to be left
         except Exception as error:
@@ -144,8 +143,8 @@ class Worker:
         return reply
 
     def _where(self) -> str:
-        env, step = self.progress[:2]
-        return f"Worker {self.rank} (pid {self.pid}), last seen at environment {env}, step {step},"
+        at = self.progress
+        return f"Worker {self.rank} (pid {self.pid}), last seen at environment {at.env_rank}, step {at.step},"
 
     def _death(self) -> WorkerError:
         self._process.join(timeout=1.0)
@@ -158,7 +157,7 @@ class Worker:
             " If it died before its first reply, look above for its own message; a script that starts workers must "
             "stand under `if __name__ == '__main__':`."
         )
-        return WorkerError(f"{self._where()} {how}.{hint if not self.progress.any() else ''}", self.rank)
+        return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
 
 
 @contextmanager
@@ -193,7 +192,7 @@ class _Watch:
         self._timeout = timeout
         self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
         self._poller = poll_for(self._worker_of)
-        self._seen = {w.rank: (w.progress.tolist(), time.monotonic()) for w in workers}
+        self._seen = {w.rank: (w.progress.numbers(), time.monotonic()) for w in workers}
 
     def wait(self) -> list[Worker]:
         """Return workers with a reply, or dead; none after a while, so that the caller can look around.
@@ -217,8 +216,8 @@ class _Watch:
         now = time.monotonic()
         for worker in set(self._worker_of.values()):
             progress, since = self._seen[worker.rank]
-            if worker.progress.tolist() != progress:
-                self._seen[worker.rank] = (worker.progress.tolist(), now)
+            if worker.progress.numbers() != progress:
+                self._seen[worker.rank] = (worker.progress.numbers(), now)
             elif now - since > self._timeout:
                 raise WorkerError(
                     f"{worker._where()} has made no progress for {self._timeout:g} s. If a step or reset of the "

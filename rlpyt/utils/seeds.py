@@ -2,7 +2,8 @@
 
 Every random stream of a run is `SeedSequence(seed, spawn_key=(role, index))`. The index of an environment is
 its global rank over all workers and replicas, so the streams do not depend on how the environments are dealt
-to workers. Source: numpy's SeedSequence (O'Neill's seed_seq design).
+to workers. Evaluation environments are seeded in every evaluation: from iteration 1 on the iteration is a third
+number of the key. Source: numpy's SeedSequence (O'Neill's seed_seq design).
 """
 
 from __future__ import annotations
@@ -28,14 +29,21 @@ class Role(IntEnum):
     ENV_CHECK = 7
 
 
-def seed_sequence(seed: int, role: Role, index: int = 0) -> np.random.SeedSequence:
-    """Return the seed sequence of one stream of a run."""
-    return np.random.SeedSequence(seed, spawn_key=(int(role), index))
+def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.random.SeedSequence:
+    """Return the seed sequence of one stream of a run.
+
+    Args:
+        seed: of the run.
+        role: of who draws from the stream.
+        index: number of the one who draws, such as the rank of an environment.
+        itr: iteration, where every iteration has a stream of its own.
+    """
+    return np.random.SeedSequence(seed, spawn_key=(int(role), index, itr) if itr else (int(role), index))
 
 
-def stream_seed(seed: int, role: Role, index: int = 0) -> int:
+def stream_seed(seed: int, role: Role, index: int = 0, itr: int = 0) -> int:
     """Return a 31-bit number that seeds one stream, for libraries that take a number (gymnasium, ALE)."""
-    return int(seed_sequence(seed, role, index).generate_state(1)[0] >> 1)
+    return int(seed_sequence(seed, role, index, itr).generate_state(1)[0] >> 1)
 
 
 def numpy_generator(seed: int, role: Role, index: int = 0) -> np.random.Generator:

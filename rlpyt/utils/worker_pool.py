@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of its progress
@@ -25,8 +24,26 @@ class Message(NamedTuple):
         return cls(request, dumps(request))
 
 
+class SetUp(NamedTuple):
+    """A request that every new worker is sent before it works, and what its reply must satisfy."""
+
+    message: Message
+    accept: Callable[[Any], None]
+
+
+def _same_request(rank: int, progress: Progress, request: Any) -> Any:
+    return request
+
+
+def _ignore(*args: Any) -> None:
+    """Accept every reply, and tell nobody."""
+
+
 class WorkerPool:
     """Some workers, each with at most one request under way.
+
+    A lost worker is replaced by a new process, which is sent the set-up requests of the lost one in their order, and
+    then the request that was under way.
 
     Args:
         serve: makes the server in a worker; called with rank, progress and the worker's arguments.
@@ -34,13 +51,13 @@ class WorkerPool:
         n_workers: how many.
         start_method: "forkserver", "spawn" or "fork".
         restarts: lost workers that are replaced, all together, before a loss is raised.
-        recover: called when a lost worker has been replaced, with its rank, the progress that the lost one had made and
-            the error; brings the new one to where it can take the request under way again, by `ask`, and returns that
-            request, or another instead of it.
+        on_loss: `on_loss(rank, progress, request)` returns the request that the new worker takes up; it is given the
+            progress that the lost worker had made, and the request that was under way. It changes nothing.
+        tell: `tell(error, restarts_left)` is called for every worker that was replaced.
     """
 
     start_timeout: float = 600.0
-    """Seconds without progress while a worker is built: simulators compile, licences are fetched."""
+    """Seconds without progress while a worker is set up: simulators compile, licences are fetched."""
     timeout: float = start_timeout
     """Seconds that a worker may go without progress afterwards."""
 
@@ -51,15 +68,16 @@ class WorkerPool:
         n_workers: int,
         start_method: str,
         restarts: int = 0,
-        recover: Callable[[int, np.ndarray, WorkerError, Any], Any] | None = None,
+        on_loss: Callable[[int, Progress, Any], Any] = _same_request,
+        tell: Callable[[WorkerError, int], None] = _ignore,
     ) -> None:
         self._serve, self._start_method = serve, start_method
         self._args_of: Callable[[int, int], tuple[Any, ...]] | None = args_of
-        self._recover = recover
+        self._on_loss, self._tell = on_loss, tell
         self.restarts_left = restarts
         self.n_restarts = 0
         self._under_way: dict[int, Message] = {}  # requests without a reply yet, by rank
-        self._replacing = False
+        self._set_up: dict[int, list[SetUp]] = {rank: [] for rank in range(n_workers)}
         self.workers: list[Worker] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
@@ -99,8 +117,7 @@ class WorkerPool:
         Raises:
             WorkerError: if a worker is lost and may not be replaced.
         """
-        timeout = self.start_timeout if self._replacing else self.timeout
-        replies = receive_all([self.workers[rank] for rank in ranks], timeout, self._replace, on_wait)
+        replies = receive_all([self.workers[rank] for rank in ranks], self.timeout, self._replace, on_wait)
         for rank in ranks:
             del self._under_way[rank]
         return replies
@@ -110,45 +127,53 @@ class WorkerPool:
         self.post({rank: Message.of(request) for rank, request in requests.items()})
         return self.receive(list(requests), on_wait)
 
+    def set_up(self, requests: Mapping[int, Any], accept: Callable[[Any], None] = _ignore) -> list[Any]:
+        """Send requests by rank that every later worker of the rank is sent too, and return the replies.
+
+        Args:
+            requests: by rank.
+            accept: called with each reply, and with that of every new worker; what it raises is raised as it is.
+        """
+        messages = {rank: Message.of(request) for rank, request in requests.items()}
+        self.post(messages)
+        replies = self.receive(list(messages))
+        for (rank, message), reply in zip(messages.items(), replies, strict=True):
+            accept(reply)
+            self._set_up[rank].append(SetUp(message, accept))
+        return replies
+
     def _replace(self, error: WorkerError) -> Worker:
         """Replace a lost worker, and send the new one the request that was under way; raise where none may be."""
         rank = error.rank
-        if self._replacing:  # the one that is being brought up is lost too: the loop below goes on
-            raise error
-        progress, message = self.workers[rank].progress.copy(), self._under_way.pop(rank)
+        progress, lost = self.workers[rank].progress.copy(), self._under_way.pop(rank)
         while self.restarts_left > 0:
             self.restarts_left -= 1
             self.n_restarts += 1
             stop_workers([self.workers[rank]], seconds=0.5)
             try:
-                self._replacing = True
-                self.workers[rank] = self._start(rank)
-                resumed = self._resumed(rank, progress, error, message)
-                self.workers[rank].send_bytes(resumed.data)
+                worker = self.workers[rank] = self._start(rank)
+                self._tell(error, self.restarts_left)
+                for message, accept in self._set_up[rank]:
+                    worker.send_bytes(message.data, self.start_timeout)
+                    accept(receive_all([worker], self.start_timeout)[0])
+                request = self._on_loss(rank, progress, lost.request)
+                resumed = lost if request is lost.request else Message.of(request)
+                worker.send_bytes(resumed.data)
                 self._under_way[rank] = resumed
-                return self.workers[rank]
+                return worker
             except WorkerError as another:
                 error = another
-                self._under_way.pop(rank, None)
-            finally:
-                self._replacing = False
         try:
             raise error
         finally:
             del error  # its traceback has this frame: a circle would keep shared memory until the collector comes
 
-    def _resumed(self, rank: int, progress: np.ndarray, error: WorkerError, message: Message) -> Message:
-        if self._recover is None:
-            return message
-        request = self._recover(rank, progress, error, message.request)
-        return message if request is message.request else Message.of(request)
-
     def stop(self) -> None:
         """Stop all workers; may be called again.
 
-        What the pool calls is let go too: it belongs to who holds the pool, and a circle would keep shared memory
-        until the garbage collector comes.
+        The pool lets go of what it calls, too: it belongs to the owner of the pool, and a circle would keep shared
+        memory until the garbage collector comes.
         """
         workers, self.workers = self.workers, []
-        self._args_of = self._recover = None
+        self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
         stop_workers(workers)

@@ -11,8 +11,8 @@ import torch
 from rlpyt.envs import AtariEnv, EnvError, make_env
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
 from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.env_batch import EnvList
-from rlpyt.samplers.evaluator import quotas
+from rlpyt.samplers.fleet_spec import quotas
+from rlpyt.samplers.parts import ListPart
 from rlpyt.spaces import null_value
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
@@ -32,8 +32,8 @@ from tests.vector_toy_envs import LifeVectorEnv
 SEED = 7
 
 
-def eval_number(rank: int) -> int:
-    return stream_seed(SEED, Role.EVAL_ENV, rank) % 1024
+def eval_number(rank: int, itr: int = 0) -> int:
+    return stream_seed(SEED, Role.EVAL_ENV, rank, itr) % 1024
 
 
 def episodes_by_env(traj_infos: list[Any]) -> dict[int, list[int]]:
@@ -55,17 +55,15 @@ def test_every_environment_runs_its_quota(kind, recurrent):
         first = sampler.evaluate_agent(0)
         sampler.obtain_samples(0)
         second = sampler.evaluate_agent(1)
-    expected = {eval_number(0): 3, eval_number(1): 3, eval_number(2): 2}
-    for result in (first, second):
+    for itr, result in enumerate((first, second)):
+        # Every evaluation starts where the seed says, with environments of its own.
+        expected = {eval_number(0, itr): 3, eval_number(1, itr): 3, eval_number(2, itr): 2}
         episodes = episodes_by_env(result.traj_infos)
         assert {number: len(e) for number, e in episodes.items()} == expected
-        assert all(e == list(range(e[0], e[0] + len(e))) for e in episodes.values()), "episodes were left out"
+        assert all(e == list(range(len(e))) for e in episodes.values()), "episodes were left out"
         assert result.unfinished == 0
         assert result.steps == sum(info.Length for info in result.traj_infos)
         assert type(result.steps) is int
-    # The first evaluation starts where the seed says; the second one shows other episodes.
-    assert all(e[0] == 0 for e in episodes_by_env(first.traj_infos).values())
-    assert all(e[0] > 0 for e in episodes_by_env(second.traj_infos).values())
 
 
 @pytest.mark.parametrize(("kind", "recurrent"), with_either(TWO_OF_EACH))
@@ -162,14 +160,14 @@ def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_
     example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
     observation = null_value(env.observation_space)
     rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1, False)
-    envs = EnvList([env], rows)
+    envs = ListPart([env], rows)
     envs.reset([SEED])
     while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves
-        rows.action[1] = 0
+        rows.action[0] = 0
         envs.send(0)
         envs.recv(0)
     assert env.env.ale.lives() == 4
-    envs.reset()
+    envs.reset([SEED])
     assert env.env.ale.lives() == 5
 
 

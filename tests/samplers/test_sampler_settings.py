@@ -50,6 +50,5 @@ def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
 def test_whole_numbers_of_other_types_are_taken():
     sampler = make(batch_T=4.0, batch_B=np.int64(3), eval_n_envs=4.0, eval_max_trajectories=3.0, eval_max_steps=5e3)
     assert sampler.batch_spec == (4, 3)
-    settings = (sampler.eval_n_envs, sampler.eval_max_trajectories, sampler.eval_max_steps)
-    assert settings == (3, 3, 5000)
-    assert {type(value) for value in (*sampler.batch_spec, *settings)} == {int}
+    assert sampler.eval_size() == (3, 5000, 3)
+    assert {type(value) for value in (*sampler.batch_spec, *sampler.eval_size())} == {int}

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import SerialSampler
-from rlpyt.samplers.stopwatch import PARTS, Stopwatch, mean_of
+from rlpyt.samplers.stopwatch import ACTIVITIES, Stopwatch, mean_of
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import TWO_OF_EACH, counting_agent, running, with_either
 from tests.toy_envs import LENGTHS, CountingEnv, CountingModel
@@ -104,7 +104,7 @@ def test_laps_are_counted_for_what_was_done(monkeypatch):
     stopwatch.start()
     stopwatch.lap("network")
     assert stopwatch.take() == {"environments": 2.0, "network": 5.0, "waiting": 0.0, "copying": 0.0}
-    assert stopwatch.take() == dict.fromkeys(PARTS, 0.0)
+    assert stopwatch.take() == dict.fromkeys(ACTIVITIES, 0.0)
 
 
 def test_the_mean_over_processes_adds_up_to_the_whole():

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,8 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
+from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
@@ -257,11 +260,16 @@ def restarting(kind: str, agent: Any, EnvCls: Any, T: int = 4, B: int = 4, **kwa
         yield sampler
 
 
+def train_ranks(sampler: Any) -> list[list[int]]:
+    """Return the training environments of every worker."""
+    return [specs[FleetRole.TRAIN].env_ranks for specs in sampler._worker_specs]
+
+
 def losses_of(sampler: Any, rows: Sequence[tuple[int, int]]) -> list[Loss]:
     """Return the losses that are to be seen, from (row, environment) of the faults in the order in which they come."""
     losses = []
     for restart, (row, rank) in enumerate(rows, 1):
-        (ranks,) = [plan.env_ranks for plan in sampler._plans if rank in plan.env_ranks]
+        (ranks,) = [ranks for ranks in train_ranks(sampler) if rank in ranks]
         losses += [Loss(row, restart, b) for b in ranks]
     return sorted(losses)
 
@@ -344,7 +352,7 @@ def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
         kill(sampler, 1)
         batches += collect(sampler, 2, first=4)
         losses = Checker(kind, batches, recurrent=True).losses
-        assert losses == losses_of(sampler, [(6, 4), (12, 0), (12, sampler._plans[1].env_ranks[0])])
+        assert losses == losses_of(sampler, [(6, 4), (12, 0), (12, train_ranks(sampler)[1][0])])
         for row, _, b in losses:
             assert not batches[row // 3 - 1][0].env.truncated[-1, b] or batches[row // 3 - 1][0].env.valid[-1, b]
 
@@ -426,12 +434,14 @@ def test_a_loss_is_in_the_log(kind, tmp_path):
 
 def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
     samplers = [make_sampler("cpu2", B=4, eval_n_envs=3, eval_max_trajectories=3) for _ in range(2)]
-    plans = [s.make_plan(SEED, None, world_size=2, rank=rank) for rank, s in enumerate(samplers)]
-    for evaluation in (False, True):
+    runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, world_size=2, rank=rank) for rank in range(2)]
+    replicas = [sampler.make_specs(run) for sampler, run in zip(samplers, runs, strict=True)]
+    for role, n_envs in ((FleetRole.TRAIN, 8), (FleetRole.EVAL, 3)):
         # Every replica has its own environments; those of the evaluation are the same in all.
-        dealt = [p for plan in plans[: 1 if evaluation else 2] for p in plan.deal(2)]
-        seeds = [x for p in dealt for k in range(30) for x in p._replace(restarts=k).seeds(evaluation)]
-        assert len(set(seeds)) == len(seeds) == 30 * (3 if evaluation else 8)
+        dealt = [s for specs in replicas[: 1 if role is FleetRole.EVAL else 2] for s in specs[role].deal(2)]
+        seeds = [x for s in dealt for k in range(1, 30) for x in replace(s, restarts=k).restart_seeds()]
+        seeds += [x for s in dealt for itr in range(1 if role is FleetRole.TRAIN else 30) for x in s.seeds(itr)]
+        assert len(set(seeds)) == len(seeds) == n_envs * (30 if role is FleetRole.TRAIN else 59)
 
 
 # ---- losses before the first batch ----
@@ -578,8 +588,13 @@ def mortal_agent(observation: Any, flags: Sequence[Path]) -> Any:
 # ---- evaluation, resets in the background, vector environments ----
 
 
-def eval_seed(rank: int, restart: int = 0) -> int:
-    return stream_seed(SEED, Role.EVAL_ENV, rank + 2 * restart)
+def eval_seed(rank: int, itr: int) -> int:
+    return stream_seed(SEED, Role.EVAL_ENV, rank, itr)
+
+
+def restart_seed(rank: int) -> int:
+    """Return the seed of an evaluation environment that was lost once."""
+    return stream_seed(SEED, Role.EVAL_ENV, rank + 2)
 
 
 @pytest.mark.parametrize(
@@ -587,7 +602,7 @@ def eval_seed(rank: int, restart: int = 0) -> int:
     [("cpu2", "kill"), ("cpu2", "reset"), ("gpu2", "kill"), ("alternating2", "reset"), ("no_overlap2", "kill")],
 )
 def test_a_loss_in_evaluation_leaves_the_quota_and_costs_a_row_of_training(kind, fault):
-    EnvCls = faulty({eval_seed(1): (fault, 6 if fault == "kill" else 1)})
+    EnvCls = faulty({eval_seed(1, itr=1): (fault, 6 if fault == "kill" else 1)})
     options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=9, TrajInfoCls=RecordingTrajInfo)
     results = []
     for _ in range(2):
@@ -600,13 +615,14 @@ def test_a_loss_in_evaluation_leaves_the_quota_and_costs_a_row_of_training(kind,
             batches += collect(sampler, 1, first=4)
         trajs = [whole_episodes(result) for result in (first, second)]
         assert [len(t) for t in trajs] == [9, 9]
-        # The first environment goes on with its seed; the one that replaced the other has another, and keeps it. What
-        # the lost one had completed is counted where the master knows of it.
+        # What the lost one had completed is counted where the master knows of it. The next evaluation has the seeds
+        # that it would have had without a loss.
         numbers = [[number for number, _ in episodes] for episodes in trajs]
         counted = kind != "cpu2" and fault == "kill"
-        assert set(numbers[0]) == {eval_seed(r, k) % 1024 for r, k in [(0, 0), (1, 1), (1, 0)][: 2 + counted]}
-        assert set(numbers[1]) == {eval_seed(0) % 1024, eval_seed(1, 1) % 1024}
-        assert [n.count(eval_seed(0) % 1024) for n in numbers] == [5, 5]
+        seeds = [eval_seed(0, itr=1), restart_seed(1), eval_seed(1, itr=1)][: 2 + counted]
+        assert set(numbers[0]) == {seed % 1024 for seed in seeds}
+        assert set(numbers[1]) == {eval_seed(rank, itr=2) % 1024 for rank in range(2)}
+        assert [n.count(eval_seed(0, itr) % 1024) for itr, n in enumerate(numbers, 1)] == [5, 5]
         checker = Checker(kind, [(samples, None) for samples, _ in batches], recurrent=True)
         assert checker.losses == [Loss(6, 1, 2), Loss(6, 1, 3)]
         results.append((trajs, first.steps, second.steps, first.unfinished + second.unfinished))

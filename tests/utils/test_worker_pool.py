@@ -17,6 +17,7 @@ import pytest
 
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import shared_array
 from rlpyt.utils.worker_pool import Message, WorkerPool
 from tests.runners.runner_kit import start_forkserver
@@ -35,11 +36,12 @@ def _short_patience(monkeypatch):
 
 @contextmanager
 def pool_of(
-    n: int, restarts: int = 0, recover: Any = None, broken: Sequence[int] = (), slow: float = 0.0, timeout: float = 30.0
+    n: int, restarts: int = 0, broken: Sequence[int] = (), slow: float = 0.0, timeout: float = 30.0, **calls: Any
 ) -> Iterator[WorkerPool]:
     """Yield a pool; all processes that it ever had must be gone at its end."""
     pids: set[int] = set()
-    pool = WorkerPool(ReplaceableServer, lambda rank, k: (k, tuple(broken), slow), n, "forkserver", restarts, recover)
+    args = ReplaceableServer, lambda rank, k: (k, tuple(broken), slow), n, "forkserver", restarts
+    pool = WorkerPool(*args, **calls)
     pool.timeout = timeout
     try:
         pids.update(w.pid or 0 for w in pool.workers)
@@ -162,28 +164,80 @@ def test_a_loss_is_raised_where_none_may_be_replaced(loss):
 def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
     (name, *args), message = LOSSES[loss]
     seen: list[Any] = []
+    told: list[tuple[str, int]] = []
 
-    def recover(rank: int, progress: np.ndarray, error: WorkerError, request: Any) -> Any:
-        assert pool.ask({rank: ("which",)}) == [(1, 1)]
-        seen.append((rank, progress.tolist(), str(error), request))
+    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+        seen.append((rank, progress, request))
         return request
 
-    with pool_of(3, restarts=2, recover=recover, timeout=0.5) as pool:
+    def tell(error: WorkerError, restarts_left: int) -> None:
+        told.append((str(error), restarts_left))
+
+    with pool_of(3, restarts=2, on_loss=on_loss, tell=tell, timeout=0.5) as pool:
         pool.ask({1: ("note", 7)})
         request = "unless_new", name, *args
         assert pool.ask({0: ("which",), 1: request, 2: ("which",)}) == [(0, 0), (1, 1), (2, 0)]
         assert (pool.n_restarts, pool.restarts_left) == (1, 1)
-        ((rank, progress, text, under_way),) = seen
-        assert (rank, under_way) == (1, request)
-        assert progress[:2] == {"kill": [5, 23], "raise": [3, 17]}.get(loss, [10, 7])
+        ((rank, progress, under_way),) = seen
+        ((text, restarts_left),) = told
+        assert (rank, under_way, restarts_left) == (1, request, 1)
+        # As the lost worker left it; the new one has made progress of its own since.
+        assert (progress.env_rank, progress.step) == {"kill": (5, 23), "raise": (3, 17)}.get(loss, (10, 7))
         assert "Worker 1 (pid" in text
         assert message in text
         assert pool.ask(dict.fromkeys(range(3), ("which",))) == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_another_request_may_be_taken_up_instead():
-    with pool_of(1, restarts=1, recover=lambda rank, progress, error, request: ("echo", (rank, request))) as pool:
+    with pool_of(1, restarts=1, on_loss=lambda rank, progress, request: ("echo", (rank, request))) as pool:
         assert pool.ask({0: ("kill",)}) == [(0, ("kill",))]
+
+
+# ---- set-up ----
+
+
+def test_a_new_worker_is_set_up_as_the_lost_one_was_in_the_same_order():
+    accepted: list[Any] = []
+    with pool_of(2, restarts=2) as pool:
+        array = shared_array(2, np.int64)
+        assert pool.set_up({0: ("remember", "a"), 1: ("remember", "b")}, accepted.append) == [["a"], ["b"]]
+        assert pool.set_up({0: ("remember", "c")}, accepted.append) == [["a", "c"]]
+        assert pool.ask({0: ("remember", "of no set-up")}) == [["a", "c", "of no set-up"]]
+        pool.set_up({0: ("keep", array)})
+        for restart in (1, 2):
+            assert pool.ask({0: ("unless_replaced", restart, "kill")}) == [(0, restart)]
+            assert pool.ask({0: ("remember", "d")}) == [["a", "c", "d"]]
+            pool.ask({0: ("write_kept", restart)})
+            assert array.tolist() == [restart] * 2
+        assert pool.ask({1: ("remember", "d")}) == [["b", "d"]]
+        assert accepted == [["a"], ["b"], ["a", "c"], *[["a"], ["a", "c"]] * 2]
+
+
+def test_a_worker_that_is_lost_while_it_is_set_up_is_set_up_again():
+    with pool_of(2, restarts=1) as pool:
+        pool.set_up(dict.fromkeys(range(2), ("remember", "a")))
+        assert pool.set_up({0: ("which",), 1: ("unless_replaced", 1, "kill")}) == [(0, 0), (1, 1)]
+        assert pool.ask(dict.fromkeys(range(2), ("remember", "b"))) == [["a", "b"]] * 2
+        # The request that it was lost in is one of those that set up the next.
+        assert [len(pool._set_up[rank]) for rank in range(2)] == [2, 2]
+
+
+def test_a_reply_that_is_not_accepted_ends_it_whenever_it_comes():
+    def accept(reply: Any) -> None:
+        if reply[1] > limit:
+            raise ValueError(f"not {reply}")
+
+    limit = 0
+    with pool_of(1, restarts=5) as pool:
+        pool.set_up({0: ("which",)}, accept)
+        with pytest.raises(ValueError, match=r"not \(0, 1\)"):
+            pool.ask({0: ("kill",)})
+    limit = -1
+    with pool_of(1, restarts=5) as pool, pytest.raises(ValueError, match=r"not \(0, 0\)"):
+        pool.set_up({0: ("which",)}, accept)
+
+
+# ---- how many ----
 
 
 def test_every_loss_counts_until_none_is_left():
@@ -205,48 +259,50 @@ def test_several_may_be_lost_at_once():
 def test_a_replacement_that_cannot_be_made_counts_and_the_next_one_hears_of_the_first_loss():
     seen: list[Any] = []
 
-    def recover(rank: int, progress: np.ndarray, error: WorkerError, request: Any) -> Any:
-        seen.append((progress.tolist()[:2], request))
-        pool.ask({rank: ("which",)})
+    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+        seen.append(([progress.env_rank, progress.step], request))
         return request
 
-    with pool_of(2, restarts=4, recover=recover, broken=[1, 2]) as pool:
+    def tell(error: WorkerError, restarts_left: int) -> None:
+        told.append((str(error).partition(", last seen")[2].split(", ", 2)[2].split("\n")[0], restarts_left))
+
+    told: list[tuple[str, int]] = []
+    with pool_of(2, restarts=4, on_loss=on_loss, tell=tell, broken=[1, 2]) as pool:
+        pool.set_up({1: ("which",)})
         request = "unless_new", "kill"
         assert pool.ask({0: ("which",), 1: request}) == [(0, 0), (1, 3)]
         assert (pool.n_restarts, pool.restarts_left) == (3, 1)
-        assert seen == [([5, 23], request)] * 3
+        assert seen == [([5, 23], request)], "what was lost is taken up by the one that could be set up"
+        raised = [f"raised OSError: no display for restart {k}" for k in (1, 2)]
+        assert [left for _, left in told] == [3, 2, 1]
+        assert [text for text, _ in told[1:]] == raised
 
 
 def test_the_error_is_that_of_the_last_replacement():
-    def recover(rank: int, progress: np.ndarray, error: WorkerError, request: Any) -> Any:
-        pool.ask({rank: ("which",)})
-        return request
-
-    with pool_of(1, restarts=2, recover=recover, broken=[1, 2]) as pool:
+    with pool_of(1, restarts=2, broken=[1, 2]) as pool:
+        pool.set_up({0: ("which",)})
         with pytest.raises(WorkerError, match=r"Worker 0 .*OSError: no display for restart 2"):
             pool.ask({0: ("kill",)})
         assert (pool.n_restarts, pool.restarts_left) == (2, 0)
 
 
 def test_what_goes_wrong_in_recovering_is_raised_as_it_is():
-    def recover(*args: Any) -> Any:
+    def on_loss(*args: Any) -> Any:
         raise KeyError("a bug of the master")
 
-    with pool_of(2, restarts=5, recover=recover) as pool, pytest.raises(KeyError, match="a bug of the master"):
+    with pool_of(2, restarts=5, on_loss=on_loss) as pool, pytest.raises(KeyError, match="a bug of the master"):
         pool.ask({0: ("echo", 1), 1: ("kill",)})
 
 
 def test_a_replacement_has_the_time_to_be_built_that_the_first_had():
-    def recover(rank: int, progress: np.ndarray, error: WorkerError, request: Any) -> Any:
-        pool.ask({rank: ("which",)})
-        return request
-
-    with pool_of(1, restarts=1, recover=recover, slow=1.5, timeout=0.5) as pool:
+    with pool_of(1, restarts=1, slow=1.5, timeout=30) as pool:
+        pool.set_up({0: ("which",)})
+        pool.timeout = 0.5
         assert pool.ask({0: ("unless_new", "kill")}) == [(0, 1)]
 
 
 def test_shared_arrays_in_a_request_reach_the_replacement():
-    with pool_of(1, restarts=1, recover=lambda rank, progress, error, request: request) as pool:
+    with pool_of(1, restarts=1) as pool:
         array = shared_array(4, np.int64)
         assert pool.ask({0: ("fill", array, 9)}) == [9]
         assert array.tolist() == [9] * 4

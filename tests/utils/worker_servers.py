@@ -16,6 +16,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.progress import Progress
 
 
 class Server:
@@ -23,11 +24,11 @@ class Server:
 
     Args:
         rank: of the worker.
-        progress: [environment, step].
+        progress: see `Progress`.
         *arrays: buffers in shared memory; -1 is written to the first one when the server is closed.
     """
 
-    def __init__(self, rank: int, progress: np.ndarray, *arrays: Any) -> None:
+    def __init__(self, rank: int, progress: Progress, *arrays: Any) -> None:
         self.rank, self.progress, self.arrays = rank, progress, arrays
 
     def __call__(self, request: tuple[Any, ...]) -> Any:
@@ -56,14 +57,14 @@ class Server:
         return len(os.listdir("/proc/self/fd"))
 
     def raise_error(self, text: str) -> None:
-        self.progress[:2] = 3, 17
+        self.progress.env_rank, self.progress.step = 3, 17
         raise ValueError(text)
 
     def unpicklable(self) -> Any:
         return threading.Lock()
 
     def kill(self) -> None:
-        self.progress[:2] = 5, 23
+        self.progress.env_rank, self.progress.step = 5, 23
         os.kill(os.getpid(), signal.SIGKILL)
 
     def exit(self, code: int) -> None:
@@ -84,7 +85,7 @@ class Server:
         """Make progress all the time, slowly."""
         for _ in range(steps):
             time.sleep(seconds)
-            self.progress[1] += 1
+            self.progress.step += 1
         return "worked"
 
     def threads(self) -> int:
@@ -103,14 +104,14 @@ class Server:
 class BrokenServer(Server):
     """Cannot be made."""
 
-    def __init__(self, rank: int, progress: np.ndarray) -> None:
+    def __init__(self, rank: int, progress: Progress) -> None:
         raise OSError("no display")
 
 
 class ExitingServer(Server):
     """Ends the process while it is made, as a failing simulator does."""
 
-    def __init__(self, rank: int, progress: np.ndarray) -> None:
+    def __init__(self, rank: int, progress: Progress) -> None:
         os._exit(4)
 
 
@@ -126,11 +127,11 @@ class ReplaceableServer(Server):
     """
 
     def __init__(
-        self, rank: int, progress: np.ndarray, restarts: int, broken: Sequence[int] = (), slow: float = 0.0
+        self, rank: int, progress: Progress, restarts: int, broken: Sequence[int] = (), slow: float = 0.0
     ) -> None:
         super().__init__(rank, progress)
         self.restarts = restarts
-        progress[0] = 10 * rank
+        progress.env_rank = 10 * rank
         if restarts in broken:
             raise OSError(f"no display for restart {restarts}")
         if restarts:
@@ -140,12 +141,27 @@ class ReplaceableServer(Server):
         return self.rank, self.restarts
 
     def note(self, step: int) -> None:
-        self.progress[1:] = step
+        self.progress.step = step
 
     def die_soon(self) -> str:
         """Reply, and die when the reply is gone."""
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
         return "farewell"
+
+    def remember(self, thing: Any) -> list[Any]:
+        """Keep something; return all that this process was given."""
+        self.things = [*getattr(self, "things", []), thing]
+        return self.things
+
+    def keep(self, array: np.ndarray) -> None:
+        self.kept = array
+
+    def write_kept(self, value: int) -> None:
+        self.kept[...] = value
+
+    def unless_replaced(self, restarts: int, name: str, *args: Any) -> Any:
+        """Do it, but in a process after so many restarts say which it is."""
+        return self.which() if self.restarts >= restarts else getattr(self, name)(*args)
 
     def unless_new(self, name: str, *args: Any) -> Any:
         """Do it in the first process; a replacement says which it is."""

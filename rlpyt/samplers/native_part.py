@@ -1,36 +1,46 @@
-"""A batch of environments that one native call steps: a `gymnasium.vector.VectorEnv` behind its adapter."""
+"""Part of a fleet that one native call steps: a `gymnasium.vector.VectorEnv` behind its adapter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.env_batch import CompletedTraj, LocalEnvs
+from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
+from rlpyt.types import TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.progress import Progress
 
 
-class NativeEnvs(LocalEnvs):
-    """Steps all its environments at once; they reset themselves in the step after the end of an episode.
+class NativePart(LocalPart):
+    """Vector environment: all its environments are stepped at once, and reset themselves.
 
-    One that rests is stepped all the same, and what it gives is dropped; when it wakes it is reset. So with
-    `wait_reset` the steps that are left in a batch after the end of an episode are taken and lost.
+    They do so in the step after the end of an episode. One that rests is stepped too, and its result is dropped; it is
+    reset when it wakes. So with `wait_reset` the steps between the end of an episode and that of the batch are lost.
 
     Args:
-        env: all environments of the batch.
-        rows: see `LocalEnvs`.
-        env_info_nulls: what is recorded of info, by name: the value of one environment where a step gives none.
-        **kwargs: see `LocalEnvs`.
+        env: all environments of the part.
+        rows: see `LocalPart`.
+        env_info_nulls: for every name that is recorded of info, the value where a step gives none.
+        new_traj_info: see `LocalPart`.
+        progress: see `LocalPart`.
+        wait_reset: see `LocalPart`.
     """
 
     def __init__(
-        self, env: VectorEnvAdapter, rows: Rows, env_info_nulls: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        env: VectorEnvAdapter,
+        rows: Rows,
+        env_info_nulls: Mapping[str, Any] | None = None,
+        new_traj_info: Callable[[], TrajInfo] = TrajInfo,
+        progress: Progress | None = None,
+        wait_reset: bool = False,
     ) -> None:
-        super().__init__(env.spaces, env.ranks, rows, **kwargs)
+        super().__init__(env.spaces, env.ranks, rows, new_traj_info, progress, wait_reset)
         if self._wait_reset and not env.can_reset_some:
             raise ValueError(
                 f"{env.name}: the sampler is to reset environments between batches only (mid_batch_reset=False), and "
@@ -42,37 +52,34 @@ class NativeEnvs(LocalEnvs):
         self._null = self._ended | self._resting  # environments whose row at hand is not a step
         self._after_loss: Any = None  # the first observations of the episodes that begin after a loss
 
-    def reset(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a new game everywhere; all are seeded anew where one of them would go on."""
-        if seeds is None and (self._ended & self._game_goes_on).any():
-            seeds = [self._new_game_seed(b) for b in range(len(self.ranks))]
-        elif seeds is not None:
-            self._last_seeds = list(seeds)
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """Begin a new game everywhere."""
         self._begin_all()
-        self._after_loss = None
-        self._progress[0] = self.ranks[0]
-        self.rows.observation[self.T] = self.env.reset(seeds)[0]
+        if seeds is not None or self._after_loss is None:
+            self._progress.env_rank = self.ranks[0]
+            self._after_loss = self.env.reset(seeds)[0]
+        self.rows.after.observation[:], self._after_loss = self._after_loss, None
 
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
-        """Take random steps in all; each is begun anew when as many are left as its generator says.
+        """Take random steps in all; each is reset when as many steps are left as its generator says.
 
         Where only all can be reset at once, all take the same number of steps.
         """
-        rows, T, ended = self.rows, self.T, self._ended
+        after, ended = self.rows.after, self._ended
         n_steps = np.array([int(rng.integers(1, max_steps + 1)) for rng in rngs])
         if not self.env.can_reset_some:
             n_steps[:] = n_steps.max()
         for left in range(int(n_steps.max()), 0, -1):
             begins = n_steps == left
             if left < n_steps.max() and begins.any():
-                _write(rows.observation[T], self.env.reset_some(begins)[0], begins)
+                _write(after.observation, self.env.reset_some(begins)[0], begins)
                 ended[begins] = self._unlogged[begins] = False
             for b, rng in enumerate(rngs):
-                rows.action[T, b] = self.null_action if ended[b] else random_value(self.env.action_space, rng)
-            self._progress[1] += 1
-            self.env.send(rows.action[T])
-            rows.observation[T], reward, terminated, truncated, info = self.env.recv()
-            rows.reward[T] = np.where(ended, 0, reward)
+                after.prev_action[b] = self.null_action if ended[b] else random_value(self.env.action_space, rng)
+            self._progress.step += 1
+            self.env.send(after.prev_action)
+            after.observation[:], reward, terminated, truncated, info = self.env.recv()
+            after.prev_reward[:] = np.where(ended, 0, reward)
             done = terminated | truncated
             traj_done = done & info.get("traj_done", done)
             self._unlogged[:] = np.where(ended, self._unlogged, ~traj_done)
@@ -81,8 +88,8 @@ class NativeEnvs(LocalEnvs):
     def send(self, t: int) -> None:
         """Send row t's actions; the environments step while others are waited for."""
         super().send(t)
-        self._progress[0] = self.ranks[0]
-        action = self.rows.action[t + 1]
+        self._progress.env_rank = self.ranks[0]
+        action = self.rows.action[t]
         self._null = self._ended | self._resting
         if self._null.any():
             for b in np.flatnonzero(self._null).tolist():
@@ -91,22 +98,22 @@ class NativeEnvs(LocalEnvs):
             self.env.send(action)
 
     def recv(self, t: int) -> list[CompletedTraj]:
-        """Wait for what row t's actions led to."""
+        """Wait for the results of row t's actions."""
         rows, null = self.rows, self._null
         if self._after_loss is not None:
             for b in range(len(self.ranks)):
                 self._null_row(t, b)
-            rows.observation[t + 1], self._after_loss = self._after_loss, None
+            rows.next_observation[t], self._after_loss = self._after_loss, None
             self._record_info(t, {})
             self._ended[:] = False
             return []
         observation, reward, terminated, truncated, info = self.env.recv()
         step = ~null
-        rows.observation[t + 1], rows.reward[t + 1], rows.valid[t] = observation, reward * step, step
+        rows.next_observation[t], rows.reward[t], rows.valid[t] = observation, reward * step, step
         rows.terminated[t], rows.truncated[t] = terminated & step, truncated & step
         if self._resting.any():
             for b in np.flatnonzero(self._resting).tolist():
-                rows.observation[t + 1, b] = self._null_observation
+                rows.next_observation[t, b] = self._null_observation
         done = terminated | truncated
         self._record_info(t, info)
         self._step_traj_infos(t, np.flatnonzero(step), done, info)
@@ -114,17 +121,18 @@ class NativeEnvs(LocalEnvs):
         completed: list[CompletedTraj] = []
         # An end in a row that is no step is that of a game which was over right after a lost life.
         for b in np.flatnonzero(done & ~self._resting).tolist():
-            self._end_episode(t, b, rows.observation[t + 1, b], bool(info.get("traj_done", done)[b]), completed)
+            self._end_episode(t, b, rows.next_observation[t, b], bool(info.get("traj_done", done)[b]), completed)
         return completed
 
     def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Mapping[str, Any]) -> None:
-        shown, reward = self._shown(t), self.rows.reward[t + 1].tolist()
+        reward = self.rows.reward[t].tolist()
         score = info["game_score"].tolist() if "game_score" in info else None
         for b in steps.tolist():
             one: dict[str, Any] = {} if score is None else {"game_score": score[b]}
             if self._own_traj_info:
-                one.update(info_at(info, b))
-            self._step_traj_info(shown, b, reward[b], bool(done[b]), one)
+                self._step_traj_info(t, b, reward[b], bool(done[b]), {**one, **info_at(info, b)})
+            else:
+                self._traj_infos[b].step(None, None, reward[b], bool(done[b]), None, one)
 
     def _record_info(self, t: int, info: Mapping[str, Any]) -> None:
         for key, null in self._env_info_nulls.items():
@@ -136,22 +144,20 @@ class NativeEnvs(LocalEnvs):
     def wake(self) -> None:
         """Reset the environments that rest; a game of several lives that the rest has cut is not logged."""
         if self._resting.any() and self._after_loss is None:  # after a loss all have been reset
-            _write(self.rows.observation[self.T], self.env.reset_some(self._resting.copy())[0], self._resting)
+            _write(self.rows.after.observation, self.env.reset_some(self._resting.copy())[0], self._resting)
             self._ended[self._resting] = False
-            # Whether the reset goes on with a game of which a life was lost, or begins another, cannot be known.
+            # It cannot be known whether the reset goes on with a game after a lost life, or begins another.
             for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
                 self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
 
     def begin_after_loss(self, seeds: Sequence[int] | None = None) -> None:
-        """Treat the row at hand as final; the environments are reset at once, and shown with the next row."""
+        """Treat the row at hand as final; the environments are reset at once, and the next row shows it."""
         for b in range(len(self.ranks)):
             self._begin_lost(b)
-        if seeds is not None:
-            self._last_seeds = list(seeds)
         self._after_loss = self.env.reset(seeds)[0]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; native environments cannot be put back, and begin new episodes."""
+        """Take over what `state_dict` returned; native environments cannot be restored, and begin new episodes."""
         super().load_state_dict(state_dict)
         self.begin_after_loss()
 

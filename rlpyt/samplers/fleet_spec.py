@@ -1,0 +1,119 @@
+"""Descriptions of fleets: plain values that say which environments a process has, and what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from rlpyt.types import TrajInfo
+from rlpyt.utils.seeds import Role, stream_seed
+
+NO_LIMIT = 2**62
+"""Steps an evaluation takes at most where no limit was set."""
+
+
+class FleetRole(Enum):
+    """Purpose of a fleet."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+
+    @property
+    def env_stream(self) -> Role:
+        """The random streams that seed the environments."""
+        return Role.ENV if self is FleetRole.TRAIN else Role.EVAL_ENV
+
+    @property
+    def noun(self) -> str:
+        """What one of the environments is called in messages."""
+        return "environment" if self is FleetRole.TRAIN else "evaluation environment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSpec:
+    """Description of the environments of one role in one process; sent to workers as it is."""
+
+    role: FleetRole
+    """Whether the environments are for training or for evaluation."""
+    EnvCls: Callable[..., Any]
+    """Makes an environment."""
+    env_kwargs: Mapping[str, Any] | None
+    """Its arguments."""
+    env_ranks: list[int]
+    """Global ranks of the environments of this process."""
+    global_B: int
+    """Environments of this role over all workers and replicas."""
+    seed: int = 0
+    """Of the run."""
+    LoopCls: Callable[..., Any]
+    """The loop: a `Collector` or an `Evaluator`."""
+    TrajInfoCls: Callable[..., TrajInfo] = TrajInfo
+    """The statistics of a trajectory."""
+    traj_info_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Its arguments, such as the discount."""
+    env_info_keys: Sequence[str] | Mapping[str, Any] = ()
+    """Names of the numbers in the environments' info that are recorded."""
+    max_decorrelation_steps: int = 0
+    """Random steps that every environment takes at most before the first batch."""
+    mid_batch_reset: bool = True
+    """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    quotas: Sequence[int | None] = ()
+    """Episodes of one evaluation, of each environment; None for no limit."""
+    max_T: int = NO_LIMIT
+    """Steps of one evaluation at most, of each environment."""
+    restarts: int = 0
+    """Which restart of a lost worker this is, counted over all workers; 0 for one that was there from the start."""
+
+    def seeds(self, itr: int = 0) -> list[int]:
+        """Return the seeds of the environments' resets at an iteration."""
+        return [stream_seed(self.seed, self.role.env_stream, rank, itr) for rank in self.env_ranks]
+
+    def restart_seeds(self) -> list[int]:
+        """Return the seeds of the resets after a restart, which no other environment of the run has."""
+        offset = self.restarts * self.global_B
+        return [stream_seed(self.seed, self.role.env_stream, rank + offset) for rank in self.env_ranks]
+
+    @property
+    def amount(self) -> int:
+        """Episodes of an evaluation; its steps, where only they are limited."""
+        quotas = [quota for quota in self.quotas if quota is not None]
+        return sum(quotas) if quotas else self.max_T * len(self.quotas)
+
+    def deal(self, n: int) -> list[FleetSpec]:
+        """Deal the environments to n processes, in order, as evenly as they go; some may get none."""
+        places = np.array_split(np.arange(len(self.env_ranks)), n)
+        return [
+            replace(
+                self,
+                env_ranks=[self.env_ranks[i] for i in part],
+                quotas=[self.quotas[i] for i in part] if self.quotas else (),
+            )
+            for part in places
+        ]
+
+
+Specs = Mapping[FleetRole, FleetSpec]
+"""The fleets of one process: that of training, and that of evaluation where there is one."""
+
+
+def by_process(dealt: Mapping[FleetRole, Sequence[FleetSpec]]) -> list[Specs]:
+    """Return the fleets of every process from those of every role; a fleet without environments is left out."""
+    n = len(dealt[FleetRole.TRAIN])
+    return [{role: specs[i] for role, specs in dealt.items() if specs[i].env_ranks} for i in range(n)]
+
+
+def restarted(specs: Specs, restarts: int) -> Specs:
+    """Return the fleets of a worker after a restart."""
+    return {role: replace(spec, restarts=restarts) for role, spec in specs.items()}
+
+
+def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:
+    """Return how many episodes every environment runs: an even share of `max_trajectories`, or None for no limit."""
+    if max_trajectories is None:
+        return [None] * n_envs
+    share, rest = divmod(max_trajectories, n_envs)
+    return [share + (i < rest) for i in range(n_envs)]

@@ -1,0 +1,118 @@
+"""Part of a fleet in worker processes, stepped on the master's word, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
+from rlpyt.samplers.server import FleetServer
+from rlpyt.samplers.stopwatch import Stopwatch
+from rlpyt.utils.worker_pool import Message, WorkerPool
+
+
+class EnvServer(FleetServer):
+    """Server of a worker that does not act: parts that answer the master's requests."""
+
+    _parts: dict[FleetRole, LocalPart]
+    _stopwatches: dict[FleetRole, Stopwatch]
+
+    def __call__(self, request: tuple[Any, ...]) -> Any:
+        """Answer one request: its name, and its arguments."""
+        match request:
+            case ("step", role, t):
+                return self._step(role, t)
+            case ("resume", role, t):
+                self._parts[role].rows.truncate(t)
+                return self._step(role, t)
+            case ("reset", role, seeds):
+                return self._parts[role].reset(seeds)
+            case ("wake", role):
+                return self._parts[role].wake()
+            case ("start", check, rows):
+                self._parts = self.started_parts(check, rows)
+                self._stopwatches = {role: Stopwatch() for role in rows}
+                return None
+            case ("times",):
+                return self._stopwatches[FleetRole.TRAIN].take()
+            case ("state_dict", role):
+                return self._parts[role].state_dict()
+            case ("load_state_dict", role, state_dict):
+                return self._parts[role].load_state_dict(state_dict)
+        return super().__call__(request)
+
+    def _step(self, role: FleetRole, t: int) -> list[CompletedTraj] | None:
+        part, stopwatch = self._parts[role], self._stopwatches[role]
+        stopwatch.start()
+        part.send(t)
+        completed = part.recv(t)
+        stopwatch.lap(part.waits_for)
+        return completed or None
+
+
+class RemotePart(Part):
+    """Environments dealt to workers, which write their columns of the rows.
+
+    Args:
+        pool: the workers.
+        ranks_of: for each worker with environments of this part, their global ranks, in the order of the columns.
+        rows: the memory of all these environments, shared.
+        role: of the fleets that the environments belong to.
+        null_action: see `Part`.
+    """
+
+    waits_for = "waiting"
+
+    def __init__(
+        self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, role: FleetRole, null_action: Any
+    ) -> None:
+        self.rows, self.null_action = rows, null_action
+        self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
+        self._pool, self._role = pool, role
+        self._workers = list(ranks_of)
+        self._bounds = list(pairwise(accumulate((len(ranks) for ranks in ranks_of.values()), initial=0)))
+        # Made once: pickling costs more than a hand-over.
+        self._steps = [self._to_all("step", role, t) for t in range(rows.T)]
+
+    def _to_all(self, *request: Any) -> dict[int, Message]:
+        return dict.fromkeys(self._workers, Message.of(request))
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """Begin a new game everywhere."""
+        shares = [None if seeds is None else seeds[lo:hi] for lo, hi in self._bounds]
+        self._pool.ask({w: ("reset", self._role, share) for w, share in zip(self._workers, shares, strict=True)})
+
+    def send(self, t: int) -> None:
+        """Let the workers take the actions of row t."""
+        self._pool.post(self._steps[t])
+
+    def recv(self, t: int) -> list[CompletedTraj]:
+        """Wait until all workers have completed row t."""
+        replies = self._pool.receive(self._workers)
+        return [completed for reply in replies if reply for completed in reply]
+
+    def wake(self) -> None:
+        """Let the workers reset the environments that rest, while this process goes on."""
+        self._pool.post(self._to_all("wake", self._role))
+
+    def ready(self) -> None:
+        """Wait until the workers have reset the environments that were woken."""
+        self._pool.settle(self._workers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environments of every worker stand."""
+        return {"workers": self._pool.ask(dict.fromkeys(self._workers, ("state_dict", self._role)))}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned, with the same number of workers."""
+        saved = state_dict["workers"]
+        if len(saved) != len(self._workers):
+            raise ValueError(
+                f"Loading the state of environments: it is that of {len(saved)} workers, and {len(self._workers)} are "
+                "running; give the sampler the n_workers that it was saved with."
+            )
+        requests = {w: ("load_state_dict", self._role, s) for w, s in zip(self._workers, saved, strict=True)}
+        self._pool.ask(requests)
