@@ -19,6 +19,7 @@ from rlpyt.types import TrajInfo
 _PATIENCE = 1_000_000
 """Steps without the end of an episode, all environments together, after which an evaluation without a limit says so."""
 
+
 class Evaluator(CheckedSubclasses):
     """Loop that runs an agent in evaluation environments of its own; one that has run its quota rests.
 
@@ -30,9 +31,7 @@ class Evaluator(CheckedSubclasses):
         max_T: steps that each environment takes at most.
     """
 
-    def __init__(
-        self, agent: Agent, envs: Part, actor: Actor, env_quotas: Sequence[int | None], max_T: int
-    ) -> None:
+    def __init__(self, agent: Agent, envs: Part, actor: Actor, env_quotas: Sequence[int | None], max_T: int) -> None:
         self.agent = agent
         self.envs = envs
         self._part = ActingPart(envs, actor, Stopwatch())

@@ -17,6 +17,7 @@ from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
 
+
 class OwnStep(PgAgent):
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
         return super().step(observation, prev_action, prev_reward)
