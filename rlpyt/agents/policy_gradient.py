@@ -69,7 +69,7 @@ class PgAgent(BaseAgent, PolicyAgent):
         shapes = [*[(3, size)] * (len(names) - 1), (3,)]
         given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
         got = [shape_of(output) for output in given[: len(names)]]
-        if got != shapes or len(given) != len(names) + self.recurrent:
+        if got != shapes or len(given) != len(names) + bool(self.recurrent):
             expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
             raise ValueError(
                 f"{self._the_model} gave {len(given)} outputs for 3 rows, first {[list(shape) for shape in got]}; "

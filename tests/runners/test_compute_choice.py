@@ -53,8 +53,8 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     assert settings.device == "cpu"
     assert settings.torch_threads == available_threads()
     assert settings.precision == "float32" or settings.channels_last
-    assert agent.settings.precision == "float32"
-    assert not agent.settings.channels_last
+    assert agent.compute.precision == "float32"
+    assert not agent.compute.channels_last
     assert [id(p) for p in agent.parameters()] == parameters
     assert all(torch.equal(x, before[name]) for name, x in agent.model.state_dict().items())
     assert all(p.grad is None for p in agent.parameters())

@@ -1,0 +1,263 @@
+"""Settings of agents: dataclass fields, schedules in every process, recurrence, and what a new rule or target costs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import rlpyt.agents
+from rlpyt.agents import (
+    BaseAgent,
+    DdpgAgent,
+    DqnAgent,
+    PgAgent,
+    R2d1Agent,
+    RecurrentSacAgent,
+    RecurrentTd3Agent,
+    SacAgent,
+    Td3Agent,
+)
+from rlpyt.agents.weights import Network
+from rlpyt.core import Agent
+from rlpyt.models import update_target
+from rlpyt.spaces import EnvSpaces
+from rlpyt.utils.shared_memory import dumps
+from tests.algos.small_problems import RandomEnv, set_up
+
+DISCRETE = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
+BOX = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32))
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+SMALL_QPG: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
+MODULES = [importlib.import_module(f"rlpyt.agents.{m.name}") for m in pkgutil.iter_modules(rlpyt.agents.__path__)]
+CLASSES = {x for m in MODULES for x in vars(m).values() if inspect.isclass(x) and issubclass(x, BaseAgent)}
+CONCRETE = sorted((x for x in CLASSES if not inspect.isabstract(x)), key=lambda x: x.__name__)
+
+
+def depth(Cls: type) -> int:
+    """Return how many agents of this package stand above each other, up to the class."""
+    own = [base for base in Cls.__bases__ if issubclass(base, Agent) and base.__module__.startswith("rlpyt.agents")]
+    return 1 + max(map(depth, own), default=0)
+
+
+def test_no_agent_stands_on_more_than_three_others():
+    assert len(CLASSES) > 20
+    assert {Cls.__name__: n for Cls in CLASSES if (n := depth(Cls)) > 4} == {}
+
+
+# ---- fields ----
+
+
+@pytest.mark.parametrize("AgentCls", CONCRETE)
+def test_an_agent_is_made_again_from_its_settings_and_tells_them_all(AgentCls):
+    agent = AgentCls(None, model_kwargs=SMALL)
+    settings = agent.settings()
+    assert settings["model_kwargs"] == SMALL
+    assert AgentCls(**settings).settings() == settings
+    names = list(inspect.signature(AgentCls).parameters)
+    assert names == list(settings)
+    assert names[0] == "ModelCls"
+    doc = AgentCls.__doc__
+    assert doc is not None
+    for name in names:
+        assert f"    {name}: " in doc
+        assert f"    {name}: \n" not in doc, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("AgentCls", CONCRETE)
+def test_what_was_given_stays_as_it_was_given(AgentCls):
+    given = dict(hidden_sizes=[4])
+    agent = AgentCls(model_kwargs=given)
+    assert agent.model_kwargs == given
+    assert agent.model_kwargs is not given
+    with pytest.raises(TypeError, match=rf"{AgentCls.__name__} has no argument 'model_kwarg'. Did you mean model_kwarg"):
+        AgentCls(model_kwarg=given)
+    with pytest.raises(TypeError, match=r"positional"):
+        AgentCls(None, {})
+
+
+def test_a_subclass_with_an_init_of_its_own_passes_settings_on():
+    class Mine(DqnAgent):
+        def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
+            super().__init__(*args, model_kwargs=dict(hidden_sizes=size), **kwargs)
+            self.size = size
+
+    agent = Mine(eps_final=0.5, size=7)
+    assert (agent.eps_final, agent.size, agent.model_kwargs) == (0.5, 7, {"hidden_sizes": 7})
+    agent.initialize(DISCRETE)
+
+
+# ---- what rlpyt 0.1 gave ----
+
+
+def test_what_initialize_of_rlpyt_0_1_took_is_refused_with_what_to_do():
+    for name in ("share_memory", "global_B", "env_ranks"):
+        with pytest.raises(TypeError, match=rf"has no '{name}', as rlpyt 0.1 had. .* Delete it."):
+            PgAgent().initialize(DISCRETE, **{name: 1})
+    with pytest.raises(AttributeError, match=r"'collector_initialize'\. rlpyt 0.1 was told of its environments by it"):
+        PgAgent().collector_initialize(global_B=1, env_ranks=[0])  # type: ignore[attr-defined]
+
+
+# ---- recurrence ----
+
+
+@pytest.mark.parametrize(
+    ("AgentCls", "env_spaces", "kwargs", "layer"),
+    [
+        (PgAgent, DISCRETE, dict(model_kwargs=SMALL), lambda agent: agent.model.core),
+        (DqnAgent, DISCRETE, dict(model_kwargs=SMALL), lambda agent: agent.model.core),
+        (SacAgent, BOX, SMALL_QPG, lambda agent: agent.model.body.core),
+        (Td3Agent, BOX, SMALL_QPG, lambda agent: agent.model.body.core),
+    ],
+)
+@pytest.mark.parametrize(("recurrent", "n_leaves"), [(True, 2), ("lstm", 2), ("gru", 1)])
+def test_recurrence_is_a_setting(AgentCls, env_spaces, kwargs, layer, recurrent, n_leaves):
+    agent = AgentCls(recurrent=recurrent, **kwargs)
+    agent.initialize(env_spaces)
+    assert layer(agent) is not None
+    assert len(agent.actor([0], 1, seed=0).state_dict()["rnn_state"]) == n_leaves
+    feed_forward = AgentCls(**kwargs)
+    feed_forward.initialize(env_spaces)
+    assert not feed_forward.recurrent
+    assert feed_forward.actor([0], 1, seed=0).rnn_state is None
+
+
+def test_recurrence_may_be_set_in_the_body_of_a_class_and_must_not_contradict():
+    class Mine(DqnAgent):
+        recurrent = "gru"
+
+    agent = Mine(model_kwargs=SMALL)
+    agent.initialize(DISCRETE)
+    assert (agent.recurrent, R2d1Agent().recurrent, DqnAgent().recurrent) == ("gru", True, False)
+    with pytest.raises(ValueError, match=r"recurrent is 'gru', and 'lstm' in model_kwargs; expected one of them"):
+        DqnAgent(recurrent="gru", model_kwargs=dict(recurrent="lstm")).initialize(DISCRETE)
+    with pytest.raises(ValueError, match=r"recurrent is 'gru', and 'lstm' in feature_kwargs"):
+        SacAgent(recurrent="gru", feature_kwargs=dict(recurrent="lstm")).initialize(BOX)
+    with pytest.raises(ValueError, match=r"feature_kwargs has recurrent='lstm'; expected None"):
+        SacAgent(feature_kwargs=dict(recurrent="lstm")).initialize(BOX)
+    assert isinstance(RecurrentSacAgent(), SacAgent)
+
+
+# ---- schedules ----
+
+
+@pytest.mark.parametrize("AgentCls", [DdpgAgent, Td3Agent, RecurrentTd3Agent])
+def test_the_noise_follows_its_schedule_in_every_process(AgentCls):
+    agent = AgentCls(action_std="lin_0.4", **SMALL_QPG)
+    agent.initialize(BOX)
+    agent.anneal_exploration(1.0)
+    with torch.no_grad():
+        for parameter in agent.model.pi.parameters():
+            parameter.zero_()
+    worker = pickle.loads(dumps(agent.worker_copy()))
+    worker.attach_shared_memory()
+    agent.bind(n_steps=400, steps_per_itr=100)
+    agent.sync_shared_memory()
+    n = 4000
+    rows = torch.zeros(n, 3), torch.zeros(n, 2), torch.zeros(n)
+    for actor in (agent.actor(range(n), n, seed=0), worker.actor(range(n), n, seed=0)):
+        agent.bind(n_steps=400, steps_per_itr=100)
+        for itr, std in enumerate([0.4, 0.3, 0.2, 0.1]):
+            actor.begin(itr)
+            noise = actor.step(*rows).action
+            assert noise.clamp(-0.99, 0.99).std().item() == pytest.approx(std, rel=0.05)
+            agent.train_mode(itr)
+    assert agent.action_std == "lin_0.4"
+    assert "action_std" not in agent.state_dict()
+
+
+def test_the_noise_of_the_target_follows_its_schedule():
+    agent = Td3Agent(target_noise_std=lambda step: 0.1 + step / 1000, target_noise_clip=0.3, **SMALL_QPG)
+    agent.initialize(BOX)
+    noise = torch.tensor([1.0, -1.0, 9.0])
+    assert agent.target_noise(noise).tolist() == pytest.approx([0.1, -0.1, 0.3])
+    agent.bind(n_steps=1000, steps_per_itr=50)
+    agent.train_mode(1)
+    assert agent.target_noise(noise).tolist() == pytest.approx([0.2, -0.2, 0.3])
+
+
+def test_an_algorithm_binds_the_schedules_of_its_agent():
+    from rlpyt.algos import DDPG
+
+    agent = DdpgAgent(action_std="lin_1", **SMALL_QPG)
+    algo = DDPG(min_steps_learn=20, replay_size=100, batch_size=4)
+    set_up(algo, agent, RandomEnv, dict(action_space=BOX.action), n_itr=10)
+    agent.train_mode(4)
+    assert agent.numbers["action_std"].item() == pytest.approx(0.5)
+
+
+# ---- what a variant costs ----
+
+
+class CountBonus(DqnAgent):
+    """Adds to q what falls with how often each environment has chosen an action in its episode."""
+
+    def exploration_state(self, n_rows: int) -> torch.Tensor:
+        return torch.zeros(n_rows, self.distribution.dim)
+
+    def act(self, output: torch.Tensor, actor: Any) -> torch.Tensor:
+        if actor.evaluation:
+            return output.argmax(-1)
+        action = (output + 100 / (1 + actor.exploration_state)).argmax(-1)
+        actor.exploration_state[torch.arange(len(action)), action] += 1
+        return action
+
+
+class SlowAndFast(DqnAgent):
+    """With a second target network, which moves slowly."""
+
+    slow_model = Network[nn.Module]("learning", "slow")
+
+    def make_networks(self) -> None:
+        self.learning["slow"] = self.make_model().requires_grad_(False).eval()
+        super().make_networks()
+        update_target(self.slow_model, self.model)
+
+    def update_target(self, tau: float = 1.0) -> None:
+        super().update_target(tau)
+        update_target(self.slow_model, self.model, 0.01)
+
+
+def test_a_new_exploration_rule_is_a_method():
+    assert len(inspect.getsource(CountBonus).splitlines()) <= 15
+    agent = CountBonus(model_kwargs=SMALL)
+    agent.initialize(DISCRETE)
+    actor = agent.actor([1, 2], 3, seed=0)
+    actor.begin(0)
+    rows = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), torch.zeros(2)
+    chosen = torch.stack([actor.step(*rows).action for _ in range(4)])
+    assert all(sorted(column.tolist()) == [0, 1, 2, 3] for column in chosen.T), "each action once"
+    state = actor.state_dict()
+    actor.reset_one(0)
+    assert actor.exploration_state.sum(-1).tolist() == [0, 4]
+    actor.load_state_dict(state)
+    assert actor.exploration_state.sum(-1).tolist() == [4, 4]
+
+
+def test_a_second_target_is_an_entry_in_what_only_learns():
+    assert len(inspect.getsource(SlowAndFast).splitlines()) <= 25
+    agent, other = SlowAndFast(model_kwargs=SMALL), SlowAndFast(model_kwargs=SMALL)
+    for one in (agent, other):
+        one.initialize(DISCRETE)
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.add_(1.0)
+    before = {name: x.clone() for name, x in agent.slow_model.state_dict().items()}
+    agent.update_target()
+    for name, x in agent.slow_model.state_dict().items():
+        torch.testing.assert_close(x, before[name] + 0.01)
+    other.load_state_dict(agent.state_dict())
+    assert all(map(torch.equal, other.slow_model.state_dict().values(), agent.slow_model.state_dict().values()))
+    assert agent.slow_model in agent.modules()
+    worker = pickle.loads(dumps(agent.worker_copy()))
+    assert not worker.learning
+    with pytest.raises(AttributeError, match=r"SlowAndFast has no slow_model: it is not initialised, or is a worker's"):
+        worker.slow_model  # noqa: B018
