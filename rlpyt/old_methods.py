@@ -19,7 +19,7 @@ _NOT_YET = "Asynchronous runs and runs on several GPUs are not there yet, so lea
 _Q_LOSS = "Override update_q(self, batch, rows, hyper), or q_target(self, batch, rows, hyper) for another target."
 _PI_LOSS = "Override update_policy(self, batch, rows, hyper)."
 _SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
-_EPSILON = "Override anneal_exploration(self, progress) of the agent; the algorithm's eps_steps or eps_schedule set it."
+_EPSILON = "Override anneal_exploration(self, fraction) of the agent; the algorithm's eps_steps or eps_schedule set it."
 _STATE = "agent.rnn_state is the state before the next step, and may be set; step goes on to the next one."
 _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
@@ -78,7 +78,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "BaseAgent": {
         "collector_initialize": (
-            "was told of its environments by it",
+            "told an agent of its environments by it",
             "agent.actor(env_ranks, global_B, seed) returns an actor of some. Override exploration_state(self, n_rows) "
             "for what is kept of them. A script that acts by hand calls nothing before step.",
         ),
@@ -99,7 +99,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
         "set_sample_epsilon_greedy": ("was told epsilon by it", _EPSILON),
         "give_min_itr_learn": (
             "was told by it when learning begins",
-            "Override anneal_exploration(self, progress), which is called with 1.0 then.",
+            "Override anneal_exploration(self, fraction), which is called with 1.0 then.",
         ),
         "q_at_mu": ("computed Q(s, mu(s)) with it", _Q_VALUES),
         "target_q_at_mu": ("computed the target's Q(s, mu(s)) with it", _Q_VALUES),

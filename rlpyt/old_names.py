@@ -37,8 +37,8 @@ _SAMPLER_PARTS = (
 )
 _ALTERNATING = "any recurrent agent works under AlternatingSampler. Use that agent"
 _RECURRENT = (
-    "give the agent recurrent=True, or set it in its class; agent.rnn_state is the state of its environments before the "
-    "next step (docs/own_agent.md)"
+    "give the agent recurrent=True, or set it in its class; agent.rnn_state is the state of its environments before "
+    "the next step (docs/own_agent.md)"
 )
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
 _SCHEMA = "rlpyt.namedarraytuple makes types that pickle under every start method. Use it"
@@ -279,8 +279,8 @@ SETTINGS = {
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",
     # agents
     "share_memory": "The sampler moves the weights into shared memory where it has workers. Delete it.",
-    "global_B": "agent.actor is told of the environments, by the sampler. Delete it.",
-    "env_ranks": "agent.actor is told of the environments, by the sampler. Delete it.",
+    "global_B": "The sampler tells agent.actor of the environments. Delete it.",
+    "env_ranks": "The sampler tells agent.actor of the environments. Delete it.",
     "v_model_kwargs": "There is no network of state values. Delete it.",
     "VModelCls": "There is no network of state values. Delete it.",
     "initial_q2_model_state_dict": "All action values are one network, for initial_q_model_state_dict. Delete it.",

@@ -34,6 +34,7 @@ from rlpyt.agents.names import (
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.sac import SacAgent
+from rlpyt.agents.weights import Network
 from rlpyt.types import AgentInputs, AgentStep
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "MujocoFfAgent",
     "MujocoLstmAgent",
     "MujocoMixin",
+    "Network",
     "OffPolicyAgent",
     "PgAgent",
     "QpgAgent",

@@ -78,7 +78,9 @@ def test_what_was_given_stays_as_it_was_given(AgentCls):
     agent = AgentCls(model_kwargs=given)
     assert agent.model_kwargs == given
     assert agent.model_kwargs is not given
-    with pytest.raises(TypeError, match=rf"{AgentCls.__name__} has no argument 'model_kwarg'. Did you mean model_kwarg"):
+    with pytest.raises(
+        TypeError, match=rf"{AgentCls.__name__} has no argument 'model_kwarg'. Did you mean model_kwarg"
+    ):
         AgentCls(model_kwarg=given)
     with pytest.raises(TypeError, match=r"positional"):
         AgentCls(None, {})
@@ -102,7 +104,9 @@ def test_what_initialize_of_rlpyt_0_1_took_is_refused_with_what_to_do():
     for name in ("share_memory", "global_B", "env_ranks"):
         with pytest.raises(TypeError, match=rf"has no '{name}', as rlpyt 0.1 had. .* Delete it."):
             PgAgent().initialize(DISCRETE, **{name: 1})
-    with pytest.raises(AttributeError, match=r"'collector_initialize'\. rlpyt 0.1 was told of its environments by it"):
+    with pytest.raises(
+        AttributeError, match=r"'collector_initialize'\. rlpyt 0.1 told an agent of its environments by it"
+    ):
         PgAgent().collector_initialize(global_B=1, env_ranks=[0])  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,277 @@
+"""Interfaces of samplers, algorithms and replays: what a runner may ask of them.
+
+The whole of training is
+
+    run = Run(batch_spec=sampler.batch_spec, n_itr=..., seed=...)
+    run = replace(run, example=sampler.initialize(agent, run))
+    algo.initialize(agent, run)
+    for itr in range(n_itr):
+        samples, traj_infos = sampler.obtain_samples(itr)
+        metrics = algo.optimize_agent(itr, samples)
+
+and nobody knows more of the others than stands here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+import torch
+
+from rlpyt.core.agent import Agent
+from rlpyt.functional import ScheduleLike, as_schedule
+from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_names import PAGE
+from rlpyt.types import BatchSpec, Places, Run, Samples, TrajInfo
+
+Metrics = Mapping[str, torch.Tensor]
+"""Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
+
+
+class Algorithm(CheckedSubclasses, ABC):
+    """Loss, gradient, target updates, replay."""
+
+    bootstrap_value: ClassVar[bool] = False
+    """Whether the sampler must record the value of the observation after the last row."""
+    opt_info_fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the metrics that `optimize_agent` returns, in the order of their columns."""
+    update_counter: int = 0
+    """Gradient steps so far."""
+    min_itr_learn: int = 0
+    """Iterations at the start without an update; the agent is not evaluated again in them. Known after `initialize`."""
+    batch_size: int
+    """Rows that one update consumes; known after `initialize`."""
+    discount: ScheduleLike
+
+    @abstractmethod
+    def initialize(self, agent: Any, run: Run) -> None:
+        """Build what depends on the agent and the batch: optimiser, replay, schedules.
+
+        Args:
+            agent: initialised, on its device.
+            run: with the example of a row.
+
+        Raises:
+            ValueError: if the hyper-parameters do not fit the batch.
+        """
+
+    @abstractmethod
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Learn from one batch; return metrics, without a device synchronisation.
+
+        Numbers, lists of numbers, and a named tuple of them instead of a mapping are taken by a runner too.
+        """
+
+    def discount_at_start(self) -> float:
+        """Return the discount at step 0, by which the statistics of trajectories are discounted."""
+        # As in a run without end: a schedule that begins late is no error yet.
+        return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
+
+    @abstractmethod
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Return the hyper-parameters as they were given, for the run's params.json."""
+
+    @abstractmethod
+    def hyper(self, step: int) -> Any:
+        """Return the numeric hyper-parameters at a step, as attributes."""
+
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """Return what will be done an iteration, for the plan printed at the start."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser, counters and replay."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+    @abstractmethod
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Result of an evaluation, as attributes."""
+
+    traj_infos: list[TrajInfo]
+    """Whole episodes only, as many of every environment as its quota says."""
+    steps: int
+    """Environment steps taken."""
+    unfinished: int
+    """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
+
+    def _is_no_list(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "An EvalResult was unpacked, or taken for a list, as what rlpyt 0.1 returned; expected its attributes "
+            f"traj_infos, steps and unfinished. Write result.traj_infos. See {PAGE}."
+        )
+
+    __iter__ = __len__ = __getitem__ = _is_no_list
+
+
+class Sampler(CheckedSubclasses, ABC):
+    """Collects batches of rows with an agent in environments."""
+
+    batch_spec: BatchSpec
+    mid_batch_reset: bool
+    """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    eval_n_envs: int
+    """Evaluation environments; 0 where there is no evaluation."""
+
+    @abstractmethod
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
+        """Build and check environments, initialise the agent, allocate the batch; return one row as an example.
+
+        Args:
+            agent: not initialised yet.
+            run: facts of the run; None is a run of one iteration with seed 0.
+        """
+
+    @abstractmethod
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        """Collect one batch.
+
+        Returns:
+            The rows as torch tensors on the CPU, views of a buffer that the next call overwrites; and the trajectories
+            completed in it.
+        """
+
+    @abstractmethod
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the evaluation environments; touches nothing of the training ones.
+
+        Args:
+            itr: the iteration, which picks the random stream of the actions.
+            deterministic: whether the agent takes the most probable action instead of a sampled one.
+        """
+
+    @abstractmethod
+    def plan(self) -> dict[str, Any]:
+        """Return where the work will run, for the plan printed at the start."""
+
+    @abstractmethod
+    def new_traj_info(self) -> TrajInfo:
+        """Return the statistics of a trajectory that has not begun: its fields are the columns of the log."""
+
+    @abstractmethod
+    def diagnostics(self) -> Mapping[str, float]:
+        """Return numbers of the collection since the last call, the same columns of the log every time."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Close environments and workers; may be called again, and after a failure."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environments, random streams and recurrent states stand."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+
+
+class Replay(CheckedSubclasses, ABC):
+    """Memory of rows, from which random batches are drawn."""
+
+    @property
+    @abstractmethod
+    def takes_priorities(self) -> bool:
+        """Whether `update_priorities` changes what is drawn."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Rows that it can hold, all environments counted."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of all rows, filled or not."""
+
+    @property
+    @abstractmethod
+    def least_rows(self) -> int:
+        """Rows of each environment that must be held before anything can be drawn."""
+
+    @property
+    @abstractmethod
+    def interval(self) -> int:
+        """Rows from one start index to the next."""
+
+    @property
+    @abstractmethod
+    def n_priorities_dropped(self) -> int:
+        """Priorities so far that came after their rows had been overwritten."""
+
+    @abstractmethod
+    def set_hyper(
+        self,
+        *,
+        discount: float | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        eta: float | None = None,
+    ) -> None:
+        """Set hyper-parameters at any time; None leaves one as it is.
+
+        Args:
+            discount: gamma in [0, 1], of the returns.
+            alpha: exponent of the priorities, from 0.
+            beta: exponent of the importance weights, in [0, 1].
+            eta: weight of the largest against the mean TD error in the priority of a new sequence, in [0, 1].
+
+        Raises:
+            ValueError: if one is out of range.
+        """
+
+    @abstractmethod
+    def append_samples(self, samples: Any, td_abs_error: Any = None) -> None:
+        """Write [T, B] rows after the newest, over the oldest ones when full.
+
+        Args:
+            samples: rows, an `rlpyt.replays.SamplesToBuffer`.
+            td_abs_error: absolute TD errors [T, B] of the newest rows whose returns are complete, where new rows get
+                priorities from them.
+        """
+
+    @abstractmethod
+    def sample_batch(self, batch_size: int) -> Any:
+        """Draw a batch to train on, CPU tensors.
+
+        Returns:
+            A named array tuple with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`. Its
+            `places` are what `update_priorities` takes; its `is_weights` may be None.
+        """
+
+    @abstractmethod
+    def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
+        """Set the priorities of rows or sequences of any batch drawn before.
+
+        Priorities of rows that were overwritten meanwhile are dropped and counted.
+
+        Args:
+            places: `places` of the batch, [M].
+            priorities: [M] float, finite, from 0, on the CPU.
+
+        Raises:
+            TypeError: if the replay takes no priorities.
+            ValueError: if there is another number of them, or one is negative or not finite.
+        """
+
+    @abstractmethod
+    def check_valid(self) -> tuple[bool, str]:
+        """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return rows, priorities, counters and random stream."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; a state that is refused changes nothing."""
