@@ -38,9 +38,7 @@ NOT_YET_A_NOUN = """
     rlpyt.logging.params rlpyt.logging.sinks rlpyt.logging.sinks.Sink
     rlpyt.replays.index rlpyt.replays.observations
     rlpyt.replays.reading rlpyt.replays.reading.Reading rlpyt.replays.storage
-    rlpyt.replays.storage.SamplesToBuffer rlpyt.samplers.base rlpyt.samplers.buffer.Rows
-    rlpyt.samplers.env_batch.LocalEnvs rlpyt.samplers.env_set rlpyt.samplers.env_set.Plan
-    rlpyt.samplers.parallel rlpyt.samplers.stopwatch rlpyt.spaces.EnvSpaces rlpyt.types.AgentInputs
+    rlpyt.replays.storage.SamplesToBuffer rlpyt.spaces.EnvSpaces rlpyt.types.AgentInputs
     rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
     rlpyt.utils.seeds.Role
 """

@@ -146,8 +146,10 @@ class Sampler(CheckedSubclasses, ABC):
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the evaluation environments; touches nothing of the training ones.
 
+        The result depends on the weights, the seed of the run and `itr` alone, not on earlier evaluations.
+
         Args:
-            itr: the iteration, which picks the random stream of the actions.
+            itr: the iteration, which picks the random streams of environments and actions.
             deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
 
@@ -169,7 +171,7 @@ class Sampler(CheckedSubclasses, ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environments, random streams and recurrent states stand."""
+        """Return where the training environments, random streams and recurrent states stand."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -1,4 +1,9 @@
-"""Samplers: where environments are stepped and actions chosen, by naming a class."""
+"""Samplers: processes that step environments and choose actions, picked by naming a class.
+
+Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
+`parts`; `native_part` and `collector`; `fleet` and `evaluator`; `base`, `server` and `evaluate`; `serial`, `parallel`
+and `remote_part`; `cpu` and `gpu`.
+"""
 
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collector import (
@@ -13,6 +18,7 @@ from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.evaluate import evaluate
 from rlpyt.samplers.evaluator import CpuEvalCollector, Evaluator, GpuEvalCollector, SerialEvalCollector
 from rlpyt.samplers.gpu import AlternatingSampler, GpuSampler, NoOverlapAlternatingSampler
+from rlpyt.samplers.parts import Part
 from rlpyt.samplers.serial import SerialSampler
 from rlpyt.types import AgentSamples, AtariTrajInfo, BatchSpec, EnvSamples, Samples, TrajInfo
 
@@ -34,6 +40,7 @@ __all__ = [
     "GpuSampler",
     "GpuWaitResetCollector",
     "NoOverlapAlternatingSampler",
+    "Part",
     "Samples",
     "SerialEvalCollector",
     "SerialSampler",

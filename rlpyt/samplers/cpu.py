@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.core import EvalResult
+from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, start_collector
 from rlpyt.samplers.evaluator import Evaluator, merge, start_evaluator
@@ -80,15 +80,16 @@ class CollectorServer(FleetServer):
 
 @dataclass(kw_only=True, eq=False)
 class CpuSampler(ParallelSampler):
-    """Sampler that deals the environments to workers; each acts with a copy of the agent whose weights it shares.
+    """Sampler that deals the environments to workers, each of which acts with a copy of the agent.
 
-    The batch lies in shared memory and every worker writes its own columns of it, so one message a batch goes each
-    way. The rows are the same for any number of workers. Where EnvCls makes a vector environment, each worker has one.
+    Weights and batch lie in shared memory. Every worker writes its own columns of the batch, so one message a batch
+    goes each way. The rows are the same for any number of workers. Where EnvCls makes a vector environment, each worker
+    has one.
     """
 
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
-    def build(self, agent: Any, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
         """Keep what the workers are given with the first request that acts."""
         self._agent, self._check, self._worker_rows = agent, check, self._rows_of_workers(rows)
         self._seconds, self._started = 0.0, False

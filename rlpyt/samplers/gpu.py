@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import start_collector
 from rlpyt.samplers.evaluator import start_evaluator
@@ -30,7 +31,7 @@ class GpuSampler(ParallelSampler):
     n_parts: ClassVar[int] = 1
     overlap: ClassVar[bool] = True
 
-    def build(self, agent: Any, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
         """Start the environments, and put collector and evaluator together."""
         self._start_work([("start", check, some) for some in self._rows_of_workers(rows)])
         shares = [share.tolist() for share in np.array_split(np.arange(len(self._worker_specs)), self.n_parts)]

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlpyt.core import Agent
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import start_collector
 from rlpyt.samplers.evaluator import start_evaluator
 from rlpyt.samplers.fleet import Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.samplers.parts import Part
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,15 +46,19 @@ class SerialSampler(BaseSampler):
             check.accept([self._fleets[-1].built])
         return check
 
-    def build(self, agent: Any, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
         """Put collector and evaluator together."""
         train = [fleet for fleet in self._fleets if fleet.spec.role is FleetRole.TRAIN]
         columns = rows[FleetRole.TRAIN].deal([len(fleet.spec.env_ranks) for fleet in train])
-        parts = [fleet.started_part(some, check) for fleet, some in zip(train, columns, strict=True)]
+        parts = [self.make_part(fleet, some, check) for fleet, some in zip(train, columns, strict=True)]
         self._collector = start_collector(self._specs[FleetRole.TRAIN], agent, parts)
         if FleetRole.EVAL in rows:
-            part = self._fleets[-1].started_part(rows[FleetRole.EVAL], check)
+            part = self.make_part(self._fleets[-1], rows[FleetRole.EVAL], check)
             self._evaluator = start_evaluator(self._specs[FleetRole.EVAL], agent, part)
+
+    def make_part(self, fleet: Fleet, rows: Rows, check: Check) -> Part:
+        """Return the environments of a fleet as a part that stands at its first row."""
+        return fleet.started_part(rows, check)
 
     def _n_threads(self) -> int | None:
         # With several parts the other cores are for the environments' own threads.
