@@ -99,7 +99,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         raise FileNotFoundError(f"runner_from_params: there is no {file}; expected the directory of a run.")
     try:
-        params = json.loads(file.read_text(encoding="utf-8"))
+        params: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"runner_from_params: {file} is no JSON file: {error}.") from None
     record = params.get("runner") if isinstance(params, dict) else None

@@ -38,7 +38,7 @@ class Affinity:
 
     def __post_init__(self) -> None:
         """Refuse values of the wrong kind."""
-        index = self.cuda_idx
+        index: object = self.cuda_idx
         if index is not None and (type(index) is bool or not isinstance(index, Integral) or index < 0):
             raise TypeError(
                 f"affinity: cuda_idx is {index!r}; expected the number of a CUDA device, from 0, or None for the CPU."
@@ -65,8 +65,9 @@ class Affinity:
         unknown = sorted(set(given) - {*names, *_WITHOUT_EFFECT})
         if unknown:
             raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(names)}.")
-        cores = ("master_cpus", "workers_cpus")  # None stands for no cores
-        return cls(**{k: () if v is None and k in cores else v for k, v in given.items() if k in names})
+        known: dict[str, Any] = {name: given[name] for name in names if name in given}
+        known |= {name: () for name in ("master_cpus", "workers_cpus") if known.get(name) is None}  # no cores
+        return cls(**known)
 
     @property
     def device(self) -> str:

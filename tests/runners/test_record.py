@@ -84,7 +84,7 @@ def again(part: Settings, **options: Any) -> Any:
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray | torch.Tensor):
-        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool(torch.as_tensor(a == b).all())
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
@@ -157,6 +157,7 @@ def test_settings_by_position_come_back_where_a_constructor_passes_them_on():
 
 
 def test_names_are_those_that_people_import():
+    record: Any
     record, _ = record_of(PPO(OptimCls=torch.optim.AdamW))
     assert record["class"] == "rlpyt.algos:PPO"
     assert record["settings"]["OptimCls"] == {"name": "torch.optim:AdamW"}
@@ -209,6 +210,7 @@ def inside_itself() -> Any:
     ],
 )
 def test_what_cannot_be_recorded_is_named_and_must_be_given(value, why):
+    record: Any
     record, missing = record_of(Holder(value={"deep": value}))
     assert len(missing) == 1
     assert missing[0].startswith("value.deep (")
@@ -220,6 +222,7 @@ def test_what_cannot_be_recorded_is_named_and_must_be_given(value, why):
 
 
 def test_weights_are_not_recorded():
+    record: Any
     record, missing = record_of(Holder(initial_state_dict={"w": torch.ones(2)}))
     assert missing == ["initial_state_dict (weights)"]
     assert record["settings"]["initial_state_dict"] == {"unrecorded": "weights"}
@@ -230,6 +233,7 @@ def test_a_local_class_of_a_part_is_named_with_its_settings():
     class Local(PPO):
         """Algorithm that no module has."""
 
+    record: Any
     record, missing = record_of(Holder(value=Local(epochs=5)))
     assert missing == [
         "value (class test_a_local_class_of_a_part_is_named_with_its_settings.<locals>.Local, which stands "
