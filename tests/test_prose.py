@@ -23,7 +23,7 @@ WIDE: dict[str, int] = {}
 
 LONG, LONGEST = 25, 35
 """Words of a sentence: over `LONG` it counts as long, over `LONGEST` it fails."""
-LONG_SENTENCES = {"replay.md": 6}
+LONG_SENTENCES: dict[str, int] = {}
 """Pages with long sentences, and how many at most."""
 
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
@@ -36,9 +36,9 @@ NOT_YET_A_NOUN = """
     rlpyt.algos.qpg rlpyt.algos.qpg.QpgPolicyAgent rlpyt.envs.base.EnvError
     rlpyt.envs.base.EnvStep rlpyt.envs.dm_control._SuiteEnv rlpyt.envs.info rlpyt.envs.info.InfoRecorder
     rlpyt.logging.params rlpyt.logging.sinks rlpyt.logging.sinks.Sink
-    rlpyt.replays.index rlpyt.replays.observations
-    rlpyt.replays.reading rlpyt.replays.reading.Reading rlpyt.replays.storage
-    rlpyt.replays.storage.SamplesToBuffer rlpyt.spaces.EnvSpaces rlpyt.types.AgentInputs
+    rlpyt.samplers.base rlpyt.samplers.buffer.Rows
+    rlpyt.samplers.env_batch.LocalEnvs rlpyt.samplers.env_set rlpyt.samplers.env_set.Plan
+    rlpyt.samplers.parallel rlpyt.samplers.stopwatch rlpyt.spaces.EnvSpaces rlpyt.types.AgentInputs
     rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
     rlpyt.utils.seeds.Role
 """
