@@ -17,7 +17,7 @@ def part_of(algo: Algorithm, method: str, returned: Any, Kind: type[Any]) -> Any
         TypeError: if it gave something else.
     """
     if not isinstance(returned, Kind):
-        home = "rlpyt.core" if Kind.__module__ == "rlpyt.core" else "rlpyt.replays"
+        home = "rlpyt.core" if Kind.__module__.startswith("rlpyt.core") else "rlpyt.replays"
         _refuse(algo, method, returned, f"an {home}.{Kind.__name__} (docs/replay.md)")
     return returned
 

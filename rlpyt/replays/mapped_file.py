@@ -1,4 +1,4 @@
-"""Replay arrays in a file instead of in memory, for a replay that is larger than the RAM."""
+"""Arrays of a replay in files, for a replay that is larger than the memory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from rlpyt.utils.shared_memory import SharedMemory
 def mapped_file(folder: str | Path) -> Allocate:
     """Return an allocator of zeroed arrays in unlinked temporary files, one for each array, for `RowStorage`.
 
-    The kernel keeps in memory what was used last, as much as there is room for, and has the rest on the disk. The files
-    have no name, so nothing is left behind when the process is killed. Other processes of the run can be given the
-    arrays (see `rlpyt.utils.shared_memory`). It is a replay larger than RAM, not a copy that outlives the run: what is
-    resumed is its `state_dict`.
+    The kernel keeps the pages used last in memory, and the others on the disk. The files have no name, so nothing is
+    left behind when the process is killed. Other processes of the run can share the arrays (see
+    `rlpyt.utils.shared_memory`). The files do not outlive the run: a run is resumed from the replay's `state_dict`.
 
     Args:
-        folder: on the disk to use; a fast local one, as a batch of 32 stacks reads 256 frames from anywhere.
+        folder: folder on a fast local disk; a batch of 32 frame stacks reads 256 frames at random places.
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        OSError: from the allocator, if the disk has not that much room, with the bytes asked for and free.
+        OSError: from the allocator, if the disk is too full; the message has the bytes asked for and free.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -52,11 +51,11 @@ def _array(example: Any, folder: Path, leading_dims: int | Sequence[int]) -> np.
 
 
 class _FileMemory(SharedMemory):
-    """A block of a file of its own, which processes share as they do other shared memory."""
+    """Block of an unlinked file, which processes share like other shared memory."""
 
     @classmethod
     def reserve(cls, folder: Path, size: int) -> _FileMemory:
-        """Reserve a new block, so that a full disk is an error here and no bus error at some later write."""
+        """Reserve a new block. A full disk raises an error here, not a bus error at a later write."""
         free = shutil.disk_usage(folder).free
         try:
             # Asking for more would fill the disk first where the file system writes zeros to reserve.
@@ -73,6 +72,6 @@ class _FileMemory(SharedMemory):
                 f"Mapping a replay to a file in {folder}: {size:,} bytes were asked for, and {free:,} are free there. "
                 "Lower replay_size, or name a folder on a larger disk.",
             ) from error
-        # Rows are drawn from anywhere: reading ahead would bring in neighbours that nobody asked for.
+        # Rows are read at random places: reading ahead would load rows that are not needed.
         memory.madvise(mmap.MADV_RANDOM)
         return memory

@@ -35,7 +35,7 @@ class ReplayBuffer(Replay):
             process.
 
     Raises:
-        ValueError: if discount is out of range, the storage is too small for anything to be drawn, or
+        ValueError: if discount or eta is out of range, the storage is too small for anything to be drawn, or
             input_priorities is True and the index takes none.
     """
 
@@ -50,7 +50,7 @@ class ReplayBuffer(Replay):
         eta: float = 0.9,
         allocate: Allocate = buffer_from_example,
     ) -> None:
-        _check_discount("Building a replay", discount)
+        _check_fractions("Building a replay", discount=discount, eta=eta)
         if storage.T % reading.interval:
             raise ValueError(
                 f"Building a replay: got room for {storage.T} rows of each environment and places every "
@@ -124,15 +124,13 @@ class ReplayBuffer(Replay):
 
         Another alpha raises all stored priorities to it, which takes 20 ms for a million.
         """
-        if discount is not None:
-            _check_discount("Setting the discount of a replay", discount)
-            self.discount = discount
+        _check_fractions("Setting hyper-parameters of a replay", discount=discount, beta=beta, eta=eta)
         if alpha is not None:
             self.index.alpha = alpha
         if beta is not None:
             self.index.beta = beta
-        if eta is not None:
-            self.eta = eta
+        self.discount = self.discount if discount is None else discount
+        self.eta = self.eta if eta is None else eta
 
     def append_samples(self, samples: SamplesToBuffer, td_abs_error: Any = None) -> None:
         """Write [T, B] rows after the newest, over the oldest ones when full; see `RowStorage.write`.
@@ -274,6 +272,7 @@ class ReplayBuffer(Replay):
             self._td_abs_error[:] = np.asarray(state_dict["td_abs_error"])
 
 
-def _check_discount(what: str, discount: float) -> None:
-    if not 0 <= discount <= 1:
-        raise ValueError(f"{what}: got discount={discount}; expected a number in [0, 1]. Correct it.")
+def _check_fractions(what: str, **numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 <= number <= 1:
+            raise ValueError(f"{what}: got {name}={number}; expected a number in [0, 1]. Correct it.")

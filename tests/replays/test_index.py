@@ -400,6 +400,18 @@ def test_sum_tree_finds_what_a_running_sum_finds(seed, size):
         np.testing.assert_array_equal(found, np.searchsorted(np.cumsum(numbers), mass, side="right"))
 
 
+@pytest.mark.parametrize("size", [1, 31, 33, 1024, 5000])
+def test_all_numbers_of_a_sum_tree_may_be_set_at_once(size):
+    values = np.random.default_rng(0).random(size)
+    tree, reference = SumTree(size), SumTree(size)
+    tree.set(np.arange(size), np.full(size, 7.0))
+    tree.set_all(values)
+    reference.set(np.arange(size), values)
+    assert tree.total == reference.total
+    mass = np.random.default_rng(1).random(100) * tree.total
+    np.testing.assert_array_equal(tree.find(mass), reference.find(mass))
+
+
 def test_mass_that_rounding_carries_to_the_end_finds_no_zero():
     tree = SumTree(8)
     tree.set(np.arange(5), np.full(5, 0.1))

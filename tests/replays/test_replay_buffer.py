@@ -11,7 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.replays import Places, PrioritizedIndex, ReplayBuffer, SamplesToBuffer, mapped_file
+from rlpyt.replays import (
+    Places,
+    PrioritizedIndex,
+    ReplayBuffer,
+    RowStorage,
+    SamplesToBuffer,
+    Transitions,
+    mapped_file,
+)
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 from tests.replays.replay_kit import (
     STARTS,
@@ -263,6 +271,38 @@ def test_too_small():
 def test_discount_out_of_range(discount):
     with pytest.raises(ValueError, match=f"got discount={discount}; expected"):
         make_replay(hand_rows(), T=20, discount=discount)
+
+
+def test_hyper_parameters_are_set_together_and_none_leaves_one():
+    index = PrioritizedIndex(np.random.default_rng(0))
+    replay = make_replay(hand_rows(), T=20, index=index)
+    replay.set_hyper(discount=0.5, alpha=0.9, beta=0.8, eta=0.7)
+    replay.set_hyper()
+    assert (replay.discount, index.alpha, index.beta, replay.eta) == (0.5, 0.9, 0.8, 0.7)
+    for wrong in (dict(discount=1.1), dict(alpha=-1.0), dict(beta=-0.1), dict(eta=float("nan"))):
+        with pytest.raises(ValueError, match=r"Setting .* got .*; expected a number"):
+            replay.set_hyper(**{"discount": 0.1, **wrong})
+    assert (replay.discount, index.alpha, index.beta, replay.eta) == (0.5, 0.9, 0.8, 0.7)
+
+
+def test_all_that_processes_must_share_is_made_by_allocate():
+    """Rows, cursor, range in reach, counters, priorities and their tree: nothing of it is a Python number."""
+    shared = partial(buffer_from_example, share_memory=True)
+    rows = hand_rows()
+    storage, index = RowStorage(rows[0, 0], 10, 1, allocate=shared), PrioritizedIndex(np.random.default_rng(0))
+    replay = ReplayBuffer(storage, index, Transitions(1), discount=0.9, input_priorities=True, allocate=shared)
+    before = {name: value for part in (storage, index, index._tree) for name, value in vars(part).items()}
+    replay.append_samples(rows, np.ones((8, 1)))
+    batch = replay.sample_batch(4)
+    replay.append_samples(rows, np.ones((8, 1)))
+    replay.update_priorities(batch.places, torch.full((4,), 3.0))
+    after = {name: value for part in (storage, index, index._tree) for name, value in vars(part).items()}
+    assert {name for name in after if after[name] is not before[name]} == set(), "arrays are written in place"
+    arrays = [storage._written, index._counts, index._priorities, index._largest, *buffer_leaves(storage.rows)]
+    arrays += [index._tree._leaves, index._tree._sums, index._tree._top, replay._td_abs_error]
+    assert all(isinstance(_base(array), mmap.mmap) for array in arrays)
+    assert index._counts.tolist()[:2] == [7, 15]
+    assert storage._written[0] == 16
 
 
 def test_no_step_at_all():
