@@ -60,6 +60,8 @@ durations: venv
 
 docs: venv
 	$(BIN)/python -m tests.names_page
+	$(BIN)/python -m tests.rooms_drawing
+	$(BIN)/python -m tests.test_rlpyt_0_1
 
 bench: venv
 	$(BIN)/python benchmarks/imports.py
