@@ -1,12 +1,12 @@
-"""A named tuple whose fields are arrays, nested tuples of them, or None.
+"""Named tuple whose fields are arrays, nested tuples of arrays, or None.
 
-One index or slice reads or writes every field, whatever the nesting and whatever the arrays are:
+One index or slice reads or writes every field at any depth, of numpy arrays and torch tensors:
 
-    samples[t, b] = step          # writes all fields of one row, without a copy of anything else
+    samples[t, b] = step          # writes all fields of one row in place
     minibatch = samples[T_idxs, B_idxs]
 
-Observations that are dictionaries, recurrent states that are pairs and plain arrays all pass through the
-same line of a collector. Nothing is imported here that is not in the standard library.
+The same line of a collector handles dictionary observations, pairs of recurrent states and plain arrays. This module
+imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GET = tuple.__getitem__
 
 @dataclass_transform(eq_default=False, frozen_default=True)
 class _NamedArrayTupleMeta(type):
-    """Turns the annotated fields of a class body into tuple places, as `typing.NamedTuple` does."""
+    """Metaclass that turns the annotated fields of a class into places of a tuple, as `typing.NamedTuple` does."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         namespace.setdefault("__slots__", ())
@@ -45,12 +45,11 @@ class _NamedArrayTupleMeta(type):
 class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[type-arg]  # its items are of any type
     """Base of all named array tuples; subclass it with annotated fields, or call `namedarraytuple`.
 
-    Iteration, unpacking and `len` go over the fields, as in any named tuple. `x[key]` with a string gives
-    the field of that name (any string: `observation["ale.lives"]`); any other key indexes every field and
-    gives a tuple of the same type. `x[key] = value` writes into every field in place; `value` is a tuple
-    with the same fields, a mapping with the same keys, or one scalar or array that is written to all.
-    None as a field is an empty place: it is skipped in reading and writing. A plain tuple as a field, such as the
-    (h, c) of an LSTM, is gone into likewise.
+    Iteration, unpacking and `len` go over the fields, as in any named tuple. `x[key]` with a string returns the field
+    of that name, which may be any string: `observation["ale.lives"]`. Any other key indexes every field and returns a
+    tuple of the same type. `x[key] = value` writes into every field in place. The value is a tuple with the same
+    fields, a mapping with the same keys, or one scalar or array that is written to all fields. A field that is None is
+    skipped in reading and writing. A field may be a plain tuple, such as the (h, c) of an LSTM: its parts are indexed.
 
         class AgentStep(NamedArrayTuple):
             action: Any
@@ -69,17 +68,17 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
 
     @classmethod
     def _make(cls, values: Iterable[Any]) -> Self:
-        """Build from an iterable with one value a field (as in `collections.namedtuple`)."""
+        """Build a tuple from an iterable of the values of its fields, as `collections.namedtuple` does."""
         return cls(*values)
 
     def _asdict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary, not recursively."""
+        """Return a dictionary of the fields; nested tuples stay tuples."""
         return dict(zip(self._fields, self, strict=True))
 
     def _replace(self, **kwargs: Any) -> Self:
         """Return a new tuple with the named fields replaced."""
         values = [kwargs.pop(name, value) for name, value in self.items()]
-        return type(self)(*values, **kwargs)  # which refuses a name that is no field
+        return type(self)(*values, **kwargs)  # refuses a name that is not a field
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is str:
@@ -107,18 +106,18 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
         return name in self._fields
 
     def get(self, index: int) -> Any:
-        """Return the field at a position (`x[3]` indexes into the arrays instead)."""
+        """Return the field at a position; `x[3]` indexes into the arrays instead."""
         return tuple.__getitem__(self, index)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Iterate over pairs of name and field."""
+        """Iterate over the pairs of name and field."""
         return iter(zip(self._fields, self, strict=True))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.items())})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A type made by a call is rebuilt from its names wherever it is unpickled: no module needs to know it.
+        # A type that `namedarraytuple` made is in no module: it is rebuilt from its names when it is unpickled.
         if self._by_name:
             return _rebuild, (type(self).__name__, self._fields, tuple(self))
         return type(self), tuple(self)
@@ -132,7 +131,7 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
             ) from None
 
     def _sources(self, key: Any, value: Any) -> Iterable[Any]:
-        """Lay a value to be written beside the fields."""
+        """Return the part of a value that is written to each field."""
         if isinstance(value, tuple):
             names = value._fields if isinstance(value, NamedArrayTuple) else self._fields
             if len(value) != len(self._fields) or names != self._fields:
@@ -161,13 +160,13 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
 
     def _write_error(self, place: int, key: Any, src: Any, error: Exception) -> Exception:
         dest, name = self.get(place), f"{type(self).__name__}.{self._fields[place]}"
-        # An inner tuple has named the field and its shapes already.
+        # The error of an inner tuple names the field and its shapes already.
         shapes = "" if isinstance(dest, tuple) else f" expects {_target(dest, key)}, got{_shape(src)}"
         return type(error)(f"{name} at {key!r}:{shapes} ({error})")
 
 
 def _read(x: Any, key: Any) -> Any:
-    """Return `x[key]`; of a plain tuple that of all its parts, which its own index would count."""
+    """Return `x[key]`. Of a plain tuple all parts are indexed, as its own index would select a part."""
     if x is None or type(x).__getitem__ is not _GET:
         return None if x is None else x[key]
     parts = [_read(part, key) for part in x]
@@ -175,7 +174,7 @@ def _read(x: Any, key: Any) -> Any:
 
 
 def _write(dest: Any, key: Any, src: Any) -> None:
-    """Do `dest[key] = src`; with a plain tuple in all its parts."""
+    """Do `dest[key] = src`, in all parts of a plain tuple."""
     if type(dest).__getitem__ is not _GET:
         dest[key] = src
         return
@@ -197,7 +196,7 @@ def _shape(x: Any) -> str:
 
 
 def _bind(cls: type[NamedArrayTuple], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Order arguments by field, with defaults, or say what is missing or too much."""
+    """Return the values of all fields in order, with defaults; raise TypeError for missing or unknown names."""
     fields = cls._fields
     values = {**cls._field_defaults, **dict(zip(fields, args, strict=False)), **kwargs}
     missing = [f for f in fields if f not in values]
@@ -211,7 +210,7 @@ def _bind(cls: type[NamedArrayTuple], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any]) -> None:
-    """Give a class its fields: names, defaults, and an attribute wherever the name can be one."""
+    """Set the fields of a class: names, defaults, and an attribute for every name that can be one."""
     cls._fields = fields
     cls._field_defaults = defaults
     for i, name in enumerate(fields):
@@ -220,7 +219,7 @@ def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any])
 
 
 def _place(index: int) -> Callable[[tuple[Any, ...]], Any]:
-    """Return a reader of one place of a tuple that ignores an overridden `__getitem__`."""
+    """Return a function that reads one place of a tuple past an overridden `__getitem__`."""
     get = tuple.__getitem__
     return lambda self: get(self, index)
 
@@ -243,16 +242,16 @@ def _rebuild(typename: str, fields: tuple[str, ...], values: tuple[Any, ...]) ->
 
 
 def namedarraytuple(typename: str, field_names: str | Iterable[str]) -> type[NamedArrayTuple]:
-    """Return the named array tuple type with these fields; the same names give the same type.
+    """Return the type of named array tuples with these fields. The same names give the same type.
 
     Args:
         typename: name of the type, for messages.
-        field_names: the names, as an iterable or as one string with spaces or commas. Any string is a
-            field name; one that is no identifier, or that a tuple method has, is read as `x["name"]`.
+        field_names: an iterable of names, or one string with spaces or commas. Any string is a field name. A name
+            that is no identifier, or that is a method of tuples, is read as `x["name"]`.
 
     Raises:
         TypeError: if a name is not a string.
-        ValueError: if a name comes twice, or there is none.
+        ValueError: if a name is given twice, or none is given.
     """
     if isinstance(field_names, str):
         field_names = field_names.replace(",", " ").split()

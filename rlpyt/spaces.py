@@ -1,8 +1,8 @@
-"""Spaces, and the two translations at the edge of an environment.
+"""Spaces, and the conversion of values between an environment and rows.
 
-An environment speaks gymnasium: dictionaries, tuples, float64, indices that start somewhere. Agents and buffers speak
-rows: numpy arrays and named array tuples of them, float32, indices from 0. `to_rows` and `to_env` look at a space once
-and return the function that translates each value, so that a step pays only for what its space needs.
+An environment uses the values of gymnasium: dictionaries, tuples, float64, indices with any start. Agents and buffers
+use rows: numpy arrays and named array tuples of them, float32, indices from 0. `to_rows` and `to_env` inspect a space
+once and return a function that converts each value. So a step does only the work that its space needs.
 
 | space | row form |
 |---|---|
@@ -32,32 +32,32 @@ Space: TypeAlias = "gymnasium.Space[Any]"
 Converter: TypeAlias = Callable[[Any], Any]
 
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
-# Which kinds of number may be stored as which, without losing what they say.
+# Kinds of numbers that may be stored as each kind without loss.
 _STORED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
-# From this size on OpenBLAS starts threads for a dot product, which costs far more than it saves beside busy cores.
+# From this size on OpenBLAS starts threads for a dot product. On busy cores they cost far more than they save.
 _BLAS_THREADS_FROM = 10_000
 
 
 class EnvSpaces(NamedTuple):
-    """What an environment shows and what it takes."""
+    """Observation space and action space of one environment."""
 
     observation: Space
     action: Space
 
 
 def to_rows(space: Space, name: str = "observation") -> Converter:
-    """Return the function that turns what an environment gives into row form, and checks it.
+    """Return a function that checks values of an environment and converts them to row form.
 
-    It raises TypeError for a value of the wrong kind (None, a float for an integer space, a list for a Dict) and
-    ValueError for a wrong shape, wrong keys, an index out of range, or a float that is NaN or infinite. Values that
-    have the row form already are passed on, not copied.
+    The function raises TypeError for a value of the wrong kind: None, a float for an integer space, a list for a Dict.
+    It raises ValueError for a wrong shape, wrong keys, an index out of range, and NaN or infinity. Values that have
+    the row form already are returned as they are, without a copy.
 
     Args:
-        space: the space that the values are to be in.
-        name: what the values are called in messages.
+        space: of the values.
+        name: of the values, for messages.
 
     Raises:
-        TypeError: if the space is none of those in the table above.
+        TypeError: if the space is not in the table above.
     """
     match space:
         case Discrete():
@@ -74,18 +74,18 @@ def to_rows(space: Space, name: str = "observation") -> Converter:
 
 
 def to_env(space: Space, name: str = "action") -> Converter:
-    """Return the inverse of `to_rows` for actions: from what an agent gives to what an environment takes.
+    """Return the inverse of `to_rows` for actions: from the row form of an agent to the values of an environment.
 
-    Box actions are clipped into [low, high] per dimension, rounded if the space holds integers, and come
-    in the space's shape and dtype; Discrete actions are Python integers. The function raises ValueError for
-    an index out of range (native environments may hang on one) and for NaN.
+    Box actions are clipped to [low, high] in each dimension, and rounded if the space holds integers. They have the
+    shape and dtype of the space. Discrete actions are Python integers. The function raises ValueError for NaN and for
+    an index out of range, on which native environments may hang.
 
     Args:
         space: the action space of the environment.
-        name: what the actions are called in messages.
+        name: of the actions, for messages.
 
     Raises:
-        TypeError: if the space is none of those in the table above.
+        TypeError: if the space is not in the table above.
     """
     match space:
         case Discrete():
@@ -106,7 +106,7 @@ def to_env(space: Space, name: str = "action") -> Converter:
 
 
 def null_value(space: Space) -> Any:
-    """Return zeros in row form: the example to make buffers from, and what observation stands where there is none."""
+    """Return zeros in row form: an example to allocate buffers from, and a placeholder observation."""
     match space:
         case Discrete():
             return np.int64(0)
@@ -118,7 +118,7 @@ def null_value(space: Space) -> Any:
 
 
 def null_action(space: Space) -> Any:
-    """Return `null_value`, but of a Box the centre of its bounds (models see it as 0), where both are finite."""
+    """Return `null_value`, but for a Box the centre of its finite bounds, which models see as 0."""
     if isinstance(space, Dict | Tuple):
         return _row_type(space)(*[null_action(s) for _, s in subspaces(space)])
     if not isinstance(space, Box):
@@ -131,8 +131,8 @@ def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
     """Return `space.sample()` in row form.
 
     Args:
-        space: where to draw from.
-        rng: what decides the draw, whatever the space drew before; by default the space's own generator.
+        space: to sample from.
+        rng: seeds the space before it samples; None uses the generator of the space as it stands.
     """
     if rng is not None:
         space.seed(int(rng.integers(2**31)))
@@ -140,7 +140,7 @@ def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
 
 
 def subspaces(space: Space) -> list[tuple[str, Space]]:
-    """Return the parts of a Dict or Tuple space with their names, in the order of the row's fields."""
+    """Return the names and parts of a Dict or Tuple space, in the order of the fields of a row."""
     if isinstance(space, Dict):
         return list(space.spaces.items())
     return [(str(i), s) for i, s in enumerate(space.spaces)] if isinstance(space, Tuple) else []
@@ -157,7 +157,7 @@ def same_rows(a: Space, b: Space) -> bool:
 
 
 def check_action_space(space: Space, name: str = "action_space") -> None:
-    """Refuse bounds that no action can be scaled into; infinite bounds are allowed here.
+    """Refuse bounds that no action can be scaled to. Infinite bounds are allowed here.
 
     Raises:
         ValueError: if a bound is NaN, or low is above high.
@@ -172,16 +172,16 @@ def check_action_space(space: Space, name: str = "action_space") -> None:
 
 
 class FrameStack(Box):
-    """A Box whose first dimension holds frames one after the other, oldest first, each row adding one.
+    """Box of frame stacks: the first dimension holds the frames, oldest first, and each row adds one frame.
 
-    A replay that knows it keeps every frame once (see `rlpyt.replays.FrameArray`).
+    A replay stores every frame of such observations once (see `rlpyt.replays.FrameArray`).
 
     Args:
-        low: as of `gymnasium.spaces.Box`.
-        high: likewise.
-        shape: [n_frames * k, ...]; frames have k channels.
+        low: lower bound, as in `gymnasium.spaces.Box`.
+        high: upper bound, as in `gymnasium.spaces.Box`.
+        shape: [n_frames * k, ...]; a frame has k channels.
         dtype: of the numbers.
-        n_frames: in a stack.
+        n_frames: frames in a stack.
 
     Raises:
         ValueError: if the first dimension is no multiple of n_frames.
@@ -198,17 +198,17 @@ class FrameStack(Box):
 
 
 def frame_counts(space: Space) -> Any:
-    """Return the frames stacked in observations of a space, 1 for no stack: a number, or a tuple like the row form."""
+    """Return the number of frames stacked in an observation, 1 for no stack; a tuple where the observation is one."""
     if isinstance(space, Dict | Tuple):
         return tuple(frame_counts(part) for _, part in subspaces(space))
     return space.n_frames if isinstance(space, FrameStack) else 1
 
 
 def as_gymnasium(space: Any) -> Space:
-    """Return a space as one of gymnasium's; those of old gym are known by the names of their classes.
+    """Return the space of gymnasium for a space of gymnasium or old gym, which is known by the name of its class.
 
     Raises:
-        TypeError: if it is a space of neither.
+        TypeError: if it is neither.
     """
     if isinstance(space, gymnasium.Space):
         return space
@@ -230,10 +230,10 @@ def as_gymnasium(space: Any) -> Space:
 
 @named_arguments
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
-    """Return the integers of range(low, high): Discrete without a shape, else Box; of uint8, high=255 includes 255."""
+    """Return the integers of range(low, high), Discrete without a shape, else Box. For uint8, high=255 includes 255."""
     if shape is None:
         return Discrete(high - low, start=low)
-    is_image = high == 255 and np.dtype(dtype) == np.uint8  # rlpyt 0.1 and its users wrote spaces of images so
+    is_image = high == 255 and np.dtype(dtype) == np.uint8  # as rlpyt 0.1 and its users wrote spaces of images
     return Box(low, high - (not is_image), shape, np.dtype(dtype).type)
 
 
@@ -241,7 +241,7 @@ def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTy
 def FloatBox(
     low: ArrayLike, high: ArrayLike, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "float32"
 ) -> Box[Any]:
-    """Return a Box of floats; without a shape the bounds give it."""
+    """Return a Box of floats. Without a shape it has the shape of the bounds."""
     bounds = np.broadcast_arrays(np.asarray(low, dtype), np.asarray(high, dtype))
     low, high = bounds if shape is None else (np.broadcast_to(b, shape) for b in bounds)
     return Box(low, high, dtype=np.dtype(dtype).type)
@@ -293,12 +293,12 @@ def _cast(value: Any, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name:
 
 
 def _finite_check(space: Space) -> Callable[[np.ndarray], bool]:
-    """Return the cheapest test for NaN and infinity: for vectors a dot product, a third of isfinite().all()."""
+    """Return the cheapest test for NaN and infinity: a dot product of vectors takes a third of isfinite().all()."""
     shape = space.shape or ()
     if len(shape) != 1 or shape[0] >= _BLAS_THREADS_FROM:
         return lambda x: bool(np.isfinite(x).all())
     zeros, isfinite = np.zeros(shape, _row_dtype(space)), math.isfinite
-    # Zero times NaN or infinity is NaN; the product with itself would overflow for large finite numbers.
+    # Zero times NaN or infinity is NaN. The product of a vector with itself would overflow for large finite numbers.
     return lambda x: isfinite(x.dot(zeros))
 
 
@@ -366,7 +366,7 @@ def _box_to_env(space: Box[Any], name: str) -> Converter:
             if not is_finite(action):
                 raise ValueError(f"{name} must be finite, got {row!r}. Has the agent diverged?")
             action = action if is_float else np.rint(action)
-        # np.clip is the same, at twice the price.
+        # np.clip gives the same in twice the time.
         return np.asarray(np.minimum(np.maximum(action, low), high), dtype)
 
     return to_env

@@ -1,4 +1,4 @@
-"""Answers to an argument that a constructor does not have: close names, and what other libraries' names are here."""
+"""Messages for unknown arguments: close names, and the names that other libraries use."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class NamedArguments(_Meta):
-    """Metaclass whose classes say which argument was meant where a constructor does not know a name.
+    """Metaclass of classes that suggest close names for an unknown argument of their constructor.
 
-    Constructors may pass their `**kwargs` on, and take names of their own out of them: Python itself says which name
-    none of them knew.
+    Constructors may take some of their `**kwargs` and pass the others on. Python itself says which name none of them
+    knew.
     """
 
     noun = "argument"
@@ -58,7 +58,7 @@ class NamedArguments(_Meta):
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Return an instance, or say which argument was meant."""
+            """Return an instance; raise TypeError with close names for an unknown argument."""
             try:
                 return super().__call__(*args, **kwargs)
             except TypeError as error:
@@ -69,13 +69,13 @@ class NamedArguments(_Meta):
 
         @property
         def __signature__(cls) -> inspect.Signature:
-            """The constructor's arguments, which the method above would hide."""
+            """Signature of the constructor, which `__call__` would hide."""
             signature = inspect.signature(cls.__init__)
             return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function say which argument was meant where it does not know a name, as classes of the above do."""
+    """Decorate a function so that it suggests close names for an unknown argument."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,17 +92,17 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def argument_names(cls: type) -> list[str]:
-    """Return the names that a class is constructed with: its own, and those of its bases that `**kwargs` go on to."""
+    """Return the names of the constructor's arguments, and of those of its bases that `**kwargs` are passed on to."""
     return _names(cls, _NAMED, inspect.Parameter.VAR_KEYWORD)
 
 
 def positional_names(cls: type) -> list[str]:
-    """Return the names of the arguments that go by position, with those of the bases that `*args` go on to."""
+    """Return the names of positional arguments, and of those of the bases that `*args` are passed on to."""
     return _names(cls, _NAMED[:1], inspect.Parameter.VAR_POSITIONAL)
 
 
 def _names(cls: type, kinds: Collection[object], passes_on: object) -> list[str]:
-    """Return names of arguments from the constructor on, up to the base that does not pass others on."""
+    """Return names of arguments of the constructor and its bases, up to the base that passes none on."""
     names: dict[str, None] = {}
     for base in cls.__mro__[:-1]:
         if "__init__" in vars(base):
@@ -114,7 +114,7 @@ def _names(cls: type, kinds: Collection[object], passes_on: object) -> list[str]
 
 
 def refused_argument(error: TypeError, called: Any) -> str | None:
-    """Return the name that a constructor of a class, or a function, did not know; None if the error is another one."""
+    """Return the name that a constructor or function did not know; None if the error is about something else."""
     found = re.match(r"(.+?)(?:\.__init__)?\(\) got an unexpected keyword argument '(.+?)'", str(error))
     own = [base.__qualname__ for base in called.__mro__] if isinstance(called, type) else [_qualname(called)]
     # torch.nn.Module says the class without the function that it stands in.
@@ -126,13 +126,13 @@ def _qualname(function: Callable[..., Any]) -> str:
 
 
 def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "argument") -> str:
-    """Return a message about an argument that there is not, with those that may have been meant.
+    """Return a message about an unknown argument that suggests close names.
 
     Args:
-        who: has no such argument.
-        name: that was given.
-        names: that there are.
-        noun: what they are called.
+        who: the class or function that was called.
+        name: the unknown name.
+        names: the names that it has.
+        noun: the word for them in the message.
     """
     if name in SETTINGS:
         return f"{who} has no {name!r}, as rlpyt 0.1 had. {SETTINGS[name]} See {PAGE}."
@@ -142,13 +142,13 @@ def unknown_argument(who: str, name: str, names: Collection[str], noun: str = "a
 
 
 def close_names(name: str, names: Collection[str]) -> list[str]:
-    """Return at most three names that a misspelt one may have been meant for, the closest first."""
+    """Return at most three names that are close to a misspelt one, the closest first."""
     scores = {other: _closeness(name.lower(), other.lower()) for other in names}
     return sorted((other for other in names if scores[other] >= _CLOSE), key=lambda x: -scores[x])[:3]
 
 
 def _closeness(a: str, b: str) -> float:
-    """Return from 0 to 1 how close two names are: letter by letter, or by their words in any order."""
+    """Return how close two names are, from 0 to 1, by their letters or by their words in any order."""
     words_a, words_b = sorted(a.split("_")), sorted(b.split("_"))
     if len(words_a) > 1 and set(words_a) <= set(words_b):
         return 1.0 if words_a == words_b else _CLOSE

@@ -1,7 +1,7 @@
 """Buffers: named array tuples of numpy arrays or torch tensors with leading dimensions.
 
-A buffer is allocated once; `torchify_buffer` and `numpify_buffer` give the other library's view of the same
-bytes. All functions walk named array tuples and other tuples, and leave None as None.
+A buffer is allocated once. `torchify_buffer` and `numpify_buffer` return the view of the other library on the same
+bytes. All functions go through named array tuples and other tuples, and leave None as None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def buffer_method(buffer: Any, method: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def buffer_leaves(buffer: Any) -> list[Any]:
-    """Return all leaves in order, None left out."""
+    """Return all leaves in order, without None."""
     if buffer is None:
         return []
     if isinstance(buffer, tuple):
@@ -43,12 +43,12 @@ def buffer_leaves(buffer: Any) -> list[Any]:
 
 
 def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> Any:
-    """Allocate a buffer of numpy arrays, zero at first, with every leaf like the example's plus leading dimensions.
+    """Allocate a buffer of zeros as numpy arrays: every leaf has the leading dimensions and those of the example.
 
     Args:
         example: array, scalar, tensor, None, or (nested) tuple of them: one element of the buffer.
         leading_dims: for example T, (T, B) or ().
-        share_memory: whether other processes will write it (see `rlpyt.utils.shared_memory`).
+        share_memory: whether other processes write to it (see `rlpyt.utils.shared_memory`).
 
     Raises:
         TypeError: if a leaf is neither numeric nor boolean.
@@ -57,7 +57,7 @@ def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_m
 
 
 def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> np.ndarray:
-    """Allocate one array like the example plus leading dimensions; see `buffer_from_example`."""
+    """Allocate one array with leading dimensions and those of the example; see `buffer_from_example`."""
     a = _numpy(example) if isinstance(example, torch.Tensor) else np.asarray(example)
     if a.dtype.kind not in "biufc":
         raise TypeError(
@@ -74,13 +74,13 @@ def torchify_buffer(buffer: Any) -> Any:
 
 
 def _torch(x: Any) -> torch.Tensor:
-    if isinstance(x, np.ndarray):  # first, as it is the usual case and the faster question
+    if isinstance(x, np.ndarray):  # first: the usual case, and the faster test
         return torch.from_numpy(x)
     return x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
 
 
 def numpify_buffer(buffer: Any) -> Any:
-    """Return the buffer as numpy arrays that share the (CPU) tensors' memory; of bfloat16 they are float32 copies."""
+    """Return the buffer as numpy arrays that share the memory of CPU tensors; bfloat16 becomes float32 copies."""
     return buffer_func(buffer, lambda x: _numpy(x) if isinstance(x, torch.Tensor) else np.asarray(x))
 
 
@@ -90,17 +90,17 @@ def _numpy(x: torch.Tensor) -> np.ndarray:
 
 
 def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:
-    """Return the buffer of tensors on a device, fit to be read there; what is there already is not copied."""
-    # A device queues a copy before the work that reads it; the CPU would read before the copy has arrived.
+    """Return the buffer of tensors on a device, ready to be read there. Tensors that are there are not copied."""
+    # A device queues the copy before the work that reads it. The CPU would read before the copy has arrived.
     non_blocking = device is not None and torch.device(device).type != "cpu"
     return buffer_func(buffer, lambda x: x.to(device, non_blocking=non_blocking))
 
 
 def get_leading_dims(buffer: Any, n_dim: int = 1) -> tuple[int, ...] | None:
-    """Return the first `n_dim` dimensions, which all leaves must share.
+    """Return the first `n_dim` dimensions, which must be the same for all leaves.
 
     Raises:
-        ValueError: if two leaves differ; the message gives all of them.
+        ValueError: if two leaves differ; the message has the shapes of all.
     """
     dims = [tuple(leaf.shape[:n_dim]) for leaf in buffer_leaves(buffer)]
     if len(set(dims)) > 1:

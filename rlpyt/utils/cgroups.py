@@ -1,6 +1,7 @@
-"""Limits that a container or a job system puts on this process: Linux control groups, versions 1 and 2.
+"""Limits of a container or a job system on this process: Linux control groups, versions 1 and 2.
 
-Groups are nested, and each counts what all groups inside it take. So the smallest limit on the way up holds.
+Groups are nested, and each counts what all groups inside it use. So the smallest limit among the groups around the
+process holds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MEMORY_FILES = {
 
 
 def cpu_quota() -> float:
-    """Return how many cores' worth of time this process may take, infinity where there is no limit."""
+    """Return the number of cores whose time this process may use, a float; infinity without a limit."""
     quotas = [math.inf]
     for version, folder in _folders("cpu"):
         if version == 2:
@@ -32,22 +33,22 @@ def cpu_quota() -> float:
 
 
 def free_memory() -> float:
-    """Return the bytes that the limits leave to this process, infinity where there is no limit."""
+    """Return the bytes that this process may still use; infinity without a limit."""
     free = [math.inf]
     for version, folder in _folders("memory"):
         limit, used, cache = _MEMORY_FILES[version]
         room = _read(f"{folder}/{limit}").strip()
         if room.isdigit():
-            # The page cache counts as used there, and is given up where memory is asked for.
+            # The page cache counts as used, but is freed when memory is needed.
             stat = dict(line.split() for line in _read(f"{folder}/memory.stat").splitlines())
             free.append(int(room) - int(_read(f"{folder}/{used}")) + int(stat.get(cache, 0)))
     return min(free)
 
 
 def _folders(controller: str) -> Iterator[tuple[int, str]]:
-    """Yield version and folder of the groups of this process, each before the group around it.
+    """Yield version and folder of the groups of this process, from the innermost outwards.
 
-    A container often shows its own group as the root, whatever path the process is said to be in.
+    A container often shows its own group as the root, although the process has another path.
     """
     roots = ["0::/", f"1:{controller}:/"]
     for line in [*_read(_MEMBERSHIP).splitlines(), *roots]:
@@ -64,7 +65,7 @@ def _folders(controller: str) -> Iterator[tuple[int, str]]:
 
 
 def _read(path: str) -> str:
-    """Return a small file, empty where there is none."""
+    """Return the text of a small file, empty if it does not exist."""
     try:
         with open(path) as file:
             return file.read()

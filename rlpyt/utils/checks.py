@@ -1,4 +1,4 @@
-"""Checks of settings, which say what was expected."""
+"""Checks of the values of settings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ def whole_number(owner: str, name: str, value: Any, least: int, expected: str | 
     """Return a setting as an int.
 
     Args:
-        owner: what has the setting, first word of an error.
+        owner: the class that has the setting, first word of the message.
         name: of the setting.
-        value: what was given; 3.0 is a whole number, 2.5, NaN and infinity are none.
-        least: the smallest that is allowed.
-        expected: what to say instead of "a whole number from ...".
+        value: the value given. 3.0 is a whole number; 2.5, NaN and infinity are not.
+        least: the smallest value that is allowed.
+        expected: text of the message instead of "a whole number from ...".
 
     Raises:
-        TypeError: if it is no number (True is none).
-        ValueError: if it is none of the expected numbers.
+        TypeError: if the value is not a number; True is not one.
+        ValueError: if it is not a whole number, or below the least.
     """
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if is_number and value == value // 1 and value >= least:

@@ -1,4 +1,4 @@
-"""Settings of a run that say where and in which precision its networks compute."""
+"""Compute settings of a run: the device and precision of its networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeSettings:
-    """Device, precision, memory format and threads; no algorithm and no model knows them."""
+    """Device, precision, memory format and threads of a run. Algorithms and models do not depend on them."""
 
     device: str = "cpu"
     """Where the optimiser's network lives: "cpu", "cuda:0", ..."""
@@ -25,14 +25,14 @@ class ComputeSettings:
     """Intra-op threads of the process that optimises; workers always have one."""
 
     def __post_init__(self) -> None:
-        """Refuse what no run can mean."""
+        """Raise ValueError for settings that no run can use."""
         if self.precision not in PRECISIONS:
             raise ValueError(f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}.")
         if self.torch_threads < 1:
             raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")
         device = torch.device(self.device)
         if device.type == "cuda":
-            n = torch.cuda.device_count() if torch.cuda.is_available() else 0  # which does not start CUDA
+            n = torch.cuda.device_count() if torch.cuda.is_available() else 0  # does not start CUDA
             if n == 0:
                 raise ValueError(
                     f"Compute settings: device is {self.device!r}, but torch sees no CUDA device; use 'cpu'."
@@ -46,7 +46,7 @@ class ComputeSettings:
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return the context in which networks on a device are called.
 
-        Inside it, nested calls share one cast of the weights: hold it around a whole batch of forward passes.
+        Calls inside one context share one cast of the weights: hold it around a whole batch of forward passes.
         """
         if self.precision == "float32":
             return nullcontext()
@@ -54,7 +54,7 @@ class ComputeSettings:
 
     def place(self, module: torch.nn.Module, device: torch.device) -> None:
         """Move a module to a device and into the memory format, in place."""
-        # The plain format is asked for too: without it weights would stay in the format of earlier settings.
+        # The plain format is set, too: otherwise weights would stay in the format of earlier settings.
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         module.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
 

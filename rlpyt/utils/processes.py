@@ -1,9 +1,9 @@
-"""Worker processes that cannot hang their master, and whose errors come home.
+"""Worker processes that cannot hang their master, and whose errors are raised in the master.
 
-Every wait in the master watches the worker's message, its sentinel (a death is seen in milliseconds) and a
-progress counter in shared memory (a worker that stands still too long is stopped). What goes wrong in a
-worker is raised in the master as `WorkerError` with the worker's own traceback. A worker ignores Ctrl-C (the
-master tells it when to stop) and is killed by the kernel when its master dies, even in the middle of a step.
+Every wait in the master watches three things: the message of the worker, its sentinel, which shows a death within
+milliseconds, and its progress in shared memory, which shows a worker that stands still. An error in a worker is
+raised in the master as `WorkerError` with the traceback of the worker. A worker ignores Ctrl-C, as the master tells it
+when to stop. The kernel kills it when its master dies, even in the middle of a step.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _STOP_SECONDS = 5.0  # how long a worker may take to close its environments befo
 
 
 class WorkerError(RuntimeError):
-    """A worker raised, died or stood still; the message says which, where, and shows its traceback.
+    """Error of a worker that raised, died or stood still; the message has its place and traceback.
 
     Args:
-        message: says it.
+        message: text of the error.
         rank: of the worker.
     """
 
@@ -66,7 +66,9 @@ class Worker:
         self.rank = rank
         self.progress = Progress(shared_array(Progress.SIZE, np.int64))
         try:
-            first_request = dumps((serve, rank, self.progress, tuple(args)))  # before there is a process to be left
+            first_request = dumps(
+                (serve, rank, self.progress, tuple(args))
+            )  # before there is a process that could be left behind
         except Exception as error:
             raise TypeError(
                 f"Starting worker {rank}: what it is to work with cannot be sent to another process: {error}. Let the "
@@ -101,16 +103,16 @@ class Worker:
         """Send a request; shared arrays in it go by reference.
 
         Raises:
-            WorkerError: if the worker is dead; with the error that it raised, where it raised one.
+            WorkerError: if the worker is dead; it has the error of the worker if the worker raised one.
         """
         self.send_bytes(dumps(request))
 
     def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
-        """Send a request that `dumps` has made: made once, it may be sent many times.
+        """Send a request that `dumps` has pickled; it may be sent to several workers.
 
         Args:
             data: the request.
-            timeout: seconds that the worker may take to read so much of it that the rest fits into the pipe.
+            timeout: seconds until the part that is not yet read must fit into the pipe.
         """
         bound = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
@@ -118,7 +120,7 @@ class Worker:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
             if self._has_reply.poll(0):
-                self.receive()  # what it said last: the error that it died of, if it could tell one
+                self.receive()  # raises the error that the worker died of, if it sent one
             raise self._death() from None
         except BlockingIOError:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
@@ -130,7 +132,7 @@ class Worker:
         Raises:
             WorkerError: if the worker raised, or is dead.
         """
-        # A reply sent before a death is still in the pipe, so it is looked for first.
+        # A reply that was sent before a death is still in the pipe: read it first.
         if not self._has_reply.poll(0):
             raise self._death()
         try:
@@ -162,10 +164,10 @@ class Worker:
 
 @contextmanager
 def _start_conditions() -> Iterator[None]:
-    """Have a process that is started meanwhile find one thread for each of its pools, and a main module it can run.
+    """Give processes that are started in the block one thread for each pool, and a main module that they can run.
 
-    Both are read before any code of ours: numpy makes its threads when it is imported, and multiprocessing runs the
-    main module's file, which a script on standard input has not.
+    A process reads both before any code of ours: numpy starts its threads when it is imported, and multiprocessing runs
+    the file of the main module. A script on standard input has no such file.
     """
     before, main = dict(os.environ), sys.modules["__main__"]
     file = main.__dict__.pop("__file__", None) if main.__dict__.get("__file__") == "<stdin>" else None
@@ -181,11 +183,11 @@ def _start_conditions() -> Iterator[None]:
 
 
 class _Watch:
-    """Waits for the first reply of some workers, and sees the ones that die or stand still.
+    """Watch over workers until their first reply; it notices workers that die or stand still.
 
     Args:
-        workers: that were each sent a request.
-        timeout: seconds that a worker may go without any progress.
+        workers: each with a request under way.
+        timeout: seconds that a worker may be without progress.
     """
 
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
@@ -195,7 +197,7 @@ class _Watch:
         self._seen = {w.rank: (w.progress.numbers(), time.monotonic()) for w in workers}
 
     def wait(self) -> list[Worker]:
-        """Return workers with a reply, or dead; none after a while, so that the caller can look around.
+        """Return workers with a reply and dead ones; none after a while, so that the caller can do other work.
 
         Raises:
             WorkerError: if a worker has stood still for too long.
@@ -206,7 +208,7 @@ class _Watch:
         return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
 
     def forget(self, worker: Worker) -> None:
-        """Wait for this one no more."""
+        """Stop waiting for a worker."""
         for fd in (worker._connection.fileno(), worker._process.sentinel):
             self._poller.unregister(fd)
             del self._worker_of[fd]
@@ -232,13 +234,13 @@ def receive_all(
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
 ) -> list[Any]:
-    """Wait for one reply of every worker.
+    """Wait for one reply of every worker, and return the replies.
 
     Args:
-        workers: that were each sent a request.
-        timeout: seconds that a worker may go without any progress.
-        replace: given the error of a lost worker, returns another with the same rank, to which the request was sent; it
-            raises the error where there is none. None always raises.
+        workers: each with a request under way.
+        timeout: seconds that a worker may be without progress.
+        replace: takes the error of a lost worker, and returns a new worker of the same rank with the request under way;
+            it raises the error if there is none. None always raises.
         on_wait: called from time to time while there is nothing to receive.
 
     Raises:
@@ -266,7 +268,7 @@ def receive_all(
 
 
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
-    """Ask all workers to close, wait a little, and kill what is left; may be called again, and after a failure.
+    """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
     Args:
         workers: to stop.
@@ -287,18 +289,18 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
 
 
 def available_cpus() -> list[int]:
-    """Return the cores that this process may run on (its cgroup's or taskset's), not all that the machine has."""
+    """Return the cores that this process may run on, by its control group and taskset."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
-    """Return those of some cores that this process may run on, and warn where there is none.
+    """Return the given cores that this process may run on, and warn if there is none.
 
     Args:
-        cpus: a core, or several.
-        what: where they were named, first word of the warning.
+        cpus: number of a core, or several.
+        what: the setting that named them, first word of the warning.
     """
     named = [cpus] if isinstance(cpus, int) else list(cpus)
     available = available_cpus()
@@ -313,15 +315,16 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
 
 
 def available_cores() -> int:
-    """Return how many cores' worth of work this process can do at a time.
+    """Return the number of cores that this process can keep busy.
 
-    These are its cores, or fewer where its container may take less time than they have; a part of a core counts as one.
+    It is the number of its cores, or less if its container may use less time than they have. A part of a core counts
+    as a core.
     """
     return max(1, math.ceil(min(len(available_cpus()), cpu_quota())))
 
 
 def available_threads() -> int:
-    """Return the threads worth having: as many as `available_cores`, or fewer where OMP_NUM_THREADS says so."""
+    """Return the number of useful threads: `available_cores`, or fewer if OMP_NUM_THREADS is lower."""
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # OpenMP takes a list, one number a level
     n_cores = available_cores()
     return min(n_cores, int(limit)) if limit.isdigit() and int(limit) > 0 else n_cores

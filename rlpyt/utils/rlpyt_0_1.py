@@ -50,7 +50,7 @@ def save__init__args(
 
 
 def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[np.ndarray | slice]:
-    """Yield what picks each whole minibatch of some rows, in order or at random; the rest of the rows is left out."""
+    """Yield the index of each whole minibatch of rows, in order or shuffled; the remaining rows are left out."""
     order = np.random.permutation(data_length) if shuffle else None
     for start in range(0, data_length - minibatch_size + 1, minibatch_size):
         rows = slice(start, start + minibatch_size)
@@ -59,7 +59,7 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
 
 @torch.no_grad()
 def update_state_dict(model: nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1.0) -> None:
-    """Move a model's state by the fraction tau to a state_dict; what is not of floats is copied."""
+    """Move the state of a model by the fraction tau to a state_dict; entries that are not floats are copied."""
     if tau == 1.0:
         model.load_state_dict(state_dict)
         return

@@ -1,9 +1,9 @@
-"""Seeds: one number a run, spawned by role and global index so that no two streams are the same.
+"""Seeds: one number for a run, spawned by role and global index so that no two streams are the same.
 
-Every random stream of a run is `SeedSequence(seed, spawn_key=(role, index))`. The index of an environment is
-its global rank over all workers and replicas, so the streams do not depend on how the environments are dealt
-to workers. Evaluation environments are seeded in every evaluation: from iteration 1 on the iteration is a third
-number of the key. Source: numpy's SeedSequence (O'Neill's seed_seq design).
+Every random stream of a run is `SeedSequence(seed, spawn_key=(role, index))`. The index of an environment is its
+global rank over all workers and replicas. So the streams do not depend on which worker has which environment.
+Evaluation environments are seeded in every evaluation: from iteration 1 on the iteration is a third number of the key.
+Source: numpy's SeedSequence (O'Neill's seed_seq design).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 
 class Role(IntEnum):
-    """Who draws from a stream. The numbers are part of every published result: never renumber them."""
+    """Role of a random stream. The numbers are part of every published result: never renumber them."""
 
     MODEL = 0
     ENV = 1
@@ -34,8 +34,8 @@ def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.ran
 
     Args:
         seed: of the run.
-        role: of who draws from the stream.
-        index: number of the one who draws, such as the rank of an environment.
+        role: of the stream.
+        index: number within the role, such as the rank of an environment.
         itr: iteration, where every iteration has a stream of its own.
     """
     return np.random.SeedSequence(seed, spawn_key=(int(role), index, itr) if itr else (int(role), index))

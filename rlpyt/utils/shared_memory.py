@@ -1,10 +1,9 @@
-"""Arrays in anonymous shared memory, and the pickler that hands them over by reference.
+"""Arrays in anonymous shared memory, and a pickler that passes them on by reference.
 
-The memory is a memfd: it has no name, so a killed process leaves nothing behind, and its pages are
-reserved when it is made, so that a full memory is an error here and no bus error at some later write.
-An array made by `shared_array`, or any view of one, is pickled by `dumps` as a reference; the process
-that loads it sees the same bytes. This works under every start method, at any time while the sender is
-alive and holds the array.
+The memory is a memfd. It has no name, so a killed process leaves nothing behind. Its pages are reserved when it is
+made, so that a full memory is an error here instead of a bus error at a later write. `dumps` pickles an array of
+`shared_array`, or any view of one, as a reference. The process that loads it sees the same bytes. This works under
+every start method, as long as the sender is alive and holds the array.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FILES_A_BLOCK = 2  # Python's mmap keeps a copy of the descriptor
 
 
 class SharedMemory(mmap.mmap):
-    """A block of anonymous shared memory of `size` bytes, zero at first."""
+    """Block of anonymous shared memory of `size` bytes, zeros at first."""
 
     fd: int = -1
 
@@ -38,8 +37,8 @@ class SharedMemory(mmap.mmap):
         """Reserve a new block.
 
         Raises:
-            MemoryError: if the machine (or its container) has not that much memory left.
-            OSError: on a system without memfd (only Linux has it), or if the process may open no more files.
+            MemoryError: if the machine or its container has too little memory left.
+            OSError: on a system without memfd, which only Linux has, or if the process may open no more files.
         """
         if not hasattr(os, "memfd_create"):
             raise OSError(
@@ -51,7 +50,7 @@ class SharedMemory(mmap.mmap):
         fd = os.memfd_create("rlpyt")
         try:
             if size > free:
-                raise OSError(errno.ENOMEM, "too large")  # asking all the same would wake the kernel's OOM killer
+                raise OSError(errno.ENOMEM, "too large")  # reserving them would wake the OOM killer of the kernel
             os.posix_fallocate(fd, 0, size)
             return cls._map(fd, size)
         except OSError as error:
@@ -81,20 +80,20 @@ class SharedMemory(mmap.mmap):
 
 
 def free_memory() -> int:
-    """Return the bytes that this process can still take: what the machine has, or its container's limit leaves."""
+    """Return the bytes that this process can still use, by the memory of the machine and the limits of a container."""
     return int(max(0, min(psutil.virtual_memory().available, cgroups.free_memory())))
 
 
 def reserve_descriptors(n: int) -> None:
-    """Make sure that this process can open some more files, and raise its limit where it has to.
+    """Make sure that this process can open more files, and raise its limit if needed.
 
-    The usual limit of 1,024 is one for programs that still call `select`; a process may raise it to the hard limit.
+    The usual limit of 1,024 is meant for programs that call `select`. A process may raise it up to the hard limit.
 
     Args:
-        n: how many more.
+        n: number of files.
 
     Raises:
-        OSError: if the hard limit is in the way.
+        OSError: if the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(os.listdir("/proc/self/fd")) + n
@@ -110,14 +109,14 @@ def reserve_descriptors(n: int) -> None:
 
 
 def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
-    """Return a zero array in shared memory of its own."""
+    """Return an array of zeros in a new block of shared memory."""
     dtype = np.dtype(dtype)
     size = math.prod(int(n) for n in np.atleast_1d(shape)) * dtype.itemsize  # in Python, where nothing overflows
     return np.ndarray(shape, dtype, buffer=SharedMemory.allocate(max(size, 1)))
 
 
 def dumps(message: Any) -> bytes:
-    """Pickle a message for another process of this run: classes by value where need be, shared arrays by reference."""
+    """Pickle a message for another process: shared arrays by reference, classes by value if they are not importable."""
     file = io.BytesIO()
     _Pickler(file).dump(message)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Leading dimensions of tensors: what works on [T*B, ...] is given [], [B] or [T, B] and gives the same back."""
+"""Leading dimensions of tensors: [], [B] or [T, B] are merged into [T*B] and restored."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 
 def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:
-    """Return how many leading dimensions a tensor has, and their sizes.
+    """Return the number of leading dimensions of a tensor, and their sizes.
 
     Args:
         tensor: [*shape], [B, *shape] or [T, B, *shape].
-        dim: how many dimensions `shape` has.
+        dim: number of dimensions of `shape`.
 
     Returns:
-        lead_dim (0, 1 or 2), T, B (1 where the dimension is not there), shape.
+        lead_dim (0, 1 or 2), T, B (1 if the dimension is missing), shape.
 
     Raises:
         ValueError: if there are fewer than 0 or more than 2 leading dimensions.

@@ -1,4 +1,4 @@
-"""A worker process from inside: it serves its master's requests, with one thread, and dies with its master."""
+"""Main function of a worker process: it serves requests with one thread, and dies with its master."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from rlpyt.utils.shared_memory import dumps
 
 _PR_SET_PDEATHSIG = 1
-# A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles: so spin first.
+# A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles. So spin first.
 _SPIN_SECONDS = 200e-6
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
 ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THREADS_NUM": "1"}
@@ -46,8 +46,8 @@ def worker_main(
 
     Args:
         connection: to the master.
-        lifeline: the master holds the other end, and nothing comes through it.
-        inherited: the master's ends, where this process was forked with them.
+        lifeline: pipe whose other end the master holds; nothing is sent through it.
+        inherited: the ends of the master, if this process was forked with them.
         parent_stays: whether the thread that started this process lives as long as the master.
     """
     for end in inherited:
@@ -73,7 +73,7 @@ def worker_main(
 
 
 def _keep_to_one_thread() -> None:
-    """Hold all pools of threads to one: those of loaded libraries, and of libraries that are loaded later."""
+    """Limit every pool of threads to one thread, also those of libraries that are loaded later."""
     os.environ.update(ONE_THREAD)
     torch.set_num_threads(1)
     # Asked for one thread, the OpenBLAS of a forked process first starts those that its parent had.
@@ -86,8 +86,8 @@ def _keep_to_one_thread() -> None:
 def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:
     """Have the kernel kill this process when the other end of the pipe is closed, or when its parent dies.
 
-    Neither is enough: a forkserver, the parent of its workers, lives on as long as one of them does; and workers that
-    were forked hold the other ends of those before them.
+    Neither is enough alone. A forkserver is the parent of its workers and lives as long as one of them. Forked workers
+    hold the other ends of the pipes of workers before them.
     """
     if sys.platform == "linux":
         if parent_stays:
@@ -98,7 +98,7 @@ def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:
 
 
 def poll_for(fds: Iterable[int]) -> select.poll:
-    """Return a poll object: one call of 1 us, where `multiprocessing.connection.wait` builds a selector each time."""
+    """Return a poll object, which takes 1 us a call; `multiprocessing.connection.wait` builds a selector each time."""
     poller = select.poll()
     for fd in fds:
         poller.register(fd, select.POLLIN)
@@ -106,7 +106,7 @@ def poll_for(fds: Iterable[int]) -> select.poll:
 
 
 def spin(poller: select.poll) -> list[tuple[int, int]]:
-    """Return what is ready within a short while, in which this process stays awake and lets others pass."""
+    """Return what is ready within a short time, in which this process stays awake but yields its core."""
     deadline = time.perf_counter() + _SPIN_SECONDS
     while not (ready := poller.poll(0)) and time.perf_counter() < deadline:
         os.sched_yield()
@@ -114,7 +114,7 @@ def spin(poller: select.poll) -> list[tuple[int, int]]:
 
 
 def _receive(connection: Connection, poller: select.poll) -> Any:
-    """Return the next request; a master that is gone counts as the request to stop."""
+    """Return the next request; None, the request to stop, if the master is gone."""
     spin(poller)
     try:
         return pickle.loads(connection.recv_bytes())
@@ -124,5 +124,5 @@ def _receive(connection: Connection, poller: select.poll) -> Any:
 
 def _send(connection: Connection, reply: Any) -> None:
     data = DONE if reply is None else dumps(reply)
-    with suppress(OSError):  # the master is gone: nobody is left to tell
+    with suppress(OSError):  # the master is gone
         connection.send_bytes(data)

@@ -1,4 +1,4 @@
-"""Workers that are asked together, and replaced where they are lost."""
+"""Pool of workers that replaces lost ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
 
-_FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of its progress
+_FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
 
 class Message(NamedTuple):
-    """A request ready to be sent, any number of times; shared arrays in it live as long as it does."""
+    """Pickled request, which may be sent many times. It keeps the shared arrays in it alive."""
 
     request: Any
     data: bytes
@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 class SetUp(NamedTuple):
-    """A request that every new worker is sent before it works, and what its reply must satisfy."""
+    """Request that every new worker is sent before it works, and the check of its reply."""
 
     message: Message
     accept: Callable[[Any], None]
@@ -36,11 +36,11 @@ def _same_request(rank: int, progress: Progress, request: Any) -> Any:
 
 
 def _ignore(*args: Any) -> None:
-    """Accept every reply, and tell nobody."""
+    """Accept every reply."""
 
 
 class WorkerPool:
-    """Some workers, each with at most one request under way.
+    """Workers, each with at most one request under way.
 
     A lost worker is replaced by a new process, which is sent the set-up requests of the lost one in their order, and
     then the request that was under way.
@@ -48,7 +48,7 @@ class WorkerPool:
     Args:
         serve: makes the server in a worker; called with rank, progress and the worker's arguments.
         args_of: `args_of(rank, restarts)` returns the arguments; restarts is 0 at first, then counts up.
-        n_workers: how many.
+        n_workers: number of workers.
         start_method: "forkserver", "spawn" or "fork".
         restarts: lost workers that are replaced, all together, before a loss is raised.
         on_loss: `on_loss(rank, progress, request)` returns the request that the new worker takes up; it is given the
@@ -102,13 +102,13 @@ class WorkerPool:
                 self._replace(error)
 
     def settle(self, ranks: Iterable[int]) -> None:
-        """Wait for the replies that these workers owe, and drop them."""
+        """Wait for the replies under way of these workers, and drop them."""
         late = [rank for rank in ranks if rank in self._under_way]
         if late:
             self.receive(late)
 
     def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Any]:
-        """Return the replies to what was posted.
+        """Return the replies to posted requests.
 
         Args:
             ranks: of the workers, each with a request under way.
@@ -132,7 +132,7 @@ class WorkerPool:
 
         Args:
             requests: by rank.
-            accept: called with each reply, and with that of every new worker; what it raises is raised as it is.
+            accept: called with each reply, also with those of later workers; its errors are raised unchanged.
         """
         messages = {rank: Message.of(request) for rank, request in requests.items()}
         self.post(messages)
@@ -143,7 +143,7 @@ class WorkerPool:
         return replies
 
     def _replace(self, error: WorkerError) -> Worker:
-        """Replace a lost worker, and send the new one the request that was under way; raise where none may be."""
+        """Replace a lost worker and send the new one the request under way; raise the error if none is left."""
         rank = error.rank
         progress, lost = self.workers[rank].progress.copy(), self._under_way.pop(rank)
         while self.restarts_left > 0:
@@ -166,13 +166,15 @@ class WorkerPool:
         try:
             raise error
         finally:
-            del error  # its traceback has this frame: a circle would keep shared memory until the collector comes
+            del (
+                error
+            )  # its traceback has this frame: the circle would keep shared memory until the garbage collector runs
 
     def stop(self) -> None:
         """Stop all workers; may be called again.
 
-        The pool lets go of what it calls, too: it belongs to the owner of the pool, and a circle would keep shared
-        memory until the garbage collector comes.
+        The pool also drops the functions that it calls. They belong to the owner of the pool, and the circle would keep
+        shared memory until the garbage collector runs.
         """
         workers, self.workers = self.workers, []
         self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
