@@ -1,4 +1,4 @@
-"""Environments: the face that samplers see, the check before a run, and Atari."""
+"""Environments: the adapter that samplers use, the check before a run, and Atari games."""
 
 from rlpyt.envs.adapter import EnvAdapter, make_env
 from rlpyt.envs.atari import AtariEnv

@@ -1,9 +1,8 @@
-"""The one face that samplers see of any environment.
+"""Adapter that gives every kind of environment the same interface.
 
-Whether an environment is gymnasium's, old gym's (4-tuple step, reset that returns only an observation) or the
-predecessor's is told by what it returns, at every call, by length: that costs nothing that can be measured, and no
-setting can be wrong. Every value is checked before it reaches a buffer, where a wrong shape or a NaN would be found
-hours later, if ever.
+The adapter tells environments of gymnasium, of old gym (4-tuple step, reset that returns only an observation) and of
+rlpyt 0.1 apart by what they return, at every call, by its length. That takes no measurable time, and no setting can be
+wrong. Every value is checked before it reaches a buffer: a wrong shape or a NaN there is found hours later, if ever.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from rlpyt.envs.base import EnvError, env_name
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Wrappers of gymnasium.make and gym.make that only check, and the one that only changes the interface.
+# Wrappers of gymnasium.make and gym.make that check calls or change the interface, and keep no state.
 _WITHOUT_STATE = ("OrderEnforcing", "PassiveEnvChecker", "GymEnvWrapper")
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvAdapter:
-    """An environment of any kind, spoken to in rows (see `rlpyt.spaces`).
+    """Environment of any kind, with values in row form (see `rlpyt.spaces`).
 
-    An observation is valid until the next `step` or `reset`: environments may write into the same array
-    again, so whoever keeps one copies it.
+    An observation is valid until the next `step` or `reset`, as environments may write into the same array again. Copy
+    an observation to keep it.
 
-    Two keys of `info` have a meaning to samplers, where they are there: `traj_done` (bool), False where
-    an episode ends but the game goes on (a lost life), taken as equal to done where missing; and
-    `game_score`, the raw score of the step. Where a 4-tuple environment gives done with `traj_done` False,
-    `reset` does not reset it: its last observation is the first of the next episode.
+    Samplers use two keys of `info` if they are there. `traj_done` (bool) is False where an episode ends but the game
+    goes on, after a lost life; without it every end is the end of a game. `game_score` is the raw score of the step. If
+    a 4-tuple environment gives done with `traj_done` False, `reset` does not reset it: the last observation is the
+    first of the next episode.
 
     Args:
         env: the environment.
         rank: its number among all environments of the run, for messages.
-        seed: what the first `reset` seeds it with, unless that is given another seed.
+        seed: seed of the first `reset`, unless that is called with another one.
 
     Raises:
-        TypeError: if it lacks part of the interface, or a space is of an unsupported kind.
-        ValueError: if the bounds of the action space are no bounds.
+        TypeError: if a part of the interface is missing, or a space is of an unsupported kind.
+        ValueError: if the bounds of the action space are NaN, or low is above high.
     """
 
     def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
@@ -75,10 +74,10 @@ class EnvAdapter:
         self._continues_from: Any = None
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode and return its first observation in row form, and the environment's info.
+        """Start an episode; return its first observation in row form, and the info of the environment.
 
         Args:
-            seed: seeds the environment; None lets its random numbers go on.
+            seed: seeds the environment; None continues its random stream.
 
         Raises:
             EnvError: if the environment raises, or its observation is not in its space.
@@ -113,7 +112,7 @@ class EnvAdapter:
             observation = self._to_rows(observation)
             if type(reward) is not float:
                 reward = _number(reward)
-            if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # so is NaN
+            if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # NaN is refused, too
                 raise ValueError(f"reward: expected a finite number, got {reward}.")
             if type(info) is not dict:
                 info = _as_dict(info)
@@ -122,14 +121,14 @@ class EnvAdapter:
         return observation, reward, bool(terminated), bool(truncated), info
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environment stands; empty where it, or a wrapper around it, has no `state_dict`."""
+        """Return the state of the environment; empty if it, or a wrapper around it, has no `state_dict`."""
         keeper, limits = self._state_keeper()
         if keeper is None or self._continues_from is not None:
             return {}
         return {"env": keeper.state_dict(), "elapsed_steps": [limit._elapsed_steps for limit in limits]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; an environment without one stays where it is."""
+        """Load what `state_dict` returned; an environment without a state is left as it is."""
         keeper, limits = self._state_keeper()
         if state_dict and keeper is not None:
             keeper.load_state_dict(state_dict["env"])
@@ -153,11 +152,11 @@ class EnvAdapter:
 
     @property
     def where(self) -> str:
-        """The environment, its rank and step, for messages."""
+        """Name of the environment, with rank and step, for messages."""
         return f"{self.name} (rank {self.rank}), its step {self.n_steps}"
 
     def close(self) -> None:
-        """Close the environment, where it can be closed."""
+        """Close the environment if it has `close`."""
         close = getattr(self.env, "close", None)
         if close is not None:
             close()
@@ -199,16 +198,16 @@ class EnvAdapter:
 def make_env(
     EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], rank: int = 0, seed: int | None = None
 ) -> EnvAdapter:
-    """Build an environment and put the adapter around it.
+    """Build an environment and wrap it in the adapter.
 
     Args:
         EnvCls: any callable that returns an environment, `gymnasium.make` among them.
         env_kwargs: its arguments.
         rank: number of the environment among all of the run.
-        seed: what its first `reset` seeds it with.
+        seed: seed of its first `reset`.
 
     Raises:
-        EnvError: if `EnvCls` raises, or what it returns cannot be used; the text has the call.
+        EnvError: if `EnvCls` raises, or returns something that cannot be used; the text has the call.
     """
     try:
         return EnvAdapter(EnvCls(**env_kwargs), rank, seed)
@@ -221,7 +220,7 @@ def make_env(
 
 
 def seeded_reset(env: Any) -> Callable[[int], Any]:
-    """Return the function that resets an environment with a seed, in the way that its `reset` can be given one."""
+    """Return a function that resets an environment with a seed, in the form that its `reset` takes."""
 
     def seed_apart(seed: int) -> Any:
         seed_env = getattr(env, "seed", None)
@@ -237,7 +236,7 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
 
     try:
         way = _way_of_seed(env)
-    except (TypeError, ValueError):  # a compiled function may not tell its arguments
+    except (TypeError, ValueError):  # a compiled function may have no signature
         return try_keyword
     if way == "apart":
         return seed_apart
@@ -245,7 +244,7 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
 
 
 def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
-    """Return how `reset` takes a seed; a wrapper that passes its arguments on is looked through."""
+    """Return how `reset` takes a seed; wrappers that pass their arguments on are looked through."""
     parameters = inspect.signature(env.reset).parameters
     if "seed" in parameters:
         by_position = parameters["seed"].kind is inspect.Parameter.POSITIONAL_ONLY and next(iter(parameters)) == "seed"
@@ -257,7 +256,7 @@ def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
 
 
 def _number(reward: Any) -> float:
-    """Return a reward as a Python float; environments of old gym may give it as an array of one element."""
+    """Return a reward as a Python float; environments of old gym may return an array of one element."""
     try:
         return float(reward.item() if isinstance(reward, np.ndarray) else reward)
     except (TypeError, ValueError):
@@ -267,7 +266,7 @@ def _number(reward: Any) -> float:
 
 
 def read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
-    """Tell (observation, info) from an observation alone, which may be a tuple itself."""
+    """Return (observation, info) of a reset, which may be an observation alone, even one that is a tuple."""
     is_pair = type(result) is tuple and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping))
     if is_pair and not (isinstance(space, Tuple) and space.contains(result)):
         return result[0], _as_dict(result[1])
@@ -275,7 +274,7 @@ def read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
 
 
 def _as_dict(info: Any) -> dict[str, Any]:
-    """Return an info as a dictionary: None is empty, a named tuple is its fields."""
+    """Return an info as a dictionary: None is empty, a named tuple gives its fields."""
     if info is None:
         return {}
     if isinstance(info, Mapping):

@@ -16,35 +16,36 @@ from rlpyt.spaces import EnvSpaces, FrameStack
 
 
 class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
-    """One Atari game: grayscale, frames skipped and stacked.
+    """Atari game in grayscale, with skipped and stacked frames.
 
-    A step repeats the action for `frame_skip` raw frames; of the last two the maximum is taken (sprites
-    flicker) and shrunk by area. The observation is the last `num_img_obs` such images, uint8
-    [num_img_obs, height, width], oldest first, zeros where an episode has not as many yet. It is ONE
-    array that every step writes again: valid until the next `step` or `reset`, so copy what you keep.
+    A step repeats the action for `frame_skip` raw frames. The image is the maximum of the last two, as sprites flicker,
+    shrunk by area. The observation is a stack of the last `num_img_obs` images, uint8 [num_img_obs, height, width],
+    oldest first, with zeros before the start of the episode. It is ONE array that every step overwrites: it is valid
+    until the next `step` or `reset`. Copy it to keep it.
 
-    info holds `game_score` (float, raw reward of the step), `traj_done` (bool, the whole game ended) and
-    `lives` (int). With `episodic_lives` a lost life is `terminated` with `traj_done` False, and the next
-    `reset()` without a seed goes on with the same game.
+    info has `game_score` (float, raw reward of the step), `traj_done` (bool, the whole game ended) and `lives` (int).
+    With `episodic_lives` a lost life is `terminated` with `traj_done` False, and the next `reset()` without a seed
+    continues the same game.
 
     Args:
         game: a name in any of the usual spellings: "space_invaders", "SpaceInvaders", "ALE/SpaceInvaders-v5",
             "SpaceInvadersNoFrameskip-v4". A version in it changes nothing else.
-        frame_skip: raw frames a step.
+        frame_skip: raw frames of a step.
         num_img_obs: images in an observation.
-        clip_reward: give the sign of the score as the reward.
-        episodic_lives: end an episode where a life is lost.
-        fire_on_reset: press FIRE at the start of a game (after the no-ops) and of a life, where there is such a button.
-        max_start_noops: a game starts with a random number of raw frames without action, at most this.
-        repeat_action_probability: probability, at each raw frame, that the action before is taken instead
-            (sticky actions); 0 as in the older benchmarks, 0.25 in Machado et al. 2018.
-        horizon: steps of a game after which it is truncated.
+        clip_reward: whether the reward is the sign of the score.
+        episodic_lives: whether a lost life ends an episode.
+        fire_on_reset: whether to press FIRE, if there is such a button, at the start of a game, after the no-ops, and
+            of a life.
+        max_start_noops: most raw frames without action at the start of a game; their number is random.
+        repeat_action_probability: probability at each raw frame that the previous action is repeated (sticky actions);
+            0 as in the older benchmarks, 0.25 in Machado et al. 2018.
+        horizon: steps after which a game is truncated.
         image_size: height and width of the images; one number is both.
-        full_action_space: all 18 actions instead of those that the game uses.
+        full_action_space: whether to use all 18 actions instead of those that the game uses.
 
     Raises:
         ImportError: if ale-py or OpenCV is not installed.
-        ValueError: if there is no such game; the text has the names close to it.
+        ValueError: if there is no such game; the text has close names.
 
     Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods; Machado et al. 2018, arXiv:1709.06009.
     """
@@ -119,11 +120,11 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start a game, or the next life of one; with a seed always a new game.
+        """Start a game, or continue one after a lost life; with a seed always start a game.
 
         Args:
-            seed: of the no-ops and the emulator's sticky actions.
-            options: not used; gymnasium's signature has it.
+            seed: of the no-ops and the sticky actions of the emulator.
+            options: not used; it is part of the signature of gymnasium.
 
         Returns:
             observation uint8 [num_img_obs, height, width], info.
@@ -159,7 +160,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
 
         game_over = self.ale.game_over(with_truncation=False)
         lives = self.ale.lives()
-        # Some games count down to no lives before they are over: that is left to game_over.
+        # Some games count down to no lives before they are over: game_over decides there.
         self._lost_life = self._episodic_lives and 0 < lives < self._lives and not game_over
         self._lives = lives
         terminated = game_over or self._lost_life
@@ -175,7 +176,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         return self.ale.getScreenRGB()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that decides what happens next, the emulator's and the generator's state included."""
+        """Return everything that the future depends on, with the states of the emulator and the generator."""
         return {
             "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
             "np_random": self.np_random.bit_generator.state,
@@ -187,8 +188,8 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where `state_dict` was taken, by an environment of the same game and settings."""
-        # Only cloneSystemState comes back to the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
+        """Continue from what `state_dict` returned for the same game and settings."""
+        # Only cloneSystemState restores the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
         self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
         self.np_random.bit_generator.state = state["np_random"]
         self._frame[:] = state["frame"]
@@ -196,7 +197,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
 
     def _load_game(self) -> None:
-        """Load the game with a seed from the generator; the emulator takes a seed only here."""
+        """Load the game with a seed of the generator; the emulator takes a seed only here."""
         self.ale.setInt("random_seed", int(self.np_random.integers(2**31 - 1)))
         self.ale.loadROM(self.rom)
 
@@ -210,7 +211,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._show_first_frame()
 
     def _act(self, action: Any) -> float:
-        """Repeat an action; only the screens of the last two frames are read, at 11 us each."""
+        """Repeat an action; only the screens of the last two frames are read, which take 11 us each."""
         act = self.ale.act
         score = 0
         for _ in range(self._frame_skip - 2):
@@ -239,7 +240,7 @@ def find_rom(game: str) -> Path:
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     if letters in by_letters:
         path = roms.get_rom_path(by_letters[letters])
-        # Games for two players are listed and shipped, but loading one ends the process.
+        # Games for two players are listed and shipped, but the process ends when one is loaded.
         if path is not None and ALEInterface.isSupportedROM(path) is not None:
             return path
         raise ValueError(f"AtariEnv: the game {game!r} is not supported by ale-py; it is for two players.")

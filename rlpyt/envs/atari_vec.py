@@ -1,4 +1,4 @@
-"""Atari games stepped many at a time by ale-py's threads, with the meaning of `AtariEnv`."""
+"""Atari games that the threads of ale-py step together, with the rules of `AtariEnv`."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ def atari_make_vec(
     image_size: int | tuple[int, int] = 84,
     full_action_space: bool = False,
 ) -> AtariVec:
-    """Return a vector environment that gives what as many `AtariEnv` give; the arguments mean the same.
+    """Return a vector environment of Atari games that behaves like as many `AtariEnv` with the same arguments.
 
-    Rewards, scores, lives and ends are those of `AtariEnv`, and so are the images, to the last pixel, except that
+    Rewards, scores, lives and ends are those of `AtariEnv`. So are the images, to the last pixel, with four exceptions:
 
-    - in the row after a lost life one step of no action is taken (with `fire_on_reset` of FIRE), where `AtariEnv`
-      takes none (or one raw frame of FIRE): ale-py steps all environments or none;
-    - the final observation of a game that is over shows a mixture of the last and the one before: ale-py reads no
-      screen after the end. Nothing is learned from it, as the episode is terminated;
-    - with `frame_skip=1` no maximum with the frame before is taken;
-    - at the start of a game FIRE is pressed before the no-ops, and the generator that draws their number is ale-py's.
-      So games agree where `max_start_noops` and `repeat_action_probability` are 0.
+    - In the row after a lost life a step of no action is taken, or of FIRE with `fire_on_reset`. `AtariEnv` takes none,
+      or one raw frame of FIRE. ale-py steps all environments or none.
+    - The final observation of a game that is over is a mixture of the last image and the one before, as ale-py reads no
+      screen after the end. Nothing is learned from it, as the episode is terminated.
+    - With `frame_skip=1` there is no maximum with the previous frame.
+    - At the start of a game FIRE is pressed before the no-ops, whose number the generator of ale-py draws. So games are
+      equal if `max_start_noops` and `repeat_action_probability` are 0.
 
     A game cannot be saved: there is no `state_dict`.
 
     Args:
         game: a name in any of the usual spellings.
         num_envs: number of games.
-        num_threads: threads that step them; by default one a game, but no more than there are cores for this process.
-        frame_skip: raw frames a step.
+        num_threads: threads that step them; by default one for each game, at most one for each core of this process.
+        frame_skip: raw frames of a step.
         num_img_obs: images in an observation.
-        clip_reward: give the sign of the score as the reward.
-        episodic_lives: end an episode where a life is lost.
-        fire_on_reset: press FIRE at the start of a game and of a life, where there is such a button.
-        max_start_noops: a game starts with a random number of raw frames without action, at most this.
+        clip_reward: whether the reward is the sign of the score.
+        episodic_lives: whether a lost life ends an episode.
+        fire_on_reset: whether to press FIRE, if there is such a button, at the start of a game and of a life.
+        max_start_noops: most raw frames without action at the start of a game; their number is random.
         repeat_action_probability: of sticky actions, at each raw frame.
-        horizon: steps of a game after which it is truncated; rows after lost lives do not count.
+        horizon: steps after which a game is truncated; rows after lost lives do not count.
         image_size: height and width of the images; one number is both.
-        full_action_space: all 18 actions instead of those that the game uses.
+        full_action_space: whether to use all 18 actions instead of those that the game uses.
 
     Raises:
         ImportError: if ale-py is not installed.
-        ValueError: if there is no such game; the text has the names close to it.
+        ValueError: if there is no such game; the text has close names.
     """
     try:
         from ale_py import Action
@@ -75,7 +75,7 @@ def atari_make_vec(
         find_rom(game).stem,
         num_envs,
         num_threads=min(num_envs, available_cores()) if num_threads is None else num_threads,
-        # The horizon is kept here: ale-py would show no final observation, see `AtariVec`.
+        # The horizon is applied here: ale-py would show no final observation, see `AtariVec`.
         max_num_frames_per_episode=2**30,
         repeat_action_probability=repeat_action_probability,
         full_action_space=full_action_space,
@@ -97,18 +97,18 @@ def atari_make_vec(
 
 
 class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
-    """The rules of `AtariEnv` about lives, rewards and the horizon, on top of ale-py's `AtariVectorEnv`.
+    """Vector environment with the rules of `AtariEnv` for lives, rewards and the horizon, over an `AtariVectorEnv`.
 
-    `info` holds arrays [B]: `game_score` (float64), `traj_done` (bool) and `lives` (int32). In the row after a lost
-    life the same game goes on with one step of no action, reward 0; a life lost in that very row counts as none, a
-    score made in it is added to the `game_score` of the next row, and should the game be over in it, `terminated` and
-    `traj_done` are True in it, and the next row starts a game. `reset` starts new games, with a mask as well.
+    `info` has arrays [B]: `game_score` (float64), `traj_done` (bool) and `lives` (int32). In the row after a lost life
+    the same game continues with one step of no action and reward 0. A life lost in that row does not count. A score
+    made in it is added to the `game_score` of the next row. If the game ends in it, `terminated` and `traj_done` are
+    True, and the next row starts a game. `reset` starts new games, also with a mask.
 
-    ale-py could truncate a game itself, but reads no screen in the frame in which it does: the final observation, whose
-    value counts, would be of older frames. So the horizon is kept here, and the next row resets that game.
+    ale-py could truncate a game itself, but it reads no screen in the frame in which it does. The final observation,
+    whose value counts, would be of older frames. So the horizon is applied here, and the next row resets that game.
 
     Args:
-        env: an `AtariVectorEnv` that neither clips rewards, nor ends episodes with lives, nor truncates.
+        env: an `AtariVectorEnv` that clips no rewards, ends no episodes with lives, and truncates nothing.
         noop: index of the action that does nothing.
         begin: index of the action in the row after a lost life.
         clip_reward, episodic_lives, horizon: see `AtariEnv`.
@@ -142,8 +142,8 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         """Start new games.
 
         Args:
-            seed: an array int64 [B], one for each game, or one number for the first, counted up for the others.
-            options: with `reset_mask`, bool [B], only these are started.
+            seed: int64 [B], one for each game; or one number for the first game, counted up for the others.
+            options: with `reset_mask`, bool [B], only these games start.
 
         Returns:
             observation uint8 [B, num_img_obs, height, width], info.
@@ -169,7 +169,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         """Let the threads step.
 
         Args:
-            actions: int [B]; those of games that start again, or go on after a lost life, count for nothing.
+            actions: int [B]; those of games that start, or continue after a lost life, have no effect.
         """
         actions = np.array(actions)
         actions[self._lost_life] = self._begin
@@ -194,7 +194,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         self._n_seen = np.where(is_step, self._n_seen + 1, 1)
         self._blank_older_images(observation)
 
-        # Some games count down to no lives before they are over: that is left to the end of the game.
+        # Some games count down to no lives before they are over: the end of the game decides there.
         lost_life = is_step & (lives > 0) & (lives < self._lives) & ~over & self._episodic_lives
         out_of_time = is_step & (self._n_steps >= self._horizon)
         self._over, self._cut, self._lost_life = over, out_of_time & ~over, lost_life
@@ -207,7 +207,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         return observation, reward, over | lost_life, self._cut & ~lost_life, info
 
     def _restart_cut(self, observation: np.ndarray, over: np.ndarray) -> np.ndarray:
-        """Reset the games that were truncated a row ago, in place of the step that they took; return all lives."""
+        """Reset the games that were truncated in the row before, in place of their step; return all lives."""
         first, info = self.env.reset(options={"reset_mask": self._cut})
         observation[self._cut] = first[self._cut]
         over[self._cut] = False
@@ -215,6 +215,6 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         return lives
 
     def _blank_older_images(self, observation: np.ndarray) -> None:
-        """Hide what was before the first image of an episode."""
+        """Set the images from before the start of an episode to zero."""
         for b in np.flatnonzero(self._n_seen < self._n_images):
             observation[b, : self._n_images - self._n_seen[b]] = 0

@@ -1,7 +1,7 @@
-"""Vector environments that reset in another way, given the one that samplers need: gymnasium's NEXT_STEP.
+"""Conversion of vector environments to the autoreset mode that samplers need: NEXT_STEP of gymnasium.
 
-In that mode the step after the end of an episode resets the environment, whatever its action. It shows the final
-observation in a row of its own, and the first one of the next episode in the row after it.
+In that mode the step after the end of an episode resets the environment, with any action. The final observation has a
+row of its own, and the row after it has the first observation of the next episode.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 
 class NextStepEnv:
-    """Vector environment in SAME_STEP or DISABLED mode, made to reset in the step after the end of an episode.
+    """Vector environment in SAME_STEP or DISABLED mode, converted to NEXT_STEP.
 
-    Such an environment steps all its sub-environments or none, so that one cannot be held back while its final
-    observation is shown. It takes a step of the null action meanwhile, which nobody sees: afterwards it is reset
-    with `reset_mask`. So every episode costs one reset more than in NEXT_STEP.
+    Such an environment steps all sub-environments or none. So it cannot wait while the final observation of one has its
+    row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. So every
+    episode takes one more reset than in NEXT_STEP.
 
-    - SAME_STEP: the final observation is that of `info["final_obs"]`, the info that of `info["final_info"]`.
-      An environment that takes no notice of `reset_mask` loses the first observation of every episode but the first:
-      its row is the one after a step of the null action, whose reward is dropped. A warning says so.
-    - DISABLED: an environment whose episode is over is also reset before that step, since none may be taken then.
-    - After an end with `traj_done` False (a lost life) the reset that goes on with the game is the only one, so that
-      one step of the null action is part of the game.
+    - SAME_STEP: the final observation is `info["final_obs"]`, and its info is `info["final_info"]`. An environment that
+      ignores `reset_mask` loses the first observation of every episode but the first: the row is the one after a step
+      of the null action, whose reward is dropped. A warning says so.
+    - DISABLED: an environment whose episode is over is also reset before the hidden step, as it allows no step then.
+    - After an end with `traj_done` False (a lost life), the reset that continues the game is the only one. So one step
+      of the null action is part of the game.
 
     Args:
         env: the vector environment.
-        mode: the mode that it is in.
+        mode: its mode.
         name: of the environment, for messages.
 
     Raises:
-        TypeError: if the mode is DISABLED, and the environment can only reset all of itself at once.
+        TypeError: if the mode is DISABLED, and the environment can only reset all sub-environments together.
 
     Warns:
-        UserWarning: if the mode is SAME_STEP, and the environment can only reset all of itself at once.
+        UserWarning: if the mode is SAME_STEP, and the environment can only reset all sub-environments together.
     """
 
     def __init__(self, env: Any, mode: AutoresetMode, name: str) -> None:
@@ -122,9 +122,9 @@ class NextStepEnv:
 
 
 class ResetOptions(dict[str, Any]):
-    """Options of a reset that note whether anybody asked for the mask.
+    """Options of a reset that record whether the mask was read.
 
-    An environment that does not know of it resets all, silently.
+    An environment that does not know the mask resets all sub-environments without a word.
     """
 
     was_read = False
@@ -153,13 +153,13 @@ def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
 
     Args:
         env: the vector environment.
-        mask: bool [B], which ones; at least one.
+        mask: bool [B], the environments to reset; at least one.
 
     Returns:
-        observation [B, ...], info; only the rows of the mask mean anything.
+        observation [B, ...], info; only the rows of the mask are meaningful.
 
     Raises:
-        TypeError: if the environment took no notice of the mask.
+        TypeError: if the environment ignored the mask.
     """
     options = ResetOptions(reset_mask=np.array(mask, bool))
     result: tuple[Any, dict[str, Any]] = env.reset(options=options)
@@ -172,9 +172,9 @@ def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
 
 
 def halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """Return what starts a step and what completes it.
+    """Return a function that starts a step and one that completes it.
 
-    A class that has these halves, and under it one that overrides `step` alone, is stepped: its `step` says more.
+    If a subclass overrides `step` below the class that has these halves, `step` is called, as it does more.
     """
     classes = type(env).__mro__
 
@@ -189,10 +189,10 @@ def halves_of_step(env: Any) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
 
 
 def autoreset_mode(env: Any, name: str) -> AutoresetMode:
-    """Return the mode that a vector environment says it is in.
+    """Return the autoreset mode of a vector environment.
 
     Raises:
-        ValueError: if it says none, or one in which it does not keep to its word.
+        ValueError: if it names none, or a mode that it does not implement.
     """
     inner = env.unwrapped
     # ale-py writes its mode into the base class's dictionary, where any environment without one of its own finds it.
@@ -215,9 +215,9 @@ def autoreset_mode(env: Any, name: str) -> AutoresetMode:
 
 
 def in_next_step(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of a vector environment in which an autoreset mode, where one is named, is NEXT_STEP.
+    """Return the arguments of a vector environment with its autoreset mode, if one is named, set to NEXT_STEP.
 
-    The rows are the same in every mode, and this one needs no further resets.
+    The rows are the same in every mode, and this mode needs no further resets.
     """
     kwargs = dict(env_kwargs)
     if isinstance(kwargs.get("vector_kwargs"), Mapping):
@@ -229,7 +229,7 @@ def in_next_step(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_rows(batch: Any, rows: Any, mask: np.ndarray) -> Any:
-    """Return a copy of a batch of observations in which those of the mask are replaced.
+    """Return a copy of a batch of observations with the rows of a mask replaced.
 
     Args:
         batch: arrays [B, ...], or dictionaries or tuples of them.
@@ -260,9 +260,9 @@ def _put(batch: Any, b: int, row: Any) -> None:
 
 
 def _with_info(info: Mapping[str, Any], final: Mapping[str, Any], mask: np.ndarray) -> dict[str, Any]:
-    """Return an info in which the environments of the mask have what `final` says of them, and nothing else.
+    """Return an info in which the environments of the mask have the values of `final`, and no others.
 
-    Without a `final` nothing is known but the info of the step, and that is left.
+    If `final` is empty, the info of the step is kept.
     """
     if not final:
         return dict(info)

@@ -1,8 +1,8 @@
-"""The predecessor's environment interface, and the error of all environments.
+"""Environment interface of rlpyt 0.1, and the error of all environments.
 
-New environments are gymnasium's: a class with `observation_space`, `action_space`, `reset(seed=None)` that returns
-(observation, info) and `step(action)` that returns (observation, reward, terminated, truncated, info). `EnvAdapter`
-takes both.
+New environments have the interface of gymnasium: a class with `observation_space`, `action_space`, `reset(seed=None)`
+that returns (observation, info), and `step(action)` that returns (observation, reward, terminated, truncated, info).
+`EnvAdapter` takes both.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rlpyt.spaces import EnvSpaces, Space
 
 
 class EnvError(RuntimeError):
-    """What an environment raised, or gave that its spaces do not allow; the text says which one, when and what."""
+    """Error of an environment that raised, or gave a value outside of its spaces; the text has rank and step."""
 
 
 class EnvStep(NamedTuple):
-    """What `step` of an `Env` returns; env_info is a named tuple or a dictionary."""
+    """Result of `step` of an `Env`; env_info is a named tuple or a dictionary."""
 
     observation: Any
     reward: Any
@@ -27,15 +27,15 @@ class EnvStep(NamedTuple):
 
 
 class EnvInfo(NamedTuple):
-    """The empty env_info of the predecessor, for steps that have nothing to say."""
+    """Empty env_info of rlpyt 0.1, for steps without any field."""
 
 
 class Env(ABC):
-    """An environment of the old interface: `reset` gives an observation, `step` an `EnvStep`.
+    """Environment of the interface of rlpyt 0.1: `reset` returns an observation, `step` an `EnvStep`.
 
-    Subclasses set `_observation_space` and `_action_space`, or override the properties. env_info may hold
-    `timeout` (the episode was cut off by a time limit), `traj_done` (False at a `done` after which the
-    same game goes on, without a reset) and `game_score` (the raw reward of the step).
+    A subclass sets `_observation_space` and `_action_space`, or overrides the properties. env_info may have `timeout`
+    (a time limit ended the episode), `traj_done` (False at a `done` after which the same game continues without a
+    reset) and `game_score` (the raw reward of the step).
     """
 
     _observation_space: Space
@@ -65,11 +65,11 @@ class Env(ABC):
         """Take one step."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of windows, files and processes."""
+        """Release windows, files and processes."""
 
 
 def env_name(env: Any) -> str:
-    """Return the class of an environment and, where it was made by an id of gymnasium or gym, the id."""
+    """Return the class of an environment, and its id if it was made by an id of gymnasium or gym."""
     spec_id = getattr(getattr(env, "spec", None), "id", None)
     if not isinstance(spec_id, str):
         return type(env).__name__

@@ -1,4 +1,4 @@
-"""A look at an environment before a run: what it gives, and whether it keeps to its spaces."""
+"""Check of an environment before a run: its values and its spaces."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value
 
 
 class EnvExamples(NamedTuple):
-    """One example of everything that an environment gives, to make buffers from.
+    """Examples of everything that an environment gives, to allocate buffers from.
 
     Attributes:
         spaces: its two spaces.
         observation, action: zeros in row form.
         reward: a float32 zero.
-        info: by name, zeros of every numeric field of fixed shape that `step` gave in `info`.
+        info: zeros of every numeric field of fixed shape that `step` gave in `info`, by name.
         ignored_info: names of the other fields.
     """
 
@@ -35,18 +35,18 @@ class EnvExamples(NamedTuple):
 
 
 def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Reset an environment twice and take random steps; return examples of what it gives.
+    """Reset an environment twice and take random steps; return examples of its values.
 
-    The adapter checks shapes, dtypes and finite numbers at every step of a run; here also bounds are looked at,
-    and whether a seed repeats an episode's start.
+    The adapter checks shapes, dtypes and finite numbers at every step of a run. Here bounds are checked, too, and
+    whether a seed repeats the start of an episode.
 
     Args:
         env: the environment; it is left within an episode.
-        seed: seeds the environment and the random actions.
+        seed: of the environment and the random actions.
         n_steps: number of random steps.
 
     Raises:
-        EnvError: if the environment raises, or gives what its spaces do not allow.
+        EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
         UserWarning: if float observations leave their bounds, the same seed gives another start, or the last dimension
@@ -78,7 +78,7 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
 
 
 def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Return zeros for the fields that are numbers of one shape wherever they are given, and the other names."""
+    """Return zeros for the fields that are numbers of one shape in all infos, and the names of the others."""
     examples: dict[str, np.ndarray] = {}
     ignored: list[str] = []
     for key in dict.fromkeys(key for info in infos for key in info):
@@ -93,13 +93,13 @@ def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], t
 
 
 def check_bounds(where: str, space: Space, observation: Any, warned: set[str]) -> None:
-    """Refuse integers out of their bounds, and warn of floats, once for each part of the observation.
+    """Raise for integers out of their bounds, and warn of floats, once for each part of the observation.
 
     Args:
         where: the environment, its rank and step, for messages.
         space: of the observation.
         observation: in row form.
-        warned: the parts that were warned of; added to.
+        warned: names of the parts that were warned of; names are added.
     """
     for name, part, value in _leaves(space, observation, "observation"):
         if not isinstance(part, Box):
@@ -120,7 +120,7 @@ def check_bounds(where: str, space: Space, observation: Any, warned: set[str]) -
 
 
 def check_images(name: str, space: Space) -> None:
-    """Warn of images whose last dimension looks like channels: small kernels would slide over them without a word."""
+    """Warn of images whose last dimension looks like channels; small kernels would slide over them in silence."""
     for part_name, part, value in _leaves(space, null_value(space), "observation"):
         is_image = isinstance(part, Box) and value.dtype == np.uint8 and value.ndim == 3
         if is_image and min(value.shape[:2]) > 4 and value.shape[2] in (1, 3, 4):
@@ -145,7 +145,7 @@ def copy_of(value: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Return whether two observations in row form are the same."""
+    """Return whether two observations in row form are equal."""
     if isinstance(a, tuple):
         return all(equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))

@@ -1,7 +1,8 @@
-"""Tasks of the DeepMind Control Suite, through Farama's adapter Shimmy.
+"""Tasks of the DeepMind Control Suite, through Shimmy, the adapter of Farama.
 
-Shimmy turns the suite's time steps into gymnasium's: the suite ends an episode by its time limit with discount 1, which
-is `truncated`, and by the task itself with discount 0, which is `terminated`. What Shimmy leaves open is mended here.
+Shimmy converts the time steps of the suite to those of gymnasium. The suite ends an episode by its time limit with
+discount 1, which is `truncated`, and by the task itself with discount 0, which is `terminated`. This module adds what
+Shimmy leaves out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gymnasium.spaces import Box, Dict
 
 from rlpyt.spaces import FrameStack, Space
 
-# MuJoCo's largest number stands for a bound where an actuator has none (mjMAXVAL, 1e10).
+# MuJoCo writes its largest number, mjMAXVAL, for an actuator without a bound.
 _NO_BOUND = 1e10
 _DEFAULT_IMAGE = (240, 320)
 
@@ -39,19 +40,19 @@ def dm_control_make(
     """Return a task of the DeepMind Control Suite.
 
     Args:
-        domain: such as "cheetah"; the suite calls it so.
+        domain: name in the suite, such as "cheetah".
         task: of the domain, such as "run".
-        flatten: one vector for an observation, the parts one after the other, instead of a Dict of vectors.
-        pixels: height and width of images that are the observation in place of the vectors.
+        flatten: whether an observation is one vector of all parts instead of a Dict of vectors.
+        pixels: height and width of images, which replace the vectors as the observation.
         n_frames: images in an observation, with `pixels`.
-        camera_id: the camera that looks, counted from 0; -1 is MuJoCo's free camera.
-        task_kwargs: of the task, `time_limit` (seconds) among them. `random` decides what a task draws when it is made
-            (the model of the lqr tasks), by default 0, as all environments of a run have to be one task.
+        camera_id: number of the camera, from 0; -1 is the free camera of MuJoCo.
+        task_kwargs: of the task, `time_limit` (seconds) among them. `random` seeds what a task draws when it is made
+            (the model of the lqr tasks). It is 0 by default, as all environments of a run have to be one task.
 
     Raises:
         ImportError: if dm-control, Shimmy or MuJoCo is not installed.
-        ValueError: if there is no such domain or task, the text has the names close to it; or if the image is empty, or
-            both flat and of pixels.
+        ValueError: if there is no such domain or task, with close names in the text; or if the image is empty, or both
+            flat and of pixels.
         RuntimeError: if no image can be drawn.
     """
     if pixels is not None and (flatten or min(*pixels, n_frames) < 1):
@@ -73,17 +74,17 @@ def dm_control_make(
 
 
 class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """What both kinds of observation have in common: seeds, the bounds of actions, frames a second."""
+    """Base of both kinds of observation: seeds, bounds of actions, frames per second."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        # Until a reset is given a seed the suite would go on from the numbers that made the task, alike everywhere.
+        # Before a reset with a seed, the suite would continue the random stream that made the task, equal everywhere.
         env.np_random = np.random.RandomState()
         low, high = env.action_space.low, env.action_space.high
         self.action_space = Box(
             np.where(low <= -_NO_BOUND, -np.inf, low), np.where(high >= _NO_BOUND, np.inf, high), dtype=np.float64
         )
-        # Shimmy gives a thousand times the seconds of a step, and writes it into one dictionary for all environments.
+        # Shimmy writes a thousand times the seconds of a step, into one dictionary for all environments.
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
 
     def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Any:
@@ -107,12 +108,12 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class DmControlEnv(_SuiteEnv):
-    """A task whose observations are float32 vectors: a Dict of [n] by name, or one [n].
+    """Task whose observations are float32 vectors: a Dict of [n] by name, or one [n].
 
-    The suite gives also plain numbers and matrices (the manipulator's joints); each becomes a vector.
+    The suite gives plain numbers and matrices, too (the joints of the manipulator); each becomes a vector.
 
     Args:
-        env: Shimmy's adapter.
+        env: the adapter of Shimmy.
         flatten: whether observations are one vector.
     """
 
@@ -132,12 +133,12 @@ class DmControlEnv(_SuiteEnv):
 
 
 class DmControlPixelsEnv(_SuiteEnv):
-    """A task whose observations are the last images, uint8 [n_frames * 3, height, width], oldest first.
+    """Task whose observations are the last images, uint8 [n_frames * 3, height, width], oldest first.
 
-    At the start of an episode all are its first. It is one array that every step writes again.
+    At the start of an episode all images are the first one. The observation is one array that every step overwrites.
 
     Args:
-        env: Shimmy's adapter, with the size of the images.
+        env: the adapter of Shimmy, with the size of the images.
         n_frames: images in an observation.
 
     Raises:
@@ -183,10 +184,10 @@ def _check_name(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def _import_suite() -> tuple[Any, Any]:
-    """Return the suite and Shimmy's adapter."""
+    """Return the suite and the adapter of Shimmy."""
     try:
         with warnings.catch_warnings():
-            # glfw warns of the missing display at its import.
+            # glfw warns of the missing display when it is imported.
             warnings.simplefilter("ignore")
             _choose_renderer()
             mujoco = import_module("mujoco")
@@ -202,14 +203,14 @@ def _import_suite() -> tuple[Any, Any]:
 
 
 def _choose_renderer() -> None:
-    """Let dm-control, which decides at its import what draws, take what needs no display where there is none.
+    """Let dm-control draw without a display if there is none; it chooses its renderer when it is imported.
 
-    It would take glfw, which can be imported and fails at the first image.
+    By default it would take glfw, which can be imported but fails at the first image.
     """
     has_display = sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     if has_display or "MUJOCO_GL" in os.environ or "dm_control.mujoco" in sys.modules:
         return
-    # EGL fails in errors of many kinds. Without it nothing draws: glfw would end the process at the second try.
+    # EGL fails with errors of many kinds. Without it nothing draws: glfw would end the process at the second try.
     for renderer in ("egl", "disable"):
         os.environ["MUJOCO_GL"] = renderer
         with suppress(Exception):
@@ -219,11 +220,11 @@ def _choose_renderer() -> None:
 
 
 def _forget_removed_fields(mujoco: Any, sizes: dict[str, dict[str, Any]]) -> None:
-    """Take the fields that MuJoCo has no more out of dm-control's table of all fields.
+    """Remove the fields that MuJoCo no longer has from the table of fields in dm-control.
 
-    dm-control 1.0.50 was made for MuJoCo 3.17 and looks up every field of its table, so that with 4.0.0, which has nine
-    of the flexible bodies' no more, no task can be made. No task of the suite has such a body: over 15 random steps
-    each of the 48 tasks that could be compared gives with both versions the same numbers, to 2e-8.
+    dm-control 1.0.50 was made for MuJoCo 3.17 and looks up every field of its table. MuJoCo 4.0.0 lacks nine fields of
+    flexible bodies, so that no task could be made. No task of the suite has such a body. Over 15 random steps each of
+    the 48 tasks that could be compared gives the same numbers with both versions, to 2e-8.
     """
     model = mujoco.MjModel.from_xml_string("<mujoco/>")
     for struct, example in (("mjmodel", model), ("mjdata", mujoco.MjData(model))):

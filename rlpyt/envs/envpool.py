@@ -1,4 +1,4 @@
-"""Tasks of EnvPool (Atari, MuJoCo, Procgen, MiniGrid and more), stepped many at a time by its threads."""
+"""Tasks of EnvPool (Atari, MuJoCo, Procgen, MiniGrid and more), which its threads step together."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def envpool_make_vec(
     Args:
         task_id: a name of `envpool.list_all_envs()`, such as "Pong-v5" or "HalfCheetah-v4".
         num_envs: number of environments.
-        num_threads: threads that step them; by default one each, but no more than there are cores for this process.
-        seed: of the environments (`seed`, `seed + 1`, ...) until a `reset` is given seeds, as a sampler does; by
-            default another one each time.
-        **env_kwargs: options of the task, which EnvPool checks. The defaults are EnvPool's: for Atari, other than
-            `AtariEnv`, `episodic_life=False`, `reward_clip=False` and `use_fire_reset=True`.
+        num_threads: threads that step them; by default one for each, at most one for each core of this process.
+        seed: of the environments (`seed`, `seed + 1`, ...) until `reset` is called with seeds, as samplers do; by
+            default a random one.
+        **env_kwargs: options of the task, which EnvPool checks. The defaults are those of EnvPool. For Atari they
+            differ from `AtariEnv`: `episodic_life=False`, `reward_clip=False` and `use_fire_reset=True`.
 
     Raises:
         ImportError: if EnvPool is not installed.
-        ValueError: if there is no such task, or not all environments would be stepped at once.
+        ValueError: if there is no such task, or not all environments would be stepped together.
         TypeError: if the task has no such option.
     """
     try:
@@ -54,22 +54,21 @@ def envpool_make_vec(
 
 
 class EnvPoolVec(VectorEnv[Any, Any, Any]):
-    """An EnvPool that is made at its first `reset`, as EnvPool takes seeds at its making alone.
+    """Vector environment of EnvPool, made at its first `reset`, as EnvPool takes seeds only when it is made.
 
-    A `reset` with seeds makes it anew; environment b then has the stream of its seed, however many there are.
+    `reset` with seeds makes a new pool. Environment b then has the stream of its seed, for any number of environments.
 
-    For Atari, `info` holds arrays [B]: `game_score` (float64, the raw reward), `traj_done` (bool, False where an
-    episode ends with a life and the game goes on) and `lives` (int32). In the row after a lost life
-    (`episodic_life=True`) EnvPool plays its no-ops and FIRE within the same game, and tells no score of them; should
-    the game be over in them, the next one begins without a sign, and counts to the same trajectory. `reset`, with a
-    mask as well, starts new games. For other tasks `info` is EnvPool's, without its notes of which environment is
-    which.
+    For Atari, `info` has arrays [B]: `game_score` (float64, the raw reward), `traj_done` (bool, False where a lost life
+    ends the episode and the game continues) and `lives` (int32). In the row after a lost life (`episodic_life=True`)
+    EnvPool plays its no-ops and FIRE within the same game, and gives no score of them. If the game ends in them, the
+    next game begins without a sign and counts to the same trajectory. `reset` starts new games, also with a mask. For
+    other tasks `info` is that of EnvPool without the numbers of the environments.
 
     Args:
         envpool: the module.
         task_id: name of the task.
-        seed: of the environments, until a `reset` is given seeds.
-        options: what the pool is made with.
+        seed: of the environments, until `reset` is called with seeds.
+        options: arguments of the pool.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -80,7 +79,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         self._pool: Any = None
         self.num_envs = options["num_envs"]
         with warnings.catch_warnings():
-            # gymnasium warns of each of EnvPool's bounds in float64 for values in float32.
+            # gymnasium warns of every bound in float64 for values in float32.
             warnings.simplefilter("ignore", UserWarning)
             spec = envpool.make_spec(task_id, **options)
             self.single_observation_space = spec.gymnasium_observation_space
@@ -99,8 +98,8 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         """Start episodes.
 
         Args:
-            seed: one for each environment, or one for the first, counted up for the others; makes the pool anew.
-            options: with `reset_mask`, bool [B], only these start, and only their rows mean anything.
+            seed: one for each environment, or one for the first, counted up for the others; makes a new pool.
+            options: with `reset_mask`, bool [B], only these start, and only their rows are meaningful.
 
         Returns:
             observation [B, ...], info.
@@ -156,10 +155,10 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             self._pool = self._envpool.make_gymnasium(self.task_id, seed=seeds, **self._options)
-            _ = self._pool.observation_space  # made, with the warnings, where it is first asked for
+            _ = self._pool.observation_space  # it is made, with its warnings, when it is first used
 
     def _info(self, info: dict[str, Any], truncated: np.ndarray) -> dict[str, Any]:
-        """Return what samplers read; EnvPool's `info["terminated"]` tells a game's end from a life's."""
+        """Return the info for samplers; `info["terminated"]` of EnvPool tells the end of a game from that of a life."""
         if {"lives", "reward", "terminated"} <= info.keys():
             kept = {
                 "game_score": info["reward"].astype(np.float64),
@@ -172,7 +171,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         return ordered
 
     def _in_order(self, values: Any, env_ids: np.ndarray) -> Any:
-        """Put the values of some environments, in any order, in their places among all; zeros in the others."""
+        """Put the values of some environments, in any order, into their places; the others are zero."""
         if isinstance(values, dict):
             return {key: self._in_order(value, env_ids) for key, value in values.items()}
         if isinstance(values, tuple):

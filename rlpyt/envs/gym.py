@@ -1,4 +1,4 @@
-"""Environments of gym, the predecessor of gymnasium, and the predecessor's face of such environments."""
+"""Environments of old gym, and environments in the interface of rlpyt 0.1."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ serve_old_names(__name__)
 class GymEnvWrapper(Env, metaclass=NamedArguments):
     """Environment of gymnasium or old gym in the interface of rlpyt 0.1.
 
-    `reset` returns the observation alone, `step` an `EnvStep`, whose env_info has `timeout` and answers by key and
+    `reset` returns the observation alone, and `step` an `EnvStep`, whose env_info has `timeout` and is read by key or
     by attribute. Samplers take such an environment without the wrapper, too. Observations and actions are unchanged.
 
     Args:
         env: the environment.
-        info_example: fields that env_info has at every step, with the values where the environment gives none.
+        info_example: fields that env_info has at every step, with their values where the environment gives none.
 
     Raises:
         TypeError: if a space is of an unsupported kind.
@@ -49,13 +49,13 @@ class GymEnvWrapper(Env, metaclass=NamedArguments):
         """Start an episode and return its first observation.
 
         Args:
-            seed: seeds the environment; None lets its random numbers go on.
+            seed: seeds the environment; None continues its random stream.
         """
         result = self.env.reset() if seed is None else self._seeded_reset(seed)
         return read_reset(result, self.observation_space)[0]
 
     def step(self, action: Any) -> EnvStep:
-        """Take one step; `timeout` of env_info is True where only a time limit ended the episode."""
+        """Take one step; `timeout` of env_info is True if only a time limit ended the episode."""
         observation, reward, *ends, info = self.env.step(action)
         done = any(ends)
         timeout = done and (not ends[0] if len(ends) == 2 else info.get("TimeLimit.truncated", False))
@@ -82,14 +82,14 @@ def make(id: str, info_example: Mapping[str, Any] | None = None, **env_kwargs: A
 
 
 def gym_make(id: str, **env_kwargs: Any) -> Any:
-    """Return `gym.make(id, **env_kwargs)` of old gym, with its passive checker off where it has one.
+    """Return `gym.make(id, **env_kwargs)` of old gym, without its passive checker.
 
-    The checker of gym 0.25 and 0.26 uses `numpy.bool8`, which numpy 2 has not: every environment would die at
+    The checker of gym 0.25 and 0.26 uses `numpy.bool8`, which numpy 2 no longer has: every environment would fail at
     its first step.
 
     Args:
-        id: name of the environment in gym's registry.
-        **env_kwargs: arguments of the environment; `disable_env_checker=False` leaves the checker on.
+        id: name of the environment in the registry of gym.
+        **env_kwargs: arguments of the environment; `disable_env_checker=False` keeps the checker.
 
     Raises:
         ImportError: if gym is not installed.

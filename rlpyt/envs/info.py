@@ -1,7 +1,8 @@
-"""What of an environment's info is kept in the samples.
+"""Fields of the info of an environment that are recorded in the samples.
 
-Buffers hold numbers of a fixed shape; info may hold anything, and other things at other steps. What is asked
-for and can be stored is recorded; the rest is left to the classes that look at each step (TrajInfo), with one notice.
+Buffers hold numbers of a fixed shape. info may hold anything, and other fields at other steps. The fields that are
+named and can be stored are recorded. The others reach the classes that see each step (TrajInfo), and one notice names
+them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
 
 
 class InfoRecorder(NamedTuple):
-    """How info is recorded.
+    """Record of info in rows.
 
-    `example` is the row of zeros to make buffers from (None where nothing is recorded), `record` maps an
-    info to a row, and `notice` is the text to show once about the fields that are not kept, or empty.
+    `example` is a row of zeros to allocate buffers from, or None if nothing is recorded. `record` converts an info to a
+    row. `notice` is a text to show once about the fields that are not recorded, or empty.
     """
 
     example: Any
@@ -39,14 +40,15 @@ def info_recorder(
     A field that is missing from an info, or None there, is recorded as zeros.
 
     Args:
-        keys: names of the fields to record, any strings; or a mapping from name to an example, for fields that no
-            example shows (given once in an episode, say). A numpy example decides the dtype, `np.float64(0)` for
-            clocks; a Python number, and a field without an example, is recorded as bool, int64 or float32.
-        info_example: numeric fields that the environment was seen to give (see `check_env`), by name.
-        ignored: further fields that it was seen to give and that are no numbers, for the notice.
+        keys: names of the fields to record, any strings; or a mapping from name to an example, for fields without an
+            example in `info_example` (such as those given once in an episode). A numpy example sets the dtype, such as
+            `np.float64(0)` for clocks. A Python number, and a field without an example, is recorded as bool, int64 or
+            float32.
+        info_example: numeric fields that the environment gave (see `check_env`), by name.
+        ignored: names of further fields that it gave and that are not numbers, for the notice.
 
     Raises:
-        ValueError: if a key has no example, or its example is no number or array of numbers.
+        ValueError: if a key has no example, or its example is not a number or array of numbers.
     """
     examples = {**info_example, **(keys if isinstance(keys, Mapping) else {})}
     names = list(keys)
@@ -76,11 +78,11 @@ def as_recorded(key: str, value: Any, like: np.ndarray) -> np.ndarray:
 
     Args:
         key: its name.
-        value: what an environment, or a vector of them, gave.
-        like: an array of the shape and dtype that it is recorded in.
+        value: given by an environment, or a vector of environments.
+        like: an array of the shape and dtype of the record.
 
     Raises:
-        ValueError: if it has another shape, or is a number that this dtype would cut.
+        ValueError: if the value has another shape, or does not fit into the dtype.
     """
     array = np.asarray(value)
     if (
@@ -102,7 +104,7 @@ def _is_out_of_range(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def numeric(value: Any) -> np.ndarray | None:
-    """Return a value as an array of bool, int64 or float32 (any number kind, any shape), or None if it is no number."""
+    """Return a value of any kind of number and any shape as an array of bool, int64 or float32; else None."""
     try:
         array = np.asarray(value)
     except ValueError:

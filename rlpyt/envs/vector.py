@@ -1,8 +1,8 @@
-"""The one face that samplers see of a vector environment: n environments that one native call steps.
+"""Adapter that gives every vector environment the same interface: n environments that one native call steps.
 
-Samplers keep a row for the final observation of an episode; the step after it starts the next episode. That is
-gymnasium's AutoresetMode.NEXT_STEP to the letter, so what such an environment gives is a batch of rows as it stands.
-Environments in the other modes are brought to this one first, see `rlpyt.envs.autoreset`.
+Samplers have a row for the final observation of an episode, and the step after it starts the next episode. That is
+AutoresetMode.NEXT_STEP of gymnasium, so the values of such an environment are a batch of rows as they are. Environments
+in other modes are converted to this one (see `rlpyt.envs.autoreset`).
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from rlpyt.spaces import (
     to_rows,
 )
 
-# What `reset(seed=...)` is given, in the order in which it is tried: gymnasium's Sync and Async take a list, ale-py an
-# array, and environments written with arrays (gymnasium's CartPole) have one generator for all.
+# Forms of the argument of `reset(seed=...)`, in the order in which they are tried. Sync and Async of gymnasium take a
+# list, ale-py an array, and environments written with arrays (CartPole of gymnasium) have one generator for all.
 _SEED_FORMS: tuple[Callable[[list[int]], Any], ...] = (list, np.array, lambda seeds: seeds[0])
 _NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
 
 
 class VectorEnvAdapter:
-    """A vector environment, spoken to in rows (see `rlpyt.spaces`) with a leading dimension B.
+    """Vector environment with values in row form (see `rlpyt.spaces`) and a leading dimension B.
 
-    In the step after the end of an episode an environment is reset instead, whatever its action; reward 0.
-    What `reset` and `recv` return is valid until the next of them; whoever keeps it copies it. `info` is as the
-    environment gives it: a dictionary of arrays [B, ...], see `info_at`; the fields `traj_done` and `game_score`
-    have the meaning that they have for `EnvAdapter`.
+    In the step after the end of an episode an environment is reset, with any action and reward 0. The values of `reset`
+    and `recv` are valid until the next call of either: copy them to keep them. `info` is a dictionary of arrays
+    [B, ...] as the environment gives it, see `info_at`. The fields `traj_done` and `game_score` have the same meaning
+    as for `EnvAdapter`.
 
     Args:
         env: the vector environment, in any mode of gymnasium.vector.AutoresetMode.
         ranks: numbers of its environments among all of the run, for messages.
 
     Raises:
-        TypeError: if it lacks part of the interface, or a space is of an unsupported kind.
-        ValueError: if it does not say how it resets, has another number of environments, or the bounds of the action
-            space are no bounds.
+        TypeError: if a part of the interface is missing, or a space is of an unsupported kind.
+        ValueError: if it does not name its autoreset mode, has another number of environments, or the bounds of the
+            action space are NaN, or low is above high.
     """
 
     def __init__(self, env: Any, ranks: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class VectorEnvAdapter:
         self._to_rows = to_rows(batch_rows_space(self.observation_space, self.n))
         self._to_env = to_env(batch_rows_space(self.action_space, self.n))
         self._seed_forms = _SEED_FORMS[:1] if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv) else _SEED_FORMS
-        # What is stepped and reset: it resets in the step after the end of an episode.
+        # The environment that is stepped and reset, in NEXT_STEP mode.
         self._source: Any = env if mode is AutoresetMode.NEXT_STEP else NextStepEnv(env, mode, self.name)
         self._env_send, self._env_recv = halves_of_step(self._source)
         self._seeds: list[int] | None = None
@@ -88,8 +88,8 @@ class VectorEnvAdapter:
         """Start an episode in every environment.
 
         Args:
-            seeds: one for each environment, where it takes as many; one that has a single generator for all is
-                given the first. None lets the random numbers go on.
+            seeds: one for each environment. An environment that has a single generator for all is given the first one.
+                None continues the random streams.
 
         Returns:
             observation in row form [B, ...], info.
@@ -112,13 +112,13 @@ class VectorEnvAdapter:
         """Start an episode in some environments.
 
         Args:
-            mask: bool [B], which ones; at least one.
+            mask: bool [B], the environments to reset; at least one.
 
         Returns:
-            observation in row form [B, ...], info; only the rows of the mask mean anything.
+            observation in row form [B, ...], info; only the rows of the mask are meaningful.
 
         Raises:
-            EnvError: as `reset`; also if the environment cannot reset a part of itself.
+            EnvError: as `reset`; also if the environment cannot reset some environments alone.
         """
         try:
             self._drop_sent()
@@ -128,22 +128,22 @@ class VectorEnvAdapter:
         return self._rows(observation, "reset of a part (reset_mask)"), info
 
     def try_reset_some(self) -> None:
-        """Find out whether it can reset a part of itself, by resetting its first environment."""
+        """Test whether it can reset some environments alone, by a reset of the first one."""
         try:
             self.reset_some(np.arange(self.n) == 0)
         except EnvError:
             self.can_reset_some = False
-            self._source.reset()  # whatever was left half done
+            self._source.reset()  # also in the middle of a step
 
     def send(self, action: Any) -> None:
-        """Hand over one action for each environment, without waiting where the environment can.
+        """Send one action to each environment, without waiting if the environment can.
 
         Args:
-            action: in row form [B, ...]; those of environments that are to be reset count for nothing.
+            action: in row form [B, ...]; those of environments that are to be reset have no effect.
 
         Raises:
-            EnvError: if an action is out of range or not finite (a native environment may hang on one, or take
-                it), or the environment raises.
+            EnvError: if an action is out of range or not finite, on which a native environment may hang, or if the
+                environment raises.
         """
         self.n_steps += 1
         try:
@@ -158,7 +158,7 @@ class VectorEnvAdapter:
         self._sent = True
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Wait for what the actions led to.
+        """Wait for the results of the actions.
 
         Returns:
             observation in row form [B, ...], reward float32 [B], terminated bool [B], truncated bool [B], info.
@@ -191,13 +191,13 @@ class VectorEnvAdapter:
         try:
             self.env.close()
         except Exception:
-            # gymnasium's Async asks its processes to close, and raises where one of them was killed.
+            # Async of gymnasium asks its processes to close, and raises if one of them was killed.
             if not isinstance(self.env.unwrapped, AsyncVectorEnv):
                 raise
             self.env.unwrapped.close(terminate=True)
 
     def _seeded_reset(self, seeds: list[int]) -> tuple[Any, dict[str, Any]]:
-        """Reset with seeds in the first form that the environment takes, and keep to that form."""
+        """Reset with seeds in the first form that the environment takes, and keep that form."""
         if len(seeds) != self.n:
             raise ValueError(f"expected {self.n} seeds, got {len(seeds)}.")
         refused: Exception | None = None
@@ -212,7 +212,7 @@ class VectorEnvAdapter:
         raise cast(Exception, refused)
 
     def _drop_sent(self) -> None:
-        """Take in what is under way: an environment with half a step done takes no reset."""
+        """Complete a step under way: an environment in the middle of a step takes no reset."""
         if self._sent:
             self._sent = False
             self._env_recv()
@@ -242,7 +242,7 @@ class VectorEnvAdapter:
 def makes_vector_env(EnvCls: Any) -> bool:
     """Return whether `EnvCls` makes a vector environment: its signature has a parameter `num_envs`.
 
-    So it is for `gymnasium.make_vec`, `ale_py.vector_env.AtariVectorEnv`, `atari_make_vec` and `envpool_make_vec`.
+    `gymnasium.make_vec`, `ale_py.vector_env.AtariVectorEnv`, `atari_make_vec` and `envpool_make_vec` have it.
     """
     try:
         return "num_envs" in inspect.signature(EnvCls).parameters
@@ -253,16 +253,16 @@ def makes_vector_env(EnvCls: Any) -> bool:
 def make_vector_env(
     EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], ranks: Sequence[int]
 ) -> VectorEnvAdapter:
-    """Build a vector environment and put the adapter around it.
+    """Build a vector environment and wrap it in the adapter.
 
     Args:
         EnvCls: any callable with a parameter `num_envs` that returns a vector environment.
         env_kwargs: its other arguments; an `autoreset_mode` among them, or in `vector_kwargs`, becomes NEXT_STEP.
-        ranks: numbers of the environments among all of the run; `num_envs` is how many they are.
+        ranks: numbers of the environments among all of the run; `num_envs` is their number.
 
     Raises:
-        ValueError: if `env_kwargs` holds `num_envs`.
-        EnvError: if `EnvCls` raises, or what it returns cannot be used; the text has the call.
+        ValueError: if `env_kwargs` has `num_envs`.
+        EnvError: if `EnvCls` raises, or returns something that cannot be used; the text has the call.
     """
     if "num_envs" in env_kwargs:
         raise ValueError(
@@ -286,10 +286,10 @@ def make_vector_env(
 
 
 def batch_rows_space(space: Space, n: int) -> Space:
-    """Return the space whose row form is n row forms of `space` under each other.
+    """Return the space whose row form is n row forms of `space`, stacked.
 
-    gymnasium's `batch_space` makes a Box of MultiDiscrete and of MultiBinary, which says nothing of `start` any
-    more (rows count from 0), clips an index out of range where a single one is refused, and sorts keys of a Dict.
+    `batch_space` of gymnasium makes a Box of MultiDiscrete and of MultiBinary. A Box has no `start`, and it clips an
+    index out of range instead of refusing it. It also sorts the keys of a Dict.
     """
     match space:
         case Discrete():
@@ -309,7 +309,7 @@ def batch_rows_space(space: Space, n: int) -> Space:
 def _find_at_fault(
     convert: Callable[[Any], Any], values: Callable[[], Sequence[Any]]
 ) -> tuple[int | None, Exception | None]:
-    """Look for the first environment whose value cannot be converted, and why; none, where it is the batch as such."""
+    """Return the first environment whose value cannot be converted, and the error; none if all can alone."""
     faults: list[tuple[int, Exception]] = []
     try:
         ones = values()

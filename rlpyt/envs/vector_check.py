@@ -1,4 +1,4 @@
-"""A look at a vector environment before a run, and at one environment's part of its info."""
+"""Check of a vector environment before a run, and the part of one environment in its info."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
 
     Args:
         env: the vector environment; it is left within episodes.
-        seed: decides the environments' seeds and the random actions.
+        seed: of the environments and the random actions.
         n_steps: number of random steps.
 
     Returns:
-        Examples of what ONE of its environments gives.
+        Examples of the values of ONE of its environments.
 
     Raises:
-        EnvError: if the environment raises, or gives what its spaces do not allow.
+        EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
         UserWarning: if float observations leave their bounds, the same seeds give another start, or the last dimension
@@ -66,10 +66,10 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
 
 
 def info_at(info: Mapping[str, Any], b: int, n: int | None = None) -> dict[str, Any]:
-    """Return one environment's part of a vector environment's info.
+    """Return the part of one environment in the info of a vector environment.
 
-    Left out are a field that this environment did not give, by gymnasium's mask of it ("_key", bool [B]), the masks
-    themselves, and what is no array with a leading dimension B.
+    It leaves out three kinds of fields: those that this environment did not give, by the mask of gymnasium ("_key",
+    bool [B]), the masks themselves, and values that are not arrays with a leading dimension B.
 
     Args:
         info: arrays [B, ...], or dictionaries of them, by name.

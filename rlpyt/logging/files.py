@@ -1,4 +1,4 @@
-"""Files that are whole or absent, so that a killed run or a full disk never costs the old one."""
+"""Files that are replaced whole: a killed run or a full disk leaves the old file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _WitnessedFile(io.BufferedWriter):
-    """A file that remembers why it failed: torch.save turns a full disk into a RuntimeError."""
+    """File that keeps the error of its last write, as torch.save turns a full disk into a RuntimeError."""
 
     error: OSError | None = None
 
@@ -30,10 +30,10 @@ class _WitnessedFile(io.BufferedWriter):
 
 @contextlib.contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a temporary file that takes the place of `path` when the block ends without an error.
+    """Open a temporary file that replaces `path` when the block ends without an error.
 
-    File and directory are synchronised with the disk around the replacement, so that after a kill
-    or a power cut `path` holds either all of the old content or all of the new.
+    File and directory are synchronised with the disk around the replacement. So after a kill or a power cut `path` has
+    either all of the old content or all of the new.
 
     Args:
         path: the file to create or to replace; its directory must exist.
@@ -42,8 +42,8 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         A binary file open for writing, `<path>.tmp-<pid>` in the same directory.
 
     Raises:
-        OSError: what the disk said, also where the writer in between said something else. The
-            temporary file is removed and the old file stays.
+        OSError: error of the disk, also if the writer has turned it into another error. The temporary file is removed
+            and the old file stays.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -63,7 +63,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Some network file systems refuse to synchronise a directory: the file is in place all the same.
+    # Some network file systems refuse to synchronise a directory. The file is in place nevertheless.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -77,7 +77,7 @@ def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
 
     Args:
         path: the file to create or to replace.
-        content: JSON values only; `rlpyt.logging.params.to_json` makes them of anything.
+        content: JSON values only; `rlpyt.logging.params.to_json` converts other values.
     """
     text = json.dumps(content, indent=4, allow_nan=False)
     with replace_file(path) as file:
@@ -85,6 +85,6 @@ def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Remove what `replace_file` left half written in `directory` when its process was killed."""
+    """Remove the temporary files of `replace_file` that killed processes have left in `directory`."""
     for leftover in directory.glob("*.tmp-[0-9]*"):
         leftover.unlink(missing_ok=True)

@@ -15,10 +15,10 @@ _LOGGED = "_was_logged_by_rlpyt"
 
 @contextlib.contextmanager
 def end_in_one_line(logger: Logger) -> Iterator[None]:
-    """Log that Ctrl-C has stopped the block, and print no traceback where it ends the script.
+    """Log that Ctrl-C has stopped the block, and print no traceback if it ends the script.
 
-    The KeyboardInterrupt goes on as it was: it stops a loop over runs and a notebook's cell, a caller may catch it, and
-    a script that it ends has the exit code of Ctrl-C (130 in a shell). `status.json` has the traceback.
+    The KeyboardInterrupt is raised again unchanged. It stops a loop over runs and the cell of a notebook, a caller may
+    catch it, and a script that it ends has the exit code of Ctrl-C (130 in a shell). `status.json` has the traceback.
 
     Args:
         logger: of the run.
@@ -32,9 +32,9 @@ def end_in_one_line(logger: Logger) -> Iterator[None]:
 
 
 class _Hook:
-    """Hook of `sys` that prints what another prints, but for interrupts that were logged.
+    """Hook of `sys` that prints what another hook prints, except for logged interrupts.
 
-    These are marked: to keep one would keep its traceback, and with it all that the run had in memory.
+    Logged interrupts are marked. To keep a reference would keep the traceback, and with it the memory of the run.
     """
 
     def __init__(self, other: Callable[..., Any]) -> None:
@@ -46,7 +46,7 @@ class _Hook:
 
 
 def _was_logged(error: BaseException | None) -> bool:
-    """Return whether this is a logged interrupt, or another Ctrl-C on the way out of one."""
+    """Return whether this is a logged interrupt, or another Ctrl-C while one is handled."""
     return isinstance(error, KeyboardInterrupt) and (_LOGGED in vars(error) or _was_logged(error.__context__))
 
 

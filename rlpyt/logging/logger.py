@@ -1,12 +1,12 @@
-"""Functions of the logger of the run that is going on, as the module `logger` of rlpyt 0.1 had them.
+"""Functions of the logger of the current run, as the module `logger` of rlpyt 0.1 had them.
 
     from rlpyt.logging import logger
 
     logger.log("text")
     logger.record_tabular_misc_stat("Force", forces)
 
-Each is the method of that name of `current_logger()`: of the enclosing `logger_context`, or else of a logger of the
-console only.
+Each is the method of that name of `current_logger()`: of the enclosing `logger_context`, or of a logger of the console
+alone.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def log(s: str, with_prefix: bool = True, with_timestamp: bool = True, color: st
     Args:
         s: the text.
         with_prefix: whether the prefixes come before every line.
-        with_timestamp: taken for scripts of rlpyt 0.1, without effect: `debug.log` has the time, the console has not.
-        color: likewise; nothing is coloured.
+        with_timestamp: no effect; accepted for scripts of rlpyt 0.1. `debug.log` has the time, the console does not.
+        color: no effect; accepted for scripts of rlpyt 0.1.
     """
     current_logger().log(s, with_prefix)
 
@@ -92,10 +92,10 @@ def record_tabular_misc_stat(key: str, values: Any, placement: Literal["front", 
 
 
 def dump_tabular(with_prefix: bool = True) -> None:
-    """Write what was recorded since the last call as one row, at the step of `set_iteration`.
+    """Write the values recorded since the last call as one row, at the step of `set_iteration`.
 
     Args:
-        with_prefix: taken for scripts of rlpyt 0.1, without effect: only `log` has prefixes.
+        with_prefix: no effect; accepted for scripts of rlpyt 0.1. Only `log` has prefixes.
     """
     current_logger().dump_tabular()
 
@@ -106,23 +106,23 @@ def set_iteration(iteration: int) -> None:
 
 
 def save_itr_params(itr: int, params: Mapping[str, Any]) -> None:
-    """Save the snapshot of an iteration as the snapshot mode says."""
+    """Save the snapshot of an iteration, by the snapshot mode."""
     current_logger().save_itr_params(itr, params)
 
 
 def get_snapshot_dir() -> str | None:
-    """Return the directory of the run; None where there is none."""
+    """Return the directory of the run; None if it has none."""
     directory = current_logger().directory
     return None if directory is None else str(directory)
 
 
 def get_snapshot_mode() -> SnapshotMode:
-    """Return which snapshots are kept."""
+    """Return the snapshot mode."""
     return current_logger().snapshot_mode
 
 
 def set_snapshot_mode(mode: SnapshotMode) -> None:
-    """Keep other snapshots from now on: none, last, all, gap or last+gap."""
+    """Set the snapshot mode: none, last, all, gap or last+gap."""
     current_logger().set_snapshot_mode(mode)
 
 

@@ -1,4 +1,4 @@
-"""First content of params.json: the user's settings, the logger's, and where the run comes from."""
+"""Initial content of params.json: the settings of the user and the logger, and the origin of the run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _convert(value: Any, parents: frozenset[int]) -> Any:
     try:
         return _convert_container(value, parents | {id(value)})
     except Exception:
-        # A foreign __repr__, property or iterator may raise anything; a log must not end a run.
+        # The __repr__, property or iterator of another library may raise anything. A log must not end a run.
         return f"<{type(value).__name__}>"
 
 

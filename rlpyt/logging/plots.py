@@ -1,4 +1,4 @@
-"""Learning curves from `progress.csv`, without any other tool."""
+"""Learning curves from `progress.csv`."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def plot_progress(
 ) -> Path:
     """Draw one column of a run over another and save the picture.
 
-    Where `y` is the Average of a statistic, its Min to Max is shaded, or one Std to each side where
-    these columns are missing.
+    If `y` is the Average of a statistic, the range from its Min to its Max is shaded, or one Std to each side if those
+    columns are missing.
 
     Args:
         run_dir: the directory of the run.
         x: name of the column for the x-axis.
         y: name of the column for the y-axis; rows where it is empty or nan are left out.
-        file: where to save, seen from `run_dir`; the ending gives the format.
+        file: the picture, relative to `run_dir`; the ending gives the format.
 
     Returns:
         The path of the picture.
@@ -90,7 +90,7 @@ def plot_progress(
         xs, low, high = _finite(progress[x], low, high)
         axes.fill_between(xs, low, high, alpha=0.2, linewidth=0, label=label)
     if not xs:
-        # A run too short for one whole episode is no error at its end.
+        # A run too short for a whole episode has no numbers to plot, which is not an error.
         axes.text(0.5, 0.5, f"no {y} yet", transform=axes.transAxes, ha="center")
     axes.set(xlabel=x, ylabel=y, title=Path(run_dir).resolve().name)
     axes.legend()

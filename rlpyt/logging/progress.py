@@ -1,4 +1,4 @@
-"""A progress bar with the time left, where a person is looking."""
+"""Progress bar with the time left, on terminals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pyprind
 
 
 class ProgBarCounter:
-    """Shows how much of a count is done and the time left; silent unless stderr is a terminal.
+    """Progress bar of a count, with the time left; it is silent unless stderr is a terminal.
 
     Args:
-        total_count: the count at which all is done.
+        total_count: the count at the end.
     """
 
     def __init__(self, total_count: int) -> None:
@@ -25,13 +25,13 @@ class ProgBarCounter:
             self._bar = None
 
     def update(self, current_count: int) -> None:
-        """Show that `current_count` of the total is done; a smaller count than before is ignored."""
+        """Show that `current_count` of the total is done; a count below the last one is ignored."""
         if current_count > self._count:
             self._advance(current_count - self._count)
             self._count = current_count
 
     def stop(self) -> None:
-        """Complete the bar; more updates show nothing."""
+        """Complete the bar; later updates have no effect."""
         if self._bar is not None and self._bar.active:
             self._advance(self._bar.max_iter - self._bar.cnt)
         self._bar = None

@@ -1,6 +1,6 @@
-"""The directory of one run: its name, the lock that keeps it to one process, and its status.
+"""Directory of one run: its name, its status, and the lock that reserves it for one process.
 
-The lock is an flock, which the kernel releases when the process dies, however it dies.
+The lock is an flock. The kernel releases it when the process ends in any way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECORDS = (*_RESULTS, "debug.log", "params.json", STATUS_FILE, "events.out.tfev
 
 
 class RunDirectoryError(RuntimeError):
-    """The run directory belongs to another run, which is going on or has left its results."""
+    """Error for a directory of another run, which is running or has left its results."""
 
 
 @contextlib.contextmanager
@@ -48,19 +48,19 @@ def hold_run_directory(
     """Make `<log_dir>/run_<run_ID>` and hold it for this process until the block ends.
 
     Args:
-        log_dir: the directory of the experiment, made where it is missing.
+        log_dir: the directory of the experiment; it is made if it is missing.
         run_ID: None for the first number without a directory; mkdir decides between processes.
-        overwrite: remove the records of an earlier run with this ID.
-        resume: append to the records of an earlier run with this ID.
-        if_taken: what to do where another process holds the directory, or an earlier run has left results there,
-            and neither `overwrite` nor `resume` is set: "next" takes the first of `run_<run_ID>_1`,
-            `run_<run_ID>_2`, ... that is free; "refuse" raises.
+        overwrite: whether to remove the records of an earlier run with this ID.
+        resume: whether to append to the records of an earlier run with this ID.
+        if_taken: what to do if another process holds the directory, or an earlier run has left results there, and
+            neither `overwrite` nor `resume` is set. "next" takes the first free one of `run_<run_ID>_1`,
+            `run_<run_ID>_2`, ...; "refuse" raises.
 
     Yields:
         The absolute path of the run directory.
 
     Raises:
-        RunDirectoryError: if the directory is taken and may not be.
+        RunDirectoryError: if the directory is taken and no other may be used.
         ValueError: if the settings contradict each other, or `run_ID` is not a plain name.
     """
     _check_choices(run_ID, overwrite, resume, if_taken)
@@ -98,7 +98,7 @@ def _check_choices(run_ID: int | str | None, overwrite: bool, resume: bool, if_t
 def _first_free(log_dir: Path) -> tuple[Path, int]:
     for number in itertools.count():
         directory = log_dir / f"run_{number}"
-        # A process that was given this very ID may slip in between mkdir and lock: count on.
+        # Another process with this ID may lock the directory between mkdir and lock: try the next number.
         with contextlib.suppress(FileExistsError, RunDirectoryError):
             directory.mkdir()
             return directory, _take(directory)
@@ -114,7 +114,7 @@ def _next_free(directory: Path) -> tuple[Path, int]:
 
 
 def _take(directory: Path, overwrite: bool = False, resume: bool = False) -> int:
-    """Lock a directory, made where it is missing, and make it ready; return the descriptor of the lock."""
+    """Lock a directory, make it if it is missing, and prepare it; return the descriptor of the lock."""
     directory.mkdir(exist_ok=True)
     lock = _lock(directory)
     try:
@@ -138,7 +138,7 @@ def _lock(directory: Path) -> int:
             "stop that process."
         ) from None
     except OSError as error:
-        # Lustre mounted without flock, for one: a run there is worth more than its lock.
+        # Lustre may be mounted without flock. A run without a lock is better than none.
         warnings.warn(f"{directory} cannot be locked ({error}); going on without.", stacklevel=2)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n".encode(), 0)
@@ -165,7 +165,7 @@ def _prepare(directory: Path, overwrite: bool, resume: bool) -> None:
 def record_status(directory: Path) -> Iterator[None]:
     """Keep `status.json` while the block runs: running, then finished, failed or interrupted.
 
-    A run that was killed is the one that says running while nobody holds its lock.
+    A killed run is one whose status is running although no process holds its lock.
 
     Args:
         directory: of the run.
@@ -197,7 +197,7 @@ def record_status(directory: Path) -> Iterator[None]:
         try:
             write_json(directory / STATUS_FILE, status)
         except OSError as error:
-            # The error of the run itself must not be hidden by a full disk.
+            # A full disk must not hide the error of the run.
             warnings.warn(f"{STATUS_FILE} could not be written: {error}", stacklevel=2)
 
 

@@ -1,4 +1,4 @@
-"""The logger of a run: text, rows of numbers, settings and snapshots, each to its file."""
+"""Logger of a run: text, rows of numbers, settings and snapshots."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
 
 
 class Logger:
-    """Writes what happens in a run to the console and, given a directory, to its files.
+    """Logger that writes to the console and, with a directory, to the files of a run.
 
-    The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk is
-    reported and does not end the run: what could not be written is tried again next time. An
-    error of one of the `sinks` is reported once, and the run goes on without those rows there.
+    The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk is reported and does not end
+    the run: the next write tries the same content again. An error of one of the `sinks` is reported once, and the run
+    continues without that sink.
 
     Args:
-        directory: of the run; None for a logger of the console only.
-        sinks: where rows go besides the console and `progress.csv`; closed with the logger.
+        directory: of the run; None for a logger of the console alone.
+        sinks: destinations of rows besides the console and `progress.csv`; closed with the logger.
         snapshot_mode: which snapshots are kept, see `snapshot_names`.
         snapshot_gap: iterations between snapshots, for the modes with gap.
 
@@ -76,13 +76,13 @@ class Logger:
         if self.directory is not None:
             time = datetime.now().isoformat(sep=" ", timespec="milliseconds")
             content = "".join(f"{time} | {line}\n" for line in lines)
-            # The text is on the console too: no error of the disk is worth a run.
+            # The text is on the console, too. A disk error must not end the run.
             with contextlib.suppress(OSError), open(self.directory / "debug.log", "ab") as file:
                 file.write(content.encode(errors="backslashreplace"))
         print_line("\n".join(lines))
 
     def warn_once(self, key: str, text: str) -> None:
-        """Log a warning the first time that `key` comes."""
+        """Log a warning the first time that it is called with `key`."""
         if key not in self._said:
             self._said.add(key)
             self.log(f"WARNING: {text}")
@@ -116,10 +116,10 @@ class Logger:
             yield
 
     def record_tabular(self, key: str, value: Any) -> None:
-        """Put a value into the next row; the last one of a key stands.
+        """Put a value into the next row; a later value of the same key replaces it.
 
         Args:
-            key: name of the column, `tabular_prefix` not included.
+            key: name of the column, without `tabular_prefix`.
             value: a number, a text, or an array or tensor of one element.
 
         Raises:
@@ -144,7 +144,7 @@ class Logger:
         numbers = to_numbers(key, values)
         for name, statistic in _STATISTICS.items():
             column = f"{name}{key}" if placement == "front" else f"{key}{name}"
-            # Infinities have no Std: nan says so, a warning at every row need not.
+            # Infinities have no Std: it is nan, without a warning at every row.
             with np.errstate(invalid="ignore"):
                 self.record_tabular(column, statistic(numbers) if numbers.size else float("nan"))
 
@@ -153,10 +153,10 @@ class Logger:
         self._step = int(iteration)
 
     def dump_tabular(self, step: int | None = None) -> None:
-        """Write what was recorded since the last call as one row to every sink.
+        """Write the values recorded since the last call as one row to every sink.
 
         Args:
-            step: CumSteps, the x-axis of sinks that have one; None is the one before, or that of `set_iteration`.
+            step: CumSteps, the x-axis of sinks that have one; None is the last step, or that of `set_iteration`.
         """
         if not self._row:
             return
@@ -171,7 +171,7 @@ class Logger:
                 sink.write(row, self._step)
 
     def set_snapshot_mode(self, mode: SnapshotMode) -> None:
-        """Keep other snapshots from now on; see `snapshot_names`.
+        """Set the snapshot mode; see `snapshot_names`.
 
         Raises:
             ValueError: if there is no such mode.
@@ -189,14 +189,14 @@ class Logger:
         self.snapshot_gap = gap
 
     def save_itr_params(self, itr: int, params: Mapping[str, Any]) -> list[Path]:
-        """Save the snapshot of an iteration under the names that the snapshot mode gives it.
+        """Save the snapshot of an iteration under the names of the snapshot mode.
 
         Args:
             itr: iteration, from 0.
             params: plain data, see `save_snapshot`.
 
         Returns:
-            The files written; none without a directory or where the disk is full.
+            The files written; none without a directory or if the disk is full.
         """
         if self.directory is None:
             return []
@@ -211,10 +211,10 @@ class Logger:
         return saved
 
     def record_params(self, params: Mapping[str, Any]) -> None:
-        """Merge settings into `params.json`; see `to_json` for what becomes of each.
+        """Merge settings into `params.json`, converted by `to_json`.
 
         Args:
-            params: settings by name; those recorded before under the same name are replaced.
+            params: settings by name; they replace settings of the same name that were recorded before.
         """
         if self.directory is None:
             return
@@ -224,12 +224,12 @@ class Logger:
             write_json(path, known | to_json(params))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the rows have come: plain data, for a checkpoint."""
+        """Return the position in the rows, as plain data for a checkpoint."""
         keys = list(self._csv.keys) if self._csv else []
         return {"n_rows": self._n_rows, "step": self._step, "keys": keys}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the rows of a checkpoint: later rows of `progress.csv` are removed.
+        """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed.
 
         Args:
             state: of `state_dict`.
@@ -259,7 +259,7 @@ class Logger:
     def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever it is: a server that is away is not worth a run of days
+        except Exception as error:  # of any kind: a server that is down must not end a run of days
             name, what = type(sink).__name__, type(error).__name__
             self.warn_once(
                 f"{name} {what}",

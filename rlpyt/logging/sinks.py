@@ -1,4 +1,4 @@
-"""Where rows of the log go. A sink is anything with `write` and `close`; three stand here."""
+"""Sinks of rows of the log: the console, CSV and TensorBoard. Any object with `write` and `close` is a sink."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STATISTICS = ("Average", "Std", "Median", "Min", "Max")
 
 
 class Sink(Protocol):
-    """What the logger asks of a place where rows go."""
+    """Interface of a destination of rows."""
 
     def write(self, row: Row, step: int) -> None:
-        """Take one row, which belongs to `step`, and bring it to its place before returning."""
+        """Write one row, which belongs to `step`, before returning."""
 
     def close(self) -> None:
-        """Release what is held; called once, after the last row."""
+        """Release all resources; called once, after the last row."""
 
 
 def print_line(text: str) -> None:
-    """Print to standard output, and go on without it where nobody reads it any more."""
+    """Print to standard output; continue without it if it is closed."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -49,7 +49,7 @@ def print_line(text: str) -> None:
 
 
 class ConsoleTable:
-    """Prints each row as a table: single values first, then the statistics of each name on a line of their own."""
+    """Sink that prints each row as a table: single values first, then one line for the statistics of each name."""
 
     def __init__(self, emit: Callable[[str], None] = print_line) -> None:
         self._emit = emit
@@ -68,11 +68,11 @@ class ConsoleTable:
         self._emit("\n".join([f"step {step}", rule, *lines, rule]))
 
     def close(self) -> None:
-        """Hold nothing, release nothing."""
+        """Do nothing."""
 
 
 def _columns(table: list[list[str]]) -> list[str]:
-    """Return lines of text with the first column to the left and the others to the right."""
+    """Return lines of text with the first column left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
@@ -81,14 +81,14 @@ def _columns(table: list[list[str]]) -> list[str]:
 
 
 class CsvSink:
-    """Appends rows to a CSV file whose columns keep the order in which they were first seen.
+    """Sink that appends rows to a CSV file whose columns keep the order in which they first came.
 
-    A row with new columns rewrites the file, old rows padded with nothing, whole or not at all.
-    A row that finds the disk full raises, stays in memory and is written with the next one.
-    The file is opened for each row, so that a killed run leaves only whole rows.
+    A row with new columns rewrites the file, whole or not at all, with empty cells in old rows. A row for which the
+    disk is too full raises, stays in memory, and is written with the next one. The file is opened for each row, so that
+    a killed run leaves whole rows.
 
     Args:
-        path: the file; its columns and rows are kept where it exists already.
+        path: the file; the columns and rows of an existing file are kept.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -100,19 +100,19 @@ class CsvSink:
             self.keys = self._read()[0]
 
     def write(self, row: Row, step: int) -> None:
-        """Append the row; `step` is not written, it is one of the columns where wanted."""
+        """Append the row. `step` is not written, as it is one of the columns."""
         self._waiting.append(row)
         self._flush()
 
     def rewind(self, n_rows: int, keys: Iterable[str]) -> int:
-        """Forget all but the first rows, and columns that were first seen after them.
+        """Remove all but the first rows, and the columns that first came after them.
 
         Args:
             n_rows: rows to keep.
             keys: columns to keep, in order.
 
         Returns:
-            Rows kept, fewer than `n_rows` where the file has fewer.
+            Rows kept, fewer than `n_rows` if the file has fewer.
         """
         self._waiting.clear()
         rows = self._read()[1][:n_rows] if self.path.exists() else []
@@ -124,7 +124,7 @@ class CsvSink:
         return len(rows)
 
     def close(self) -> None:
-        """Write rows that still wait for space on the disk."""
+        """Write the rows that wait for space on the disk."""
         if self._waiting:
             self._flush()
 
@@ -175,10 +175,10 @@ def _to_text(keys: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 class TensorBoardSink:
-    """Writes each number of a row as a TensorBoard scalar, tagged with the column's name.
+    """Sink that writes each number of a row as a TensorBoard scalar with the name of its column.
 
     Args:
-        directory: where the event file goes; the run directory, for `tensorboard --logdir`.
+        directory: for the event file; the run directory, for `tensorboard --logdir`.
 
     Raises:
         ImportError: if tensorboard is not installed.

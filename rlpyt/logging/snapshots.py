@@ -1,4 +1,4 @@
-"""Snapshots of a run's parameters: which are kept, and files that hold data and never code."""
+"""Snapshots of the parameters of a run: their names, and files that hold data without code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
 
 
 class SnapshotError(RuntimeError):
-    """A file that is no snapshot: damaged, written by something else, or with code inside."""
+    """Error for a file that is not a snapshot: it is damaged, has another format, or contains code."""
 
 
 def check_snapshot_settings(mode: str, gap: int) -> None:
@@ -49,8 +49,8 @@ def snapshot_names(mode: SnapshotMode, itr: int, gap: int) -> list[str]:
 def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
     """Save plain data as a file that `torch.load(path, weights_only=True)` reads.
 
-    Numpy arrays become tensors, numpy scalars Python numbers, every mapping a dict; a view is saved
-    without the rest of its storage. The old file stays until the new one is safe on the disk.
+    Numpy arrays become tensors, numpy scalars Python numbers, every mapping a dict. A view is saved without the rest of
+    its storage. The old file stays until the new one is safe on the disk.
 
     Args:
         path: the file; its directory must exist.
@@ -58,7 +58,7 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, Any]) -> No
 
     Raises:
         TypeError: if anything else is inside; the message names its place.
-        OSError: what the disk said; the old file stays.
+        OSError: error of the disk; the old file stays.
     """
     content = _to_plain(params, "params")
     with replace_file(path) as file:
@@ -89,7 +89,7 @@ def _to_plain_tensor(value: torch.Tensor | np.ndarray, place: str) -> torch.Tens
     value = value.detach()
     if type(value) is not torch.Tensor:
         raise _not_plain(place, type(value))
-    # torch.save writes the whole storage behind a view: one row would bring the whole buffer.
+    # torch.save writes the whole storage of a view: one row would take the whole buffer along.
     whole = value.layout is not torch.strided or value.untyped_storage().nbytes() == value.nbytes
     return value if whole else value.clone()
 
@@ -112,18 +112,18 @@ def _not_plain(place: str, what: type | str) -> TypeError:
 
 
 def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device | None = "cpu") -> Any:
-    """Load a snapshot without running anything that is in the file.
+    """Load a snapshot without running code that is in the file.
 
     Args:
         path: the file.
         map_location: the device for its tensors; None for the devices they were saved from.
 
     Returns:
-        What was saved; arrays come back as tensors.
+        The saved data; arrays are loaded as tensors.
 
     Raises:
         FileNotFoundError: if there is no such file; the message lists those beside it.
-        SnapshotError: if the file is damaged, no snapshot, or holds more than plain data.
+        SnapshotError: if the file is damaged, is not a snapshot, or holds more than plain data.
     """
     path = Path(path)
     if not path.is_file():
@@ -139,7 +139,7 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
         foreign = _foreign_names(path)
         if not foreign:
             raise SnapshotError(f"loading a snapshot: {path} does not load: {error}") from error
-        # Not chained: the message of torch recommends to load it all the same.
+        # Not chained, as the message of torch recommends to load the file with code.
         raise SnapshotError(
             f"loading a snapshot: {path} names {foreign}, expected plain data only; to load such a "
             "file is to run its code, so it was not loaded. Save it again with save_snapshot where "
@@ -148,7 +148,7 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
 
 
 def _check_archive(path: Path) -> None:
-    """Compare each part with its checksum, which torch.load does not: a flipped bit loads there."""
+    """Compare each part with its checksum. torch.load does not: it would load a flipped bit."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

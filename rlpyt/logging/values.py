@@ -1,4 +1,4 @@
-"""Numbers and texts of a row of the log, from what users record."""
+"""Conversion of recorded values to the numbers and texts of a row of the log."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def to_cell(key: str, value: Any) -> float | int | str:
 
 
 def to_numbers(key: str, values: Any) -> np.ndarray:
-    """Return values that statistics are taken of as float64 [n].
+    """Return the values of a statistic as float64 [n].
 
     Args:
-        key: name of the statistics, for the message.
+        key: name of the statistic, for the message.
         values: numbers, scalar tensors, an array or a tensor.
 
     Raises:
-        TypeError: if the values are no numbers.
+        TypeError: if the values are not numbers.
     """
     try:
         if isinstance(values, torch.Tensor):
