@@ -28,25 +28,12 @@ LONG_SENTENCES = {"replay.md": 5}
 
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
-<<<<<<< HEAD
     rlpyt.agents.model_kwargs rlpyt.algos.base rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
     rlpyt.algos.off_policy rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg
     rlpyt.envs.base.EnvError rlpyt.envs.base.EnvStep rlpyt.envs.dm_control._SuiteEnv rlpyt.envs.info
     rlpyt.envs.info.InfoRecorder rlpyt.logging.sinks rlpyt.logging.sinks.Sink rlpyt.spaces.EnvSpaces
     rlpyt.types.AgentInputs rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples
     rlpyt.types.EnvSamples rlpyt.utils.seeds.Role
-=======
-    rlpyt.agents.base rlpyt.agents.ddpg.MuAgentInfo rlpyt.agents.dqn.DqnAgentInfo rlpyt.agents.env_group
-    rlpyt.agents.model_kwargs rlpyt.agents.off_policy rlpyt.agents.policy_gradient.AgentInfo
-    rlpyt.agents.policy_gradient.AgentInfoRnn rlpyt.agents.sac.SacAgentInfo rlpyt.algos.base
-    rlpyt.algos.dqn.QAgent rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch rlpyt.algos.off_policy
-    rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.policy_gradient.PolicyAgent
-    rlpyt.algos.qpg rlpyt.algos.qpg.QpgPolicyAgent
-    rlpyt.replays.index rlpyt.replays.observations
-    rlpyt.replays.reading rlpyt.replays.reading.Reading rlpyt.replays.storage
-    rlpyt.replays.storage.SamplesToBuffer rlpyt.types.AgentInputs
-    rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
->>>>>>> 90b40f5 (Rewrite the prose of environments and logging in plain sentences)
 """
 """Modules and classes whose docstring opens with one of `OPENINGS`."""
 
