@@ -182,6 +182,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
     "PolicyGradientAlgo": {"_ratio_clip": "Give ratio_clip a schedule, or set self.ratio_clip at any time."},
     "OffPolicyAlgo": {
         "_batch_size": "Use self.batch_size.",
+        "updates_per_optimize": "Use self.n_updates(hyper), of an iteration's hyper = self.hyper(step).",
         **dict.fromkeys(("eps_itr_min", "eps_itr_max", "pri_beta_itr"), _BY_STEPS),
     },
     "QpgAlgo": {
@@ -246,6 +247,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 """Class -> attribute that its objects had in rlpyt 0.1 -> what to do."""
 
 CALLED_WITH: dict[str, dict[str, str]] = {
+    "QpgAlgo": {"gradient_step": "loss hyper name"},
     "RlAlgorithm": {"initialize": "agent= run="},
     "BaseAgent": {
         "update_obs_rms": "observation valid",

@@ -1,4 +1,4 @@
-"""Settings: the base of every part that is put together by name: samplers, agents, algorithms, runners."""
+"""Base of the parts of a run: their settings are dataclass fields, and some of them may be schedules."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numbers import Real
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
 
-from rlpyt.functional import SCHEDULED, Schedule, as_schedule
+from rlpyt.functional import SCHEDULED, Schedule, ScheduleLike, as_schedule
 from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
 
 
 class Hyper(SimpleNamespace):
-    """Values of the scheduled settings at one step, as attributes."""
+    """Values of the settings that may be schedules, at one step, as attributes."""
 
 
 class SettingsType(NamedArguments):
-    """Metaclass of `Settings`: keeps what a constructor was given; `help` shows the docstrings of fields."""
+    """Metaclass of `Settings`. It records constructor arguments, and shows the docstrings of fields in `help`."""
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
@@ -35,9 +35,9 @@ class SettingsType(NamedArguments):
 
         @property
         def __doc__(cls) -> str | None:
-            """The class's docstring, with an entry for every field."""
+            """Docstring of the class, with an entry for every field."""
             text = vars(cls).get("__doc__")
-            # A dataclass asks for it while it is made, when there is nothing to add yet.
+            # While the decorator makes a dataclass it reads the docstring, but the fields are not known yet.
             if text is None or "__match_args__" not in vars(cls) or "Args:" in text:
                 return text
             docs = setting_docs(cls)
@@ -46,44 +46,41 @@ class SettingsType(NamedArguments):
 
         @__doc__.setter
         def __doc__(cls, text: str) -> None:
-            type.__setattr__(cls, "_doc", text)
+            """Ignore the text that a dataclass writes where a class has no docstring."""
 
 
 class Settings(metaclass=SettingsType):
-    """Base of the parts whose settings are dataclass fields, each with a docstring of its own.
+    """Base of the parts of a run; their settings are dataclass fields, each with a docstring of its own.
 
-    The fields keep what the user gave; values that follow from them live in other attributes. A field of the type
-    `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count. A subclass adds
-    fields as a dataclass of its own, or has an `__init__` that passes on what it does not know.
+    A field keeps the value that the user gave. Values derived from it are in other attributes. A field of the type
+    `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count. A subclass is
+    either a dataclass with more fields, or has an `__init__` that passes on the arguments of its base.
     """
 
     noun: ClassVar[str] = "argument"
-    """What a setting is called in a message about an unknown name."""
+    """What a setting is called in an error message."""
     in_class_bodies: ClassVar[frozenset[str]] = frozenset()
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
-    _n_steps: int = 2**62  # a run without end, until `bind` says how long it is
+    _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse settings without a name where all have one, and say why one would not be heard."""
+        """Refuse arguments without a name where all have names, and defaults that a dataclass would ignore."""
         if args and all(p.kind is p.KEYWORD_ONLY for p in [*inspect.signature(cls.__init__).parameters.values()][1:]):
             raise TypeError(
                 f"{cls.__name__}: got {len(args)} {cls.noun}s without a name, {args[0]!r} first; expected each by its "
                 f"name, such as {cls.__name__}({fields(cls)[0].name}=...)."  # type: ignore[arg-type]
             )
-        unheard: list[str] = (
-            [f.name for f in fields(cls) if not _set_by_dataclass(cls, f.name) and f.name not in cls.in_class_bodies]
-            if is_dataclass(cls)
-            else []
-        )
-        if unheard:
+        names = [f.name for f in fields(cls)] if is_dataclass(cls) else []
+        ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]
+        if ignored:
             raise TypeError(
-                f"{cls.__name__} sets {', '.join(unheard)} in a class body, and only a dataclass takes that for a "
+                f"{cls.__name__} sets {', '.join(ignored)} in a class body, and only a dataclass takes that for a "
                 "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
             )
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Refuse values of the wrong kind; a subclass calls this first and adds its own checks."""
+        """Refuse values of the wrong kind. A subclass calls this first and then makes its own checks."""
         for name in self.in_class_bodies:
             if not _set_by_dataclass(type(self), name):
                 setattr(self, name, getattr(type(self), name))
@@ -98,26 +95,36 @@ class Settings(metaclass=SettingsType):
                 )
 
     def given(self) -> dict[str, Any]:
-        """Return all settings by name, as they were given or set since, complete with the defaults.
+        """Return all settings by name, defaults included, as they were given or set since.
 
         `type(part)(**part.given())` makes a part with the same settings.
         """
-        args, kwargs = vars(self).get("_given", ((), {}))
-        positions = dict(zip(positional_names(type(self)), args, strict=False))
         known: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
-        values = {**positions, **kwargs, **known}
+        values = {**self.arguments(), **known}
         return {name: values[name] for name in argument_names(type(self)) if name in values}
 
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor by name, without the defaults."""
+        args, kwargs = vars(self).get("_given", ((), {}))
+        return {**dict(zip(positional_names(type(self)), args, strict=False)), **kwargs}
+
     def replace(self, **changes: Any) -> Self:
-        """Return a new part with the same settings but for these."""
+        """Return a new part with the same settings except for these changes."""
         return type(self)(**{**self.given(), **changes})
 
+    # ---- checks ----
+
     def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
-        """Refuse a setting that does not hold; a schedule is judged by its value at step 0, None is taken.
+        """Refuse a setting whose value does not hold. A schedule is judged by its value at step 0. None is accepted.
+
+        Args:
+            name: of the field.
+            holds: whether a number is accepted.
+            expected: the accepted numbers in words, for the message.
 
         Raises:
-            ValueError: if it does not hold.
-            TypeError: if it is neither a number nor, where the field may be one, a schedule or None.
+            ValueError: if the value does not hold.
+            TypeError: if it is no number and, where the field takes them, no schedule and not None.
         """
         value, what = getattr(self, name), f"{type(self).__name__}: {name}"
         scheduled = name in self.scheduled()
@@ -128,12 +135,12 @@ class Settings(metaclass=SettingsType):
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
                 "the run. Convert it."
             )
-        # Bound to a run without end, as a schedule that begins late is no error yet.
-        if not holds(as_schedule(value, n_steps=2**62, name=what)(0)):
+        # The length of the run is not known yet. In a run without end no schedule begins too late.
+        if not holds(as_schedule(self.schedule_of(name), n_steps=2**62, name=what)(0)):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
 
     def whole(self, name: str, least: int = 1) -> int:
-        """Return a setting as an integer, and refuse one that is not whole or below `least`."""
+        """Return a setting as an integer. Refuse one that is not whole or is below `least`."""
         self.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
         return int(getattr(self, name))
 
@@ -141,28 +148,32 @@ class Settings(metaclass=SettingsType):
 
     @classmethod
     def scheduled(cls) -> dict[str, bool]:
-        """Return the fields that may hold a schedule, and of each whether None is allowed."""
+        """Return the fields that may hold a schedule, and for each whether None is allowed."""
         return _scheduled(cls)
 
-    def schedule_of(self, name: str) -> Any:
-        """Return the number or schedule that a setting follows: the one given, unless a subclass has a rule."""
-        return getattr(self, name)
+    def schedule_of(self, name: str) -> ScheduleLike | None:
+        """Return the number or schedule that a setting follows. A subclass may derive it from other settings."""
+        schedule: ScheduleLike | None = getattr(self, name)
+        return schedule
 
     def bind(self, n_steps: int) -> None:
-        """Bind the schedules to the length of a run, in steps.
+        """Bind the schedules to the length of a run in steps.
 
         Raises:
-            ValueError: if one of them does not fit it.
+            ValueError: if one of them does not fit that length.
         """
         self._n_steps = n_steps
         self._bound: dict[str, tuple[Any, Schedule | None]] = {}
         self.hyper(0)
 
     def hyper(self, step: int) -> Hyper:
-        """Return the scheduled settings at a step. A setting that was given another value since follows that."""
-        return Hyper(
-            **{name: None if (s := self.bound_schedule(name)) is None else s(step) for name in self.scheduled()}
-        )
+        """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
+        hyper = Hyper()
+        values = vars(hyper)
+        for name in self.scheduled():
+            schedule = self.bound_schedule(name)
+            values[name] = None if schedule is None else schedule(step)
+        return hyper
 
     def bound_schedule(self, name: str) -> Schedule | None:
         """Return the schedule of a setting over the steps of the run; None where the setting is None."""
@@ -175,15 +186,17 @@ class Settings(metaclass=SettingsType):
 
 
 def _set_by_dataclass(cls: type, name: str) -> bool:
+    """Return whether the value of a field in a class body is that of a dataclass."""
     owner = next((c for c in cls.__mro__ if name in vars(c)), None)
     return owner is None or "__dataclass_fields__" in vars(owner)
 
 
 @cache
 def _scheduled(cls: type) -> dict[str, bool]:
-    """Return the fields that a class or one of its bases declares as scheduled, and of each whether None is allowed.
+    """Return the fields that a class or a base declares as scheduled, and for each whether None is allowed.
 
-    The most derived declaration counts; where a class declares a field as a plain number, that of its base does.
+    The most derived declaration as a schedule counts. A subclass that declares the field as a plain number, to change
+    its default, does not take the schedule away.
     """
     found: dict[str, bool] = {}
     classes = [c for c in cls.__mro__ if "__dataclass_fields__" in vars(c)]
@@ -203,7 +216,7 @@ def _declared(cls: type, name: str) -> bool | None:
         hints = get_type_hints(
             SimpleNamespace(__annotations__={name: annotation}), vars(sys.modules[module]), include_extras=True
         )
-    except (NameError, AttributeError, TypeError):  # a name of a function that the class stands in
+    except (NameError, AttributeError, TypeError):  # the annotation names something local to a function
         return None
     parts = [hints[name], *get_args(hints[name])]
     marked = any(SCHEDULED in getattr(part, "__metadata__", ()) for part in parts)
@@ -212,14 +225,14 @@ def _declared(cls: type, name: str) -> bool | None:
 
 @cache
 def setting_docs(cls: type) -> dict[str, str]:
-    """Return the docstring of every field of a dataclass, by name, from the source of its class and its bases."""
+    """Return the docstrings of the fields of a dataclass by name, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__dataclass_fields__" not in vars(base):
             continue
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError):  # a class without a source, such as one of an interactive session
+        except (OSError, TypeError, SyntaxError):  # there is no source in an interactive session
             continue
         for field, text in pairwise(tree.body[0].body):  # type: ignore[attr-defined]
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(text):

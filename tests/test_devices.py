@@ -20,7 +20,7 @@ from rlpyt.samplers import SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import RandomEnv, batches, set_up
+from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
 
 VECTOR, IMAGE = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (1, 12, 12), np.uint8)
 SMALL: dict[str, Any] = dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=8)
@@ -169,7 +169,7 @@ def test_a_model_that_gives_bfloat16_acts_learns_and_is_evaluated():
         samples, _ = sampler.obtain_samples(itr)
         assert samples.agent.bootstrap_value.dtype == torch.float32
         assert samples.agent.bootstrap_value.all()
-        metrics = algo.optimize_agent(itr, samples)
+        metrics = optimize(algo, itr, samples)
     assert all(value.isfinite().all() for value in metrics.values())
     assert len(evaluate(agent, RandomEnv, n_trajectories=2, n_envs=2).traj_infos) == 2
 
@@ -188,13 +188,13 @@ def test_the_state_of_an_optimiser_takes_the_memory_format_of_the_weights(saved_
 
     algo, agent, sampler = make(saved_channels_last)
     first, second = batches(sampler, 2)
-    algo.optimize_agent(0, first)
+    optimize(algo, 0, first)
     others = []
     for channels_last in (False, True):
         other, other_agent, _ = make(channels_last)
         other.load_state_dict(algo.state_dict())
         other_agent.load_state_dict(agent.state_dict())
-        other.optimize_agent(1, second)
+        optimize(other, 1, second)
         others.append([p.detach() for p in other_agent.parameters()])
         assert all(
             x.stride() == p.stride()
@@ -221,5 +221,5 @@ def test_a_fixed_alpha_is_logged_as_it_is():
     algo = SAC(fixed_alpha=0.3, batch_size=8, replay_size=200, replay_ratio=1, min_steps_learn=64, n_target_q=2)
     agent = SacAgent(n_q=3, model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=spaces.Box(-1, 1, (2,))))
-    metrics = [algo.optimize_agent(itr, samples) for itr, samples in enumerate(batches(sampler, 3))][-1]
+    metrics = [optimize(algo, itr, samples) for itr, samples in enumerate(batches(sampler, 3))][-1]
     torch.testing.assert_close(metrics["alpha"], torch.full_like(metrics["alpha"], 0.3))

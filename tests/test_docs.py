@@ -39,7 +39,9 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 ALGORITHMS = [
     AlgoCls
     for _, AlgoCls in inspect.getmembers(algos, inspect.isclass)
-    if issubclass(AlgoCls, algos.RlAlgorithm) and not inspect.isabstract(AlgoCls)
+    if issubclass(AlgoCls, algos.RlAlgorithm)
+    and not inspect.isabstract(AlgoCls)
+    and AlgoCls.learn is not algos.RlAlgorithm.learn
 ]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)

@@ -1,6 +1,7 @@
 """Algorithms: a loss, a gradient step, and what they are computed from."""
 
 from rlpyt.algos.a2c import A2C
+from rlpyt.algos.augmentation import RandomShift
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
@@ -29,5 +30,6 @@ __all__ = [
     "Outputs",
     "PolicyGradientAlgo",
     "QpgAlgo",
+    "RandomShift",
     "RlAlgorithm",
 ]

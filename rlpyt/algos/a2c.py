@@ -11,9 +11,8 @@ from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
-from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
+from rlpyt.functional import explained_variance, mean_perplexity, policy_gradient_loss, valid_mean, value_loss
 from rlpyt.settings import Hyper
-from rlpyt.types import Samples
 
 
 @dataclass(kw_only=True, eq=False)
@@ -26,16 +25,17 @@ class A2C(PolicyGradientAlgo):
     Source: Mnih et al. 2016, arXiv:1602.01783.
     """
 
-    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+    def learn(self, itr: int) -> Metrics:
         """Take one gradient step on the batch; none where no row of it is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
-        self.agent.train_mode(itr)
-        batch, init_rnn_state = self.loss_inputs(samples, hyper)
+        batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
         metrics: dict[str, torch.Tensor] = {}
-        # Without a gradient the optimiser would go on by its momentum. Read on the CPU: no synchronisation.
-        if samples.env.valid.any():
+        # Without a gradient the momentum of the optimiser would move the weights. Read on the CPU: no synchronisation.
+        if self.samples.env.valid.any():
+            explained = explained_variance(batch.old_value, batch.return_, batch.valid)
             loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
             metrics["gradNorm"] = self.gradient_step(loss, hyper)
+            metrics["explainedVariance"] = explained
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})

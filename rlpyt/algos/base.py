@@ -1,4 +1,4 @@
-"""What all algorithms share: hyper-parameters as fields, each a number or a schedule, and the gradient step."""
+"""Base of all algorithms: hyper-parameters as fields, optimisers, and the gradient step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.algos.gradient_descent import GradientDescent
-from rlpyt.core import Algorithm
+from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Settings
-from rlpyt.types import Run
+from rlpyt.types import Run, Samples
 from rlpyt.utils.seeds import Role, torch_generator
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(Settings, Algorithm):
+class RlAlgorithm(Settings, Algorithm[AgentT]):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
@@ -25,7 +25,9 @@ class RlAlgorithm(Settings, Algorithm):
     """
 
     noun: ClassVar[str] = "hyper-parameter"
-    """What an argument is called where its name is not known."""
+    """What a setting is called in an error message."""
+    counted_descent: ClassVar[str] = "model"
+    """Name in `descents` of the optimiser whose steps are counted as updates."""
 
     discount: ScheduleLike = 0.99
     """gamma in [0, 1], per environment step."""
@@ -34,25 +36,29 @@ class RlAlgorithm(Settings, Algorithm):
     clip_grad_norm: ScheduleLike = 1.0
     """Largest L2 norm of the gradient of all parameters; a longer one is scaled to it."""
     OptimCls: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
-    """Called with the parameters, `lr`, and `optim_kwargs`."""
-    optim_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Called with the parameters, `lr`, and `optim_kwargs`. Fixed for the run, as the optimiser is built once."""
+    optim_kwargs: dict[str, Any] | None = field(default_factory=dict)
     """Further arguments of the optimiser."""
     initial_optim_state_dict: dict[str, Any] | None = None
     """Optimiser state to start from."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
+        """Refuse values out of range. A subclass calls this first and then makes its own checks."""
         super().__post_init__()
-        self.optim_kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
-        if "lr" in self.optim_kwargs:
+        if "lr" in (self.optim_kwargs or {}):
             raise TypeError(
                 f"{type(self).__name__}: optim_kwargs has lr; expected it as learning_rate. Write learning_rate="
-                f"{self.optim_kwargs['lr']!r}."
+                f"{dict(self.optim_kwargs or {})['lr']!r}."
             )
         if not callable(self.OptimCls):
             raise TypeError(
                 f"{type(self).__name__}: OptimCls is {self.OptimCls!r}; expected a class such as torch.optim.Adam. "
                 "Give the class itself."
+            )
+        if type(self).learn is RlAlgorithm.learn and type(self).optimize_agent is Algorithm.optimize_agent:
+            raise TypeError(
+                f"{type(self).__name__}: has no way to learn; expected a method learn(self, itr), with the batch in "
+                "self.samples, or optimize_agent(self, itr, samples). Define one of them."
             )
         self.check("discount", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
         self.check("learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
@@ -60,10 +66,10 @@ class RlAlgorithm(Settings, Algorithm):
 
     # ---- set-up ----
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: AgentT, run: Run) -> None:
         """Build the optimiser and bind the schedules to the length of the run; see `rlpyt.core.Algorithm`.
 
-        It leaves nothing of a run before, and the hyper-parameters as they were given.
+        Nothing of an earlier run is left, and the fields stay as they were given.
         """
         self.agent = agent
         self.update_counter = 0
@@ -78,50 +84,85 @@ class RlAlgorithm(Settings, Algorithm):
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimiser, or those of `descents`; a subclass may set another one after this, or instead of it."""
+        """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""
         self.descents["model"] = self.make_descent(self.agent.parameters(), self.hyper(0).learning_rate)
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The optimiser that `gradient_step` uses; may be set."""
-        return self.descents["model"].optimizer
-
-    @optimizer.setter
-    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
-        if optimizer is not None:
-            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate)
-        else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
-            vars(self).get("descents", {}).pop("model", None)
-
-    def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
-        """Return the gradient steps of parameters, or of parameter groups, by an optimiser of the kind asked for."""
+    def make_descent(
+        self, parameters: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]], learning_rate: float
+    ) -> GradientDescent:
+        """Return the gradient steps of parameters, or of parameter groups, by an optimiser of `OptimCls`."""
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
         return GradientDescent(optimizer, learning_rate)
 
     def optim_arguments(self) -> dict[str, Any]:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""
-        kwargs = dict(self.optim_kwargs)
+        kwargs = dict(self.optim_kwargs or {})
         if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
         return kwargs
 
     def hyper_parameters(self) -> dict[str, Any]:
-        """Return all fields, as they were given; optimiser state left out."""
+        """Return all fields as they were given, without the optimiser's state."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "initial_optim_state_dict"}
 
-    # ---- the gradient step ----
+    # ---- learning ----
 
-    def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        """Take one step of the optimiser down a loss; return the gradient's norm before clipping, on the device."""
-        if "model" not in self.descents:
+    def append(self, itr: int, samples: Samples) -> None:
+        """Keep the batch in `self.samples` for `learn`. It is a view of a buffer that the next batch overwrites."""
+        self.samples = samples
+
+    def learn(self, itr: int) -> Metrics:
+        """Update the agent; every algorithm has its own, here or in `optimize_agent`."""
+        raise NotImplementedError
+
+    def gradient_step(self, loss: torch.Tensor, hyper: Hyper, name: str = "model") -> torch.Tensor:
+        """Take one step of an optimiser down a loss, and count it if it is that of `counted_descent`.
+
+        Args:
+            loss: a scalar.
+            hyper: the hyper-parameters as they stand.
+            name: of the optimiser, in `descents`.
+
+        Returns:
+            The norm of the gradient before clipping, on the device.
+        """
+        if name not in self.descents:
             raise RuntimeError(
-                f"{type(self).__name__}: gradient_step has no optimiser; expected optim_initialize to set one. Write "
-                "self.optimizer = ... there, or call super().optim_initialize(rank)."
+                f"{type(self).__name__}: gradient_step has no optimiser; expected {name!r} in self.descents, which has "
+                f"{list(self.descents)}. Write self.optimizer = ... in optim_initialize, or call "
+                "super().optim_initialize(rank) there."
             )
-        grad_norm = self.descents["model"](loss, hyper.learning_rate, hyper.clip_grad_norm)
-        self.update_counter += 1
+        grad_norm = self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
+        if name == self.counted_descent:
+            self.update_counter += 1
         return grad_norm
+
+    def learning_rate_of(self, name: str, hyper: Hyper) -> float:
+        """Return the learning rate of an optimiser of `descents`, as it stands."""
+        rate: float = hyper.learning_rate
+        return rate
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The one optimiser of an algorithm that has one; may be set. Others have several, in `self.descents`."""
+        self._refuse_if_several("asked for its")
+        return self.descents["model"].optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
+        self._refuse_if_several("given an")
+        if optimizer is not None:
+            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate)
+        else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
+            vars(self).get("descents", {}).pop("model", None)
+
+    def _refuse_if_several(self, was: str) -> None:
+        if self.counted_descent != "model":
+            names = " or ".join(f'self.descents["{name}"].optimizer' for name in self.descents)
+            raise AttributeError(
+                f"{type(self).__name__}: {was} `optimizer`, and it has several; expected {names}. Each may be set."
+            )
 
     # ---- state ----
 
@@ -131,10 +172,10 @@ class RlAlgorithm(Settings, Algorithm):
         return states["model"] if states.keys() == {"model"} else states
 
     def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `optim_state_dict` returned.
+        """Take over the result of `optim_state_dict`.
 
         Raises:
-            ValueError: if it is that of another algorithm, or of other settings.
+            ValueError: if it comes from another algorithm, or from other settings.
         """
         states = {"model": state_dict} if "param_groups" in state_dict else state_dict
         missing = [name for name in self.descents if name not in states]
@@ -155,11 +196,16 @@ class RlAlgorithm(Settings, Algorithm):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over the result of `state_dict`."""
         self.load_optim_state_dict(state_dict["optimizer"])
         self.update_counter = state_dict["update_counter"]
         self.generator.set_state(state_dict["generator"])
 
     def plan(self) -> dict[str, Any]:
-        """Return what will be done an iteration."""
-        return {"rows an iteration": self.steps_per_itr, "updates an iteration": 1, "rows an update": self.batch_size}
+        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        counts = {"rows an iteration": self.steps_per_itr, "updates an iteration": 1}
+        return {**counts, "rows an update": self.rows_per_update, **self.remarks()}
+
+    def remarks(self) -> dict[str, str]:
+        """Return what becomes of settings that were given and that other settings change, by name, for the plan."""
+        return {}

@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
-from rlpyt.functional import ScheduleLike
+from rlpyt.functional import ScheduleLike, clipped_double_q, deterministic_policy_loss
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
 
@@ -31,7 +31,7 @@ class DDPG(QpgAlgo):
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
-    replay_ratio: float = 64.0
+    replay_ratio: ScheduleLike = 64.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
 
     def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
@@ -40,8 +40,9 @@ class DDPG(QpgAlgo):
 
     def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
-        loss = -self.mean_loss(self.agent.first_q(features, self.agent.pi(features)), batch)
-        grad_norm = self.descents["pi"](loss, hyper.learning_rate, hyper.clip_grad_norm)
+        q = self.agent.first_q(features, self.agent.pi(features))
+        loss = self.mean_loss(deterministic_policy_loss(q), batch)
+        grad_norm = self.gradient_step(loss, hyper, "pi")
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 
     def q_metrics(
@@ -66,7 +67,7 @@ class TD3(DDPG):
 
     batch_size: int = 100
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
-    replay_ratio: float = 100.0
+    replay_ratio: ScheduleLike = 100.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 1e-3
     """Of the policy."""
@@ -82,4 +83,4 @@ class TD3(DDPG):
         mu = self.agent.target_mu(outputs.next_target)
         noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
         action = (mu + self.agent.target_noise(noise)).clamp(-1, 1)
-        return self.agent.target_q(outputs.next_target, action).amin(0)
+        return clipped_double_q(self.agent.target_q(outputs.next_target, action))

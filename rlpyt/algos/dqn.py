@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
-from rlpyt.algos.metrics import OptInfo, own_and_named_metrics, stack_metrics
+from rlpyt.algos.metrics import own_and_named_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
+from rlpyt.algos.remarks import unfinished_line
+from rlpyt.algos.replay_settings import line
 from rlpyt.algos.returned import loss_and_errors
-from rlpyt.core import Metrics, QAgent
+from rlpyt.core import QAgent
 from rlpyt.functional import (
-    Linear,
     ScheduleLike,
     double_q_value,
     huber_loss,
@@ -97,7 +96,7 @@ class DQN(OffPolicyAlgo):
         self.check("eps_steps", lambda x: x >= 1.0, "at least 1 step")
         if self.value_scale_eps is not None:
             self.check("value_scale_eps", lambda x: x >= 0.0, "from 0 (None for no scaling)")
-        if self.input_priorities and self.agent_kind != "q":
+        if self.has_input_priorities and self.agent_kind != "q":
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as only the errors of DQN and R2D1 "
                 "follow from Q-values. Leave it out."
@@ -114,37 +113,38 @@ class DQN(OffPolicyAlgo):
                 "QRDQN with QrDqnAgent, IQN with IqnAgent."
             )
         super().initialize(agent, run)
-        self.exploration = self.bound_schedule("eps_schedule") or Linear(0.0, 1.0, steps=self.eps_steps)
-        agent.anneal_exploration(self.exploration(0))
-        agent.explore_by(partial(_progress_after, self.exploration, self.steps_per_itr))
+        agent.anneal_exploration(self.hyper(0).eps_schedule)
+        agent.explore_by(self.exploration_after)
         self._recent: ActedRows | None = None
 
+    def schedule_of(self, name: str) -> ScheduleLike | None:
+        """Return what was given, or where there is no `eps_schedule` a line over `eps_steps`."""
+        if name == "eps_schedule" and self.eps_schedule is None:
+            return line(0.0, 1.0, self.eps_steps)
+        return super().schedule_of(name)
+
+    def exploration_after(self, itr: int) -> float | None:
+        """Return how far exploration has been annealed after an iteration, from 0 to 1."""
+        schedule = self.bound_schedule("eps_schedule")
+        return None if schedule is None else schedule((itr + 1) * self.steps_per_itr)
+
     def optim_arguments(self) -> dict[str, Any]:
-        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / batch_size unless it is given."""
-        own = {"eps": 0.01 / self.batch_size} if self.OptimCls is torch.optim.Adam else {}
+        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given."""
+        own = {"eps": 0.01 / self.rows_per_update} if self.OptimCls is torch.optim.Adam else {}
         return {**own, **super().optim_arguments()}
 
-    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
-        """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
-        hyper = self.hyper(itr * self.steps_per_itr)
-        self.agent.train_mode(itr)
-        self.append(itr, samples, hyper)
-        if itr < self.min_itr_learn:
-            return OptInfo()
-        metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for batch in self.update_batches():
-            loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
-            values = {
-                "loss": loss.detach(),
-                "gradNorm": self.gradient_step(loss, hyper),
-                "tdAbsErr": self.mean_error(td_abs_error, batch),
-                "priority": self.update_priorities(batch, td_abs_error),
-            }
-            for name, value in own_and_named_metrics(self, values, own).items():
-                metrics[name].append(value)
-            if self.update_counter % self.target_update_interval == 0:
-                self.agent.update_target(hyper.target_update_tau)
-        return stack_metrics(metrics)
+    def update(self, batch: Any, hyper: Hyper) -> dict[str, Any]:
+        """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
+        loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
+        metrics = {
+            "loss": loss.detach(),
+            "gradNorm": self.gradient_step(loss, hyper),
+            "tdAbsErr": self.mean_error(td_abs_error, batch),
+            "priority": self.update_priorities(batch, td_abs_error, hyper),
+        }
+        if self.update_counter % self.target_update_interval == 0:
+            self.agent.update_target(hyper.target_update_tau)
+        return own_and_named_metrics(self, metrics, own)
 
     # ---- loss ----
 
@@ -197,7 +197,7 @@ class DQN(OffPolicyAlgo):
         They come from the Q-values that the agent acted by, through the same `td_loss` as those of the learner. The
         newest n_step_return rows of the batch wait for the next one.
         """
-        n, T = self.n_step_return, samples.env.reward.shape[0]
+        n, T = int(self.n_step_return), samples.env.reward.shape[0]
         env = samples.env
         rows = ActedRows(
             samples.agent.agent_info.q, samples.agent.action, env.reward, env.terminated, env.truncated, env.valid
@@ -223,6 +223,10 @@ class DQN(OffPolicyAlgo):
         recent = state_dict["recent"]
         self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))
 
-
-def _progress_after(exploration: Callable[[int], float], steps_per_itr: int, itr: int) -> float:
-    return exploration((itr + 1) * steps_per_itr)
+    def remarks(self) -> dict[str, str]:
+        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
+        if self.eps_schedule is None:
+            own = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
+        else:
+            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in self.arguments() else {}
+        return {**super().remarks(), **own}

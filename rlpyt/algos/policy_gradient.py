@@ -45,7 +45,14 @@ class PolicyGradientAlgo(RlAlgorithm):
     """Base of A2C and PPO."""
 
     bootstrap_value: ClassVar[bool] = True
-    opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "entropy", "perplexity", "valueLoss")
+    opt_info_fields: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "gradNorm",
+        "entropy",
+        "perplexity",
+        "valueLoss",
+        "explainedVariance",
+    )
 
     value_loss_coeff: ScheduleLike = 0.5
     """Weight of the value loss."""
@@ -58,7 +65,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     normalize_reward: bool = False
     """Whether rewards are divided by the standard deviation, over the run so far, of the discounted sum of an episode's
     rewards up to each row."""
-    reward_clip: float = 10.0
+    reward_clip: ScheduleLike = 10.0
     """Bound of a normalised reward."""
 
     def __post_init__(self) -> None:
@@ -129,7 +136,12 @@ class PolicyGradientAlgo(RlAlgorithm):
         rms = self.agent.reward_rms
         rms.update(running, env.valid)
         scale = rms.var.clamp(min=rms.var_clip).rsqrt().float()
-        return (env.reward * scale).clamp(-self.reward_clip, self.reward_clip)
+        return (env.reward * scale).clamp(-hyper.reward_clip, hyper.reward_clip)
+
+    def remarks(self) -> dict[str, str]:
+        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
+        unused = "reward_clip" in self.arguments() and not self.normalize_reward
+        return {**super().remarks(), **({"reward_clip": "not used without normalize_reward"} if unused else {})}
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser, counter, random stream, and the running returns of the episodes that go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -15,16 +16,18 @@ from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import (
+    Linear,
     ScheduleLike,
     approx_kl,
     clipped_value_loss,
+    explained_variance,
     mean_perplexity,
     ppo_clip_loss,
     valid_mean,
     value_loss,
 )
 from rlpyt.settings import Hyper
-from rlpyt.types import Run, Samples
+from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_func, buffer_to
 
 
@@ -46,9 +49,10 @@ class PPO(PolicyGradientAlgo):
     value_loss_coeff: ScheduleLike = 1.0
     """Weight of the value loss."""
     minibatches: int = 4
-    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments)."""
-    epochs: int = 4
-    """Passes over every batch."""
+    """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
+    as it is the size of an update."""
+    epochs: ScheduleLike = 4
+    """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
     ratio_clip: ScheduleLike = 0.1
     """Clip of the probability ratio around 1."""
     linear_lr_schedule: bool = True
@@ -61,7 +65,8 @@ class PPO(PolicyGradientAlgo):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.minibatches, self.epochs = self.whole("minibatches"), self.whole("epochs")
+        self.whole("minibatches")
+        self.check("epochs", lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
         self.check("ratio_clip", lambda x: x > 0.0, "above 0")
         for name in ("value_clip", "target_kl"):
             self.check(name, lambda x: x > 0.0, "above 0 (None for none)")
@@ -70,35 +75,37 @@ class PPO(PolicyGradientAlgo):
         """Build the optimiser; refuse minibatches that do not divide the batch."""
         super().initialize(agent, run)
         T, B = self.batch_spec
+        minibatches = int(self.minibatches)
         rows, what = T * B, f"the rows of a batch, batch_T x batch_B = {T} x {B} = {T * B}"
         if self.agent.recurrent:
             rows, what = B, f"batch_B, {B}, and a recurrent agent trains on whole sequences"
-        if rows % self.minibatches != 0:
-            divisor = max(d for d in range(1, min(rows, self.minibatches) + 1) if rows % d == 0)
+        if rows % minibatches != 0:
+            divisor = max(d for d in range(1, min(rows, minibatches) + 1) if rows % d == 0)
             raise ValueError(
-                f"PPO: minibatches is {self.minibatches}, which does not divide {what}. Choose a divisor, for example "
+                f"PPO: minibatches is {minibatches}, which does not divide {what}. Choose a divisor, for example "
                 f"{divisor}."
             )
-        self.batch_size = self.batch_spec.size // self.minibatches
+        self.batch_size = self.batch_spec.size // minibatches
 
-    def schedule_of(self, name: str) -> Any:
-        """Return what was given, and with `linear_lr_schedule` a line to zero for a plain rate or clip."""
-        value = super().schedule_of(name)
-        linear = self.linear_lr_schedule and name in ("learning_rate", "ratio_clip") and isinstance(value, Real)
-        return f"lin_{float(value)}" if linear else value
+    def schedule_of(self, name: str) -> ScheduleLike | None:
+        """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
+        value: ScheduleLike | None = getattr(self, name)
+        if name in ("learning_rate", "ratio_clip") and self.linear_lr_schedule and isinstance(value, Real):
+            return _line_to_zero(float(value))
+        return value
 
-    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+    def learn(self, itr: int) -> Metrics:
         """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""
         hyper = self.hyper(itr * self.steps_per_itr)
-        self.agent.train_mode(itr)
-        batch, init_rnn_state = self.loss_inputs(samples, hyper)
+        batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
+        explained = explained_variance(batch.old_value, batch.return_, batch.valid)
         with torch.no_grad():
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for _ in range(self.epochs):
-            for rows, rnn_state in self.minibatch_rows(batch, init_rnn_state, samples.env.valid):
-                loss, info = loss_and_metrics(self, self.loss(rows, rnn_state, hyper))
+        for _ in range(_n_epochs(hyper)):
+            for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
+                loss, info = loss_and_metrics(self, self.loss(minibatch, rnn_state, hyper))
                 info["gradNorm"] = self.gradient_step(loss, hyper)
                 for name, value in info.items():
                     metrics[name].append(value)
@@ -107,6 +114,8 @@ class PPO(PolicyGradientAlgo):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
+        if metrics:  # there was a valid row
+            metrics["explainedVariance"].append(explained)
         return stack_metrics(metrics)
 
     def minibatch_rows(
@@ -137,7 +146,7 @@ class PPO(PolicyGradientAlgo):
 
     def _random_parts(self, idxs: torch.Tensor) -> list[torch.Tensor]:
         order = torch.randperm(len(idxs), generator=self.generator)
-        return [part for part in idxs[order].tensor_split(self.minibatches) if len(part) > 0]
+        return [part for part in idxs[order].tensor_split(int(self.minibatches)) if len(part) > 0]
 
     def loss(
         self, batch: LossInputs, init_rnn_state: Any, hyper: Hyper
@@ -163,5 +172,21 @@ class PPO(PolicyGradientAlgo):
         return loss, {name: metric.detach() for name, metric in metrics.items()}
 
     def plan(self) -> dict[str, Any]:
-        """Return what will be done an iteration."""
-        return {**super().plan(), "updates an iteration": self.epochs * self.minibatches}
+        """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
+        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches)}
+
+    def remarks(self) -> dict[str, str]:
+        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
+        given = {name: getattr(self, name) for name in ("learning_rate", "ratio_clip")}
+        text = "-> 0 over the run (linear_lr_schedule)"
+        lines = {name: f"{x:g} {text}" for name, x in given.items() if self.schedule_of(name) is not x}
+        return {**super().remarks(), **lines}
+
+
+def _n_epochs(hyper: Hyper) -> int:
+    return max(1, round(hyper.epochs))
+
+
+@cache
+def _line_to_zero(start: float) -> Linear:
+    return Linear(start)

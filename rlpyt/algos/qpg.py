@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.algos.metrics import OptInfo, stack_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
-from rlpyt.core import Metrics, QpgPolicyAgent
-from rlpyt.functional import ScheduleLike, random_shift, td_target
+from rlpyt.core import QpgPolicyAgent
+from rlpyt.functional import ScheduleLike, squared_loss, td_target
 from rlpyt.settings import Hyper
-from rlpyt.types import AgentInputs, Run, Samples
-from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.types import AgentInputs, Run
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,6 +27,7 @@ class QpgAlgo(OffPolicyAlgo):
     follows that of the action values, at the features from before it.
     """
 
+    counted_descent: ClassVar[str] = "q"
     agent_kind: ClassVar[str]
     """What the agent's policy must be."""
     next_features: ClassVar[bool] = False
@@ -48,17 +45,14 @@ class QpgAlgo(OffPolicyAlgo):
     """Updates of the action values between updates of the policy."""
     q_target_clip: ScheduleLike = 1e6
     """Bound of the target y."""
-    random_shift: int = 0
-    """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.policy_update_interval = self.whole("policy_update_interval")
-        self.random_shift = self.whole("random_shift", least=0)
+        self.whole("policy_update_interval")
         self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("q_target_clip", lambda x: x > 0.0, "above 0")
-        if self.input_priorities:
+        if self.has_input_priorities:
             raise ValueError(
                 f"{type(self).__name__}: input_priorities is True; expected False, as no action values are known when "
                 "an action is taken. Leave it out."
@@ -74,65 +68,22 @@ class QpgAlgo(OffPolicyAlgo):
                 "recurrent forms."
             )
         super().initialize(agent, run)
-        agent.explore_by(partial(_has_begun, self.min_itr_learn))
-        if self.random_shift and not any(is_image(x, 1) for x in buffer_leaves(self.agent.example_inputs()[0])):
-            raise ValueError(
-                f"{type(self).__name__}: random_shift is {self.random_shift}, but no part of the observations is "
-                "an image; expected uint8 [C, height, width]. Leave random_shift out, or wrap the environment."
-            )
+        agent.explore_by(self.exploration_after)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
         hyper = self.hyper(0)
-        self.descents["pi"] = self.make_descent(self.agent.pi_parameters(), hyper.learning_rate)
-        self.descents["q"] = self.make_descent(self.agent.q_parameters(), hyper.q_learning_rate)
+        for name, parameters in {"pi": self.agent.pi_parameters(), "q": self.agent.q_parameters()}.items():
+            self.descents[name] = self.make_descent(parameters, self.learning_rate_of(name, hyper))
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """There is more than one: `self.descents[name].optimizer`, which may be set."""
-        raise AttributeError(
-            f"{type(self).__name__}: asked for its `optimizer`, and it has one for each of policy and action values; "
-            'expected self.descents["pi"].optimizer or self.descents["q"].optimizer.'
-        )
+    def exploration_after(self, itr: int) -> float | None:
+        """Return 1 where learning has begun by the end of an iteration; None leaves the agent as it is."""
+        return 1.0 if itr >= self.min_itr_learn else None
 
-    @optimizer.setter
-    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
-        raise AttributeError(
-            f"{type(self).__name__}: given an `optimizer`, and it has one for each of policy and action values; "
-            'expected self.descents["pi"].optimizer or self.descents["q"].optimizer to be set.'
-        )
-
-    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
-        """Store the batch, and after `min_steps_learn` take the updates that the replay ratio asks for."""
-        hyper = self.hyper(itr * self.steps_per_itr)
-        self.agent.train_mode(itr)
-        self.append(itr, samples, hyper)
-        if itr < self.min_itr_learn:
-            return OptInfo()
-        metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
-        for batch in self.update_batches():
-            for name, value in self.update(batch, hyper).items():
-                metrics[name].append(value)
-        return stack_metrics(metrics)
-
-    def sample_batch(self) -> Any:
-        """Draw what one update learns from, with its images shifted if that is asked for."""
-        batch = super().sample_batch()
-        if not self.random_shift:
-            return batch
-        names = ["all_inputs"] if self.agent.recurrent else ["agent_inputs", "target_inputs"]
-        return batch._replace(**{name: self._shifted(batch[name]) for name in names})
-
-    def _shifted(self, inputs: AgentInputs) -> AgentInputs:
-        n_leading = 2 if self.agent.recurrent else 1
-
-        def shift(x: torch.Tensor) -> torch.Tensor:
-            if not is_image(x, n_leading):
-                return x
-            # Of a sequence all rows are shifted alike, so that motion stays what it is.
-            return random_shift(x, self.random_shift, self.generator)
-
-        return inputs._replace(observation=buffer_func(inputs.observation, shift))
+    def learning_rate_of(self, name: str, hyper: Hyper) -> float:
+        """Return the learning rate of the optimiser "pi" or "q", as it stands."""
+        rate: float = hyper.q_learning_rate if name == "q" else hyper.learning_rate
+        return rate
 
     def update(self, batch: Any, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values, and where they are due of the policy and the targets."""
@@ -150,10 +101,9 @@ class QpgAlgo(OffPolicyAlgo):
         y = self.q_target(batch, outputs, hyper)
         q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
         delta = y - q
-        losses = self.mean_loss(0.5 * delta.square(), batch)
-        grad_norm = self.descents["q"](losses.sum(), hyper.q_learning_rate, hyper.clip_grad_norm)
-        self.update_counter += 1
-        self.update_priorities(batch, delta.detach().abs().mean(0))
+        losses = self.mean_loss(squared_loss(delta), batch)
+        grad_norm = self.gradient_step(losses.sum(), hyper, "q")
+        self.update_priorities(batch, delta.detach().abs().mean(0), hyper)
         return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
 
     @torch.no_grad()
@@ -175,12 +125,3 @@ class QpgAlgo(OffPolicyAlgo):
         self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return the metrics of a step of the action values q [n_q, ...], whose losses are [n_q]."""
-
-
-def is_image(x: torch.Tensor, n_leading: int) -> bool:
-    """Return whether part of an observation is images, uint8 [C, height, width] under `n_leading` dimensions."""
-    return x.dtype == torch.uint8 and x.dim() == n_leading + 3
-
-
-def _has_begun(min_itr_learn: int, itr: int) -> float | None:
-    return 1.0 if itr >= min_itr_learn else None

@@ -36,7 +36,7 @@ class R2D1(DQN):
     """TD error from which the loss grows linearly (Huber); None for the square."""
     min_steps_learn: int = int(1e5)
     """Steps, all environments counted, that the first update waits for."""
-    replay_ratio: float = 1.0
+    replay_ratio: ScheduleLike = 1.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     n_step_return: int = 5
     """Rewards in the target before the bootstrap."""

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
-from rlpyt.functional import ScheduleLike
+from rlpyt.functional import ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
 from rlpyt.utils.arrays import buffer_to
@@ -43,12 +43,13 @@ class SAC(QpgAlgo):
     )
     agent_kind: ClassVar[str] = "squashed Gaussian policy"
     next_features: ClassVar[bool] = True
+    _auto_entropy = 0.0  # until the action space is known
 
     batch_size: int = 256
     """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
-    replay_ratio: float = 256.0
+    replay_ratio: ScheduleLike = 256.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 3e-4
     """Of the policy."""
@@ -60,11 +61,11 @@ class SAC(QpgAlgo):
     """Fraction by which the targets move at every target update; 1 copies."""
     fixed_alpha: ScheduleLike | None = None
     """Weight of the entropy, from 0; None learns it."""
-    target_entropy: str | float = "auto"
+    target_entropy: ScheduleLike = "auto"
     """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions whose
     bounds differ."""
     alpha_init: float = 1.0
-    """Where alpha starts from, above 0, where it is learned."""
+    """Where alpha starts from, above 0, where it is learned; so it cannot change during the run."""
     action_prior: str = "uniform"
     """"uniform", or "gaussian", whose log-density N(a; 0, I) is added to what the policy climbs."""
     reward_scale: ScheduleLike = 1.0
@@ -81,8 +82,7 @@ class SAC(QpgAlgo):
         self.check("fixed_alpha", lambda x: x >= 0.0, "a number from 0 (None to learn it)")
         self.check("alpha_init", lambda x: 0.0 < x < float("inf"), "above 0")
         self.check("reward_scale", lambda x: 0.0 < x < float("inf"), "above 0")
-        if self.target_entropy != "auto":
-            self.check("target_entropy", lambda x: abs(x) < float("inf"), 'a finite number or "auto"')
+        self.check("target_entropy", lambda x: abs(x) < float("inf"), 'a finite number or "auto"')
         if self.fixed_alpha is not None and (self.target_entropy != "auto" or self.alpha_init != 1.0):
             raise ValueError(
                 f"{type(self).__name__}: target_entropy is {self.target_entropy!r} and alpha_init {self.alpha_init}, "
@@ -90,7 +90,7 @@ class SAC(QpgAlgo):
                 "meant."
             )
         if self.n_target_q is not None:
-            self.n_target_q = self.whole("n_target_q")
+            self.whole("n_target_q")
         for name, values in dict(q_of_policy=Q_POLICIES, action_prior=("uniform", "gaussian")).items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected one of {values}.")
@@ -107,14 +107,24 @@ class SAC(QpgAlgo):
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one more for log alpha if it is learned."""
         super().optim_initialize(rank)
-        dim = self.agent.distribution.n_free
-        self._target_entropy = -float(dim) if self.target_entropy == "auto" else float(self.target_entropy)
+        self._auto_entropy = -float(self.agent.distribution.n_free)
         log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
         self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
         if self.fixed_alpha is None:
-            self.descents["alpha"] = self.make_descent([self._log_alpha], self.hyper(0).alpha_learning_rate)
+            learning_rate = self.learning_rate_of("alpha", self.hyper(0))
+            self.descents["alpha"] = self.make_descent([self._log_alpha], learning_rate)
 
-    def alpha(self, hyper: Hyper) -> Any:
+    def learning_rate_of(self, name: str, hyper: Hyper) -> float:
+        """Return the learning rate of the optimiser "pi", "q" or "alpha", as it stands."""
+        return hyper.alpha_learning_rate if name == "alpha" else super().learning_rate_of(name, hyper)
+
+    def schedule_of(self, name: str) -> ScheduleLike | None:
+        """Return what was given, or for a target entropy of "auto" the number of this action space."""
+        if name == "target_entropy" and self.target_entropy == "auto":
+            return self._auto_entropy
+        return super().schedule_of(name)
+
+    def alpha(self, hyper: Hyper) -> float | torch.Tensor:
         """Return the weight of the entropy."""
         return self._log_alpha.detach().exp() if hyper.fixed_alpha is None else hyper.fixed_alpha
 
@@ -123,9 +133,9 @@ class SAC(QpgAlgo):
         action, log_prob, _ = self._act(outputs.next_online)
         q = self.agent.target_q(outputs.next_target, action)
         if self.n_target_q is not None:
-            drawn = torch.randperm(len(q), generator=self.generator)[: self.n_target_q]
+            drawn = torch.randperm(len(q), generator=self.generator)[: int(self.n_target_q)]
             q = q[buffer_to(drawn, q.device)]
-        return q.amin(0) - self.alpha(hyper) * log_prob
+        return soft_value(clipped_double_q(q), log_prob, self.alpha(hyper))
 
     def q_target(self, batch: Any, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y with the scaled rewards."""
@@ -135,16 +145,17 @@ class SAC(QpgAlgo):
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
         action, log_prob, dist_info = self._act(features)
         q = self.agent.q(features, action)
-        q = q.mean(0) if self.q_of_policy == "mean" else q.amin(0)
+        q = q.mean(0) if self.q_of_policy == "mean" else clipped_double_q(q)
         if self.action_prior == "gaussian":
             q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
         alpha = self.alpha(hyper)
-        loss = self.mean_loss(alpha * log_prob - q, batch)
-        grad_norm = self.descents["pi"](loss, hyper.learning_rate, hyper.clip_grad_norm)
+        loss = self.mean_loss(soft_policy_loss(q, log_prob, alpha), batch)
+        grad_norm = self.gradient_step(loss, hyper, "pi")
         log_prob = log_prob.detach()
         if hyper.fixed_alpha is None:
-            alpha_loss = -self._log_alpha * self.mean_loss(log_prob + self._target_entropy, batch)
-            self.descents["alpha"](alpha_loss, hyper.alpha_learning_rate, float("inf"))
+            entropy_gap = self.mean_loss(log_prob + hyper.target_entropy, batch)
+            alpha_loss = temperature_loss(self._log_alpha, entropy_gap)
+            self.descents["alpha"](alpha_loss, self.learning_rate_of("alpha", hyper), float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,

@@ -11,11 +11,12 @@ from rlpyt.core.agent import (
     QAgent,
     QpgPolicyAgent,
 )
-from rlpyt.core.parts import Algorithm, EvalResult, Metrics, Replay, Sampler
+from rlpyt.core.parts import AgentT, Algorithm, EvalResult, Metrics, Replay, Sampler
 
 __all__ = [
     "Actor",
     "Agent",
+    "AgentT",
     "Algorithm",
     "CategoricalQAgent",
     "EvalResult",

@@ -7,6 +7,7 @@ The whole of training is
     algo.initialize(agent, run)
     for itr in range(n_itr):
         samples, traj_infos = sampler.obtain_samples(itr)
+        agent.train_mode(itr)
         metrics = algo.optimize_agent(itr, samples)
 
 and nobody knows more of the others than stands here.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import torch
 
@@ -25,29 +26,40 @@ from rlpyt.core.agent import Agent
 from rlpyt.functional import ScheduleLike, as_schedule
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
+from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Places, Run, Samples, TrajInfo
 
 Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
 
+AgentT = TypeVar("AgentT", bound=Agent)
 
-class Algorithm(CheckedSubclasses, ABC):
-    """Loss, gradient, target updates, replay."""
+
+class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
+    """Learner: takes in batches, and updates the networks of an agent."""
 
     bootstrap_value: ClassVar[bool] = False
     """Whether the sampler must record the value of the observation after the last row."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ()
-    """Names of the metrics that `optimize_agent` returns, in the order of their columns."""
+    """Names of the metrics that `learn` returns, in the order of their columns."""
+    agent: AgentT
+    """Known after `initialize`, as the attributes below."""
     update_counter: int = 0
     """Gradient steps so far."""
     min_itr_learn: int = 0
-    """Iterations at the start without an update; the agent is not evaluated again in them. Known after `initialize`."""
+    """Iterations at the start without an update; the agent is not evaluated again in them."""
     batch_size: int
-    """Rows that one update consumes; known after `initialize`."""
+    """Size of an update's batch, which an algorithm has as a setting, or sets in `initialize`."""
     discount: ScheduleLike
+    """gamma, per environment step."""
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows that one update consumes: `batch_size`, unless a subclass counts otherwise."""
+        return self.batch_size
 
     @abstractmethod
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: AgentT, run: Run) -> None:
         """Build what depends on the agent and the batch: optimiser, replay, schedules.
 
         Args:
@@ -59,11 +71,20 @@ class Algorithm(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
-        """Learn from one batch; return metrics, without a device synchronisation.
+    def append(self, itr: int, samples: Samples) -> None:
+        """Take in the batch of an iteration: store it in a replay, or keep it for `learn`."""
 
-        Numbers, lists of numbers, and a named tuple of them instead of a mapping are taken by a runner too.
+    @abstractmethod
+    def learn(self, itr: int) -> Metrics:
+        """Update the agent after the batch of an iteration; return metrics, without a device synchronisation."""
+
+    def optimize_agent(self, itr: int, samples: Samples) -> Metrics:
+        """Take in a batch and learn from it: `append`, then `learn`. A runner calls this, after `agent.train_mode`.
+
+        An override may return numbers, lists of numbers, and a named tuple of them instead of a mapping.
         """
+        self.append(itr, samples)
+        return self.learn(itr)
 
     def discount_at_start(self) -> float:
         """Return the discount at step 0, by which the statistics of trajectories are discounted."""
@@ -75,12 +96,12 @@ class Algorithm(CheckedSubclasses, ABC):
         """Return the hyper-parameters as they were given, for the run's params.json."""
 
     @abstractmethod
-    def hyper(self, step: int) -> Any:
-        """Return the numeric hyper-parameters at a step, as attributes."""
+    def hyper(self, step: int) -> Hyper:
+        """Return the hyper-parameters that may be schedules as they stand at a step, as attributes."""
 
     @abstractmethod
     def plan(self) -> dict[str, Any]:
-        """Return what will be done an iteration, for the plan printed at the start."""
+        """Return what an iteration will do, for the plan printed at the start."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -88,7 +109,7 @@ class Algorithm(CheckedSubclasses, ABC):
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over the result of `state_dict`."""
 
     @abstractmethod
     def optim_state_dict(self) -> dict[str, Any]:

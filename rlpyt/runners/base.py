@@ -83,7 +83,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
                 n_itr = self.startup()
                 for itr in range(n_itr):
                     samples, traj_infos = self.sampler.obtain_samples(itr)
-                    self.agent.train_mode(itr)  # an own algorithm need not
+                    self.agent.train_mode(itr)
                     metrics = self.algo.optimize_agent(itr, samples)
                     self.store_diagnostics(itr, traj_infos, metrics)
                     self.check_finite(itr)
@@ -239,7 +239,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         steps = n_done * self.steps_per_itr
         updates = self.algo.update_counter
         new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
-        rows_per_update = self.algo.batch_size * self.world_size
+        rows_per_update = self.algo.rows_per_update * self.world_size
         nan = float("nan")
         for key, value in {
             "Iteration": n_done,

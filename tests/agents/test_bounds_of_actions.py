@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import DdpgAgent, GaussianPgAgent, RecurrentSacAgent, SacAgent, Td3Agent
 from rlpyt.algos import DDPG, PPO, SAC, TD3
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 FIXED = spaces.Box(np.array([-1, 2, 0], np.float32), np.array([1, 2, 10], np.float32))
 WHOLE = spaces.Box(np.array([0, 2, -3], np.int32), np.array([10, 2, 3], np.int32), dtype=np.int32)
@@ -52,7 +52,7 @@ def run(case: str, space: spaces.Box) -> tuple[Any, Any, np.ndarray, np.ndarray]
     for itr in range(10):
         samples = sampler.obtain_samples(itr)[0]
         recorded.append(samples.agent.action[samples.env.valid].numpy().copy())
-        algo.optimize_agent(itr, samples)
+        optimize(algo, itr, samples)
     return algo, agent, np.concatenate(recorded), np.stack(noted)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.types import Samples
 from tests.algos.reference import Parameters, Priorities, encode, mlp, n_step, place_of, rnn_step
-from tests.algos.small_problems import RandomEnv, copied, joined, set_up
+from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
 
 SCHEDULES = ("learning_rate", "q_learning_rate", "alpha_learning_rate", "clip_grad_norm", "target_update_tau",
              "q_target_clip", "fixed_alpha", "reward_scale", "discount")  # fmt: skip
@@ -70,7 +70,7 @@ class QpgWatch:
         parts = []
         for itr in range(n_itr):
             parts.append(copied(sampler.obtain_samples(itr)[0]))
-            algo.optimize_agent(itr, parts[-1])
+            optimize(algo, itr, parts[-1])
             self.itrs += [itr] * (len(self.after) - len(self.itrs))
         self.stream: Samples = joined(parts)
 

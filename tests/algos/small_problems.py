@@ -303,11 +303,17 @@ def train(algo: Any, agent: Any, EnvCls: Any, env_kwargs: Any = None, *, n_itr: 
     try:
         for itr in range(n_itr):
             samples, infos = sampler.obtain_samples(itr)
-            algo.optimize_agent(itr, samples)
+            optimize(algo, itr, samples)
             curve.append(float(np.mean([info.Return for info in infos])) if infos else np.nan)
     finally:
         sampler.shutdown()
     return curve
+
+
+def optimize(algo: Any, itr: int, samples: Samples) -> Any:
+    """Let an algorithm learn from a batch as a runner does; return its metrics."""
+    algo.agent.train_mode(itr)
+    return algo.optimize_agent(itr, samples)
 
 
 def end(curve: list[float], n: int) -> float:
@@ -351,7 +357,7 @@ class Watch:
         collected, metrics = [], []
         for itr in range(n_itr):
             collected.append(copied(sampler.obtain_samples(itr)[0]))
-            metrics.append(algo.optimize_agent(itr, collected[-1]))
+            metrics.append(optimize(algo, itr, collected[-1]))
         self.stream = joined(collected)
         self.metrics = [{k: x[i] for k, x in m.items()} for m in metrics for i in range(len(m.get("loss", ())))]
         self.itrs = [itr for itr, m in enumerate(metrics) for _ in m.get("loss", ())]

@@ -26,7 +26,7 @@ from rlpyt.agents import (
 )
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo
 from rlpyt.utils.arrays import buffer_leaves
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 
 DQN_KWARGS: dict[str, Any] = dict(
     batch_size=16, replay_size=200, replay_ratio=2, min_steps_learn=64, target_update_interval=5
@@ -92,7 +92,7 @@ def started(algo: Any, agent: Any, n_itr: int = 16, seed: int = 0) -> Any:
 
 
 def learn(algo: Any, collected: list[Any], itrs: range) -> list[dict[str, torch.Tensor]]:
-    return [dict(algo.optimize_agent(itr, collected[itr])) for itr in itrs]
+    return [dict(optimize(algo, itr, collected[itr])) for itr in itrs]
 
 
 def on_disk(state: Any) -> Any:
@@ -168,7 +168,7 @@ def test_the_same_seed_gives_the_same_and_another_another(case):
         algo, agent = CASES[case]()
         sampler = started(algo, agent, n_itr=6, seed=seed)
         for itr in range(6):
-            algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+            optimize(algo, itr, sampler.obtain_samples(itr)[0])
         return agent
 
     first, second, other = run(0), run(0), run(1)
@@ -183,7 +183,7 @@ def test_a_second_run_of_the_same_object_is_that_of_a_fresh_one(case):
 
     def run(algo: Any, agent: Any, seed: int, n_itr: int) -> tuple[Any, list[dict[str, torch.Tensor]]]:
         sampler = started(algo, agent, n_itr=n_itr, seed=seed)
-        metrics = [dict(algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])) for itr in range(n_itr)]
+        metrics = [dict(optimize(algo, itr, sampler.obtain_samples(itr)[0])) for itr in range(n_itr)]
         return [deepcopy(module.state_dict()) for module in agent.modules()], metrics
 
     def given(algo: Any) -> dict[str, Any]:

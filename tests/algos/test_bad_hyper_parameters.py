@@ -14,7 +14,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCateg
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
-from tests.algos.small_problems import RandomEnv, build, run_of, set_up
+from tests.algos.small_problems import RandomEnv, build, optimize, run_of, set_up
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_out_of_range(AlgoCls, kwargs, message):
         (A2C, dict(learning_rate=None), "learning_rate is None; expected a number or a schedule"),
         (PPO, dict(clip_grad_norm=None), "clip_grad_norm is None; expected a number or a schedule"),
         (PPO, dict(minibatches="4"), "minibatches is '4' of type str; expected a whole number"),
-        (PPO, dict(epochs=None), "epochs is None of type NoneType; expected a whole number"),
+        (PPO, dict(epochs=None), "epochs is None; expected a number or a schedule"),
         (PPO, dict(epochs=True), "epochs: .*True of type bool"),
         (A2C, dict(learning_rate=[1e-3]), r"learning_rate: got \[0.001\] of type list; expected a number"),
         (A2C, dict(learning_rate=Linear), "learning_rate: .*expected a number"),
         (A2C, dict(OptimCls="adam"), "OptimCls is 'adam'; expected a class"),
-        (DQN, dict(replay_ratio="8"), "replay_ratio is '8' of type str; expected"),
+        (DQN, dict(min_steps_learn="8"), "min_steps_learn is '8' of type str; expected"),
         (DQN, dict(batch_size=lambda step: 32), "batch_size is <function.* of type function; expected a whole number"),
     ],
 )
@@ -153,15 +153,18 @@ def test_schedules_of_every_kind_are_accepted(schedule):
     assert A2C(learning_rate=schedule).learning_rate is schedule
 
 
-def test_numbers_that_are_whole_become_integers():
+def test_whole_numbers_of_any_type_serve_and_stay_as_they_were_given():
     ppo = build(PPO, minibatches=2.0, epochs=np.int64(3))
-    assert (type(ppo.minibatches), type(ppo.epochs)) == (int, int)
+    sampler = set_up(ppo, CategoricalPgAgent(), RandomEnv)
+    assert optimize(ppo, 0, sampler.obtain_samples(0)[0])["loss"].shape == (2 * 3,)
+    assert (type(ppo.minibatches), type(ppo.epochs)) == (float, np.int64)
     dqn = build(DQN, batch_size=32.0, replay_size=1e3, min_steps_learn=100.0, n_step_return=3.0)
-    assert (dqn.batch_size, dqn.replay_size, dqn.min_steps_learn, dqn.n_step_return) == (32, 1000, 100, 3)
     sampler = set_up(dqn, DqnAgent(), RandomEnv)
     for itr in range(5):
-        dqn.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(dqn, itr, sampler.obtain_samples(itr)[0])
     assert dqn.update_counter > 0
+    assert (type(dqn.batch_size), dqn.batch_size, type(dqn.replay_size)) == (float, 32, float)
+    assert type(dqn.rows_per_update) is int
 
 
 def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
@@ -178,7 +181,11 @@ def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
 
 def test_no_arguments_of_the_optimiser_as_rlpyt_0_1_wrote_it():
     for AlgoCls in (A2C, PPO, DQN):
-        assert build(AlgoCls, optim_kwargs=None).optim_kwargs == {}
+        assert build(AlgoCls, optim_kwargs=None).optim_kwargs is None
+    algo = A2C(optim_kwargs=None)
+    sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
+    optimize(algo, 0, sampler.obtain_samples(0)[0])
+    assert algo.update_counter == 1
 
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop"])
@@ -186,7 +193,7 @@ def test_no_arguments_of_the_optimiser_as_rlpyt_0_1_wrote_it():
 def test_optimisers_are_given_their_arguments(name, optim_kwargs):
     algo = A2C(OptimCls=getattr(torch.optim, name), optim_kwargs=optim_kwargs)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
-    algo.optimize_agent(0, sampler.obtain_samples(0)[0])
+    optimize(algo, 0, sampler.obtain_samples(0)[0])
     group = algo.optimizer.param_groups[0]
     assert all(group[key] == value for key, value in optim_kwargs.items())
 
@@ -233,7 +240,7 @@ def test_nothing_to_draw_at_the_first_update():
     algo = DQN(min_steps_learn=20, n_step_return=3)
     sampler = set_up(algo, DqnAgent(), RandomEnv, dict(p_end=0.0), T=2, n_itr=50)
     for itr in range(4):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert algo.update_counter > 0
 
 
@@ -260,7 +267,7 @@ def test_too_few_places_at_the_first_update_for_draws_that_are_unique():
     for algo, agent in (DQN(batch_size=88, **kwargs), DqnAgent()), sequence_learner(16):
         sampler = set_up(algo, agent, RandomEnv, dict(p_end=0.0))
         for itr in range(3):
-            metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+            metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
         assert len(metrics["loss"]) > 0
     with pytest.raises(ValueError, match=r"draws 89 different places .* expected at most the 88 "):
         starting(DQN(batch_size=89, **kwargs), DqnAgent())

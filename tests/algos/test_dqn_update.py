@@ -14,7 +14,16 @@ from rlpyt.algos import DQN
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Samples
 from tests.algos.reference import Parameters, mlp, sgd_step
-from tests.algos.small_problems import RandomEnv, check_parameters, copied, joined, parameters64, run_of, set_up
+from tests.algos.small_problems import (
+    RandomEnv,
+    check_parameters,
+    copied,
+    joined,
+    optimize,
+    parameters64,
+    run_of,
+    set_up,
+)
 
 T, B = 8, 4
 
@@ -51,7 +60,7 @@ def collect_and_learn(algo: DQN, agent: Any, n_itr: int, **kwargs: Any) -> tuple
     for itr in range(n_itr):
         samples = copied(sampler.obtain_samples(itr)[0])
         all_batches.append(samples)
-        all_metrics.append(algo.optimize_agent(itr, samples))
+        all_metrics.append(optimize(algo, itr, samples))
     return all_batches, all_metrics
 
 
@@ -264,7 +273,7 @@ def test_epsilon_anneals_over_eps_steps_wherever_actions_are_chosen(SamplerCls):
             explored = samples.agent.action != samples.agent.agent_info.q.argmax(-1)
             share = explored[valid].float().mean().item()
             assert share == pytest.approx(expected, abs=4 * (0.25 / int(valid.sum())) ** 0.5), itr
-            algo.optimize_agent(itr, samples)
+            optimize(algo, itr, samples)
     finally:
         sampler.shutdown()
 
@@ -278,7 +287,7 @@ def test_the_same_rows_come_of_workers_that_follow_epsilon_and_weights():
             for itr in range(8):
                 samples = copied(sampler.obtain_samples(itr)[0])
                 actions.append(samples.agent.action)
-                algo.optimize_agent(itr, samples)
+                optimize(algo, itr, samples)
             return torch.stack(actions), agent
         finally:
             sampler.shutdown()

@@ -12,7 +12,7 @@ from rlpyt.agents import CatDqnAgent, DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
 from rlpyt.functional import Linear
 from rlpyt.replays import ReplayBuffer
-from tests.algos.small_problems import RandomEnv, copied, joined, set_up
+from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
 
 B, ROWS = 3, 40
 MODEL: dict[str, Any] = dict(hidden_sizes=6, rnn_size=5)
@@ -45,7 +45,7 @@ def filled(recurrent: bool, T: int, n: int, change: Any = None, **kwargs: Any) -
         collected.append(copied(sampler.obtain_samples(itr)[0]))
         if change is not None:
             change(itr, collected[-1])
-        algo.append(itr, collected[-1], algo.hyper(itr * T * B))
+        algo.append(itr, collected[-1])
     return algo, joined(collected), errors
 
 
@@ -138,7 +138,7 @@ def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
         kwargs: dict[str, Any] = dict(prioritized_replay=True, default_priority=default, min_steps_learn=100)
         algo: Any = DQN(**kwargs)
         sampler = set_up(algo, DqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv, T=8, B=B)
-        algo.append(0, sampler.obtain_samples(0)[0], algo.hyper(0))
+        algo.append(0, sampler.obtain_samples(0)[0])
         values = algo.replay.index._tree.values
         assert values[values > 0] == pytest.approx(expected)
 
@@ -153,7 +153,7 @@ def test_they_follow_the_priorities_where_nothing_was_said():
     algo = R2D1(prioritized_replay=False, **SEQUENCE, min_steps_learn=ROWS * B, replay_ratio=20.0)
     sampler = set_up(algo, R2d1Agent(model_kwargs=MODEL), RandomEnv, T=8, B=B)
     for itr in range(6):
-        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert metrics["loss"].isfinite().all()
 
 

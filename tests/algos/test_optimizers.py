@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 
 N_ITR = 10
 Q_SETTINGS: dict[str, Any] = dict(batch_size=16, min_steps_learn=64, replay_size=500)
@@ -41,7 +41,7 @@ def learned(AlgoCls: Any, settings: dict[str, Any], AgentCls: Any, n_itr: int = 
     sampler = set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR)
     before = [deepcopy(module.state_dict()) for module in agent.modules()]
     for itr in range(n_itr):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     return algo, agent, before
 
 
@@ -149,7 +149,7 @@ def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
     algo, agent = TwoRates(learning_rate="lin_1e-2"), CategoricalPgAgent()
     collected = batches(set_up(algo, agent, RandomEnv, n_itr=N_ITR), 8)
     for itr in range(4):
-        algo.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
     states = deepcopy((algo.state_dict(), agent.state_dict()))
     if not with_ratios:
         for group in states[0]["optimizer"]["param_groups"]:
@@ -159,8 +159,8 @@ def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
     other.load_state_dict(states[0])
     other_agent.load_state_dict(states[1])
     for itr in range(4, 8):
-        algo.optimize_agent(itr, collected[itr])
-        other.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
+        optimize(other, itr, collected[itr])
     check_parameters(other_agent, parameters64(agent), rtol=0, atol=0)
     now = algo.hyper(7 * algo.steps_per_itr).learning_rate
     assert [group["lr"] for group in other.optimizer.param_groups] == pytest.approx([now, now / 2])

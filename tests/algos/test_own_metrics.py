@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DdpgAgent, DqnAgent, PgAgent, R2d1Agent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, CategoricalDQN
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=16, replay_size=64, replay_ratio=1, batch_size=8)
 
@@ -47,7 +47,7 @@ def learn(algo: Any, agent: Any, action_space: Any = None) -> dict[str, torch.Te
     sampler = set_up(algo, agent, RandomEnv, {"action_space": action_space})
     metrics: Any = {}
     for itr in range(6):
-        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0]) or metrics
+        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0]) or metrics
     return metrics
 
 

@@ -21,6 +21,7 @@ from tests.algos.small_problems import (
     batches,
     check_parameters,
     copied,
+    optimize,
     parameters64,
     set_up,
     shake,
@@ -90,7 +91,7 @@ def test_a2c_equals_the_reference(kind, options, seed):
     algo = A2C(**h, OptimCls=torch.optim.SGD)
     agent, samples = prepare(algo, kind, seed)
     expected, losses, norms = expect(agent, samples, kind, False, h)
-    metrics = algo.optimize_agent(0, samples)
+    metrics = optimize(algo, 0, samples)
     assert metrics["loss"].item() == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
     assert metrics["gradNorm"].item() == pytest.approx(norms[0], rel=1e-4)
     check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
@@ -112,7 +113,7 @@ def test_ppo_equals_the_reference(kind, options, seed):
     algo = PPO(**h, OptimCls=torch.optim.SGD, minibatches=1, epochs=3, linear_lr_schedule=False)
     agent, samples = prepare(algo, kind, seed)
     expected, losses, norms = expect(agent, samples, kind, True, h, n_updates=3)
-    metrics = algo.optimize_agent(0, samples)
+    metrics = optimize(algo, 0, samples)
     torch.testing.assert_close(metrics["loss"], torch.tensor(losses), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(metrics["gradNorm"], torch.tensor(norms), rtol=1e-3, atol=1e-4)
     check_parameters(agent, expected, rtol=1e-3, atol=1e-4)
@@ -130,7 +131,7 @@ def test_schedules_are_applied_at_their_step(itr):
     algo = PPO(**settings, OptimCls=torch.optim.SGD, minibatches=1, epochs=2, linear_lr_schedule=True)
     agent, samples = prepare(algo, "discrete", 0, n_itr=4)
     expected, _, _ = expect(agent, samples, "discrete", True, hyper, n_updates=2)
-    algo.optimize_agent(itr, samples)
+    optimize(algo, itr, samples)
     check_parameters(agent, expected, rtol=1e-3, atol=1e-5)
 
 
@@ -147,7 +148,7 @@ def test_schedules_are_applied_at_their_step_in_a2c(itr):
     algo = A2C(**settings, OptimCls=torch.optim.SGD)
     agent, samples = prepare(algo, "discrete", 0, n_itr=4)
     expected, _, _ = expect(agent, samples, "discrete", False, hyper)
-    algo.optimize_agent(itr, samples)
+    optimize(algo, itr, samples)
     check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -177,7 +178,7 @@ def test_final_rows_change_nothing(kind, number, AlgoCls):
         options = dict(minibatches=2, epochs=2, value_clip=0.2) if AlgoCls is PPO else {}
         algo = AlgoCls(**options, learning_rate=0.1, OptimCls=torch.optim.SGD, normalize_advantage=True)
         agent, samples = prepare(algo, kind, seed=3)
-        metrics = algo.optimize_agent(0, change(samples))
+        metrics = optimize(algo, 0, change(samples))
         results.append([*metrics.values(), *agent.model.state_dict().values()])
     for x, y in zip(*results, strict=True):
         assert x.isfinite().all()
@@ -196,7 +197,7 @@ def test_every_epoch_takes_every_row_once(kind):
 
     algo = Watched(minibatches=3, epochs=4)
     _, samples = prepare(algo, kind, 0)
-    algo.optimize_agent(0, samples)
+    optimize(algo, 0, samples)
     assert algo.update_counter == len(seen) == 12
     everything, valid = algo.loss_inputs(samples, algo.hyper(0))[0].return_, samples.env.valid
     recurrent = kind == "continuous GRU"
@@ -223,7 +224,7 @@ def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
     before = parameters64(agent)
     updates = []
     for itr in range(6):
-        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
         assert all(values.isfinite().all() for values in metrics.values())
         updates.append(len(metrics.get("loss", [])))
     assert updates[1::2] == [0, 0, 0]
@@ -233,7 +234,7 @@ def test_batches_with_hardly_a_valid_row(normalize_advantage, target_kl):
     sampler = set_up(algo, agent, RandomEnv, dict(p_end=0.5), T=2, B=2, n_itr=6)
     for itr in range(6):
         samples = sampler.obtain_samples(itr)[0]
-        metrics = algo.optimize_agent(itr, samples)
+        metrics = optimize(algo, itr, samples)
         assert all(values.isfinite().all() for values in metrics.values())
         assert len(metrics["loss"]) in (int(samples.env.valid.sum()), 2 * int(samples.env.valid.sum()))
     with pytest.raises(AssertionError):
@@ -248,7 +249,7 @@ def test_without_a_valid_row_nothing_moves_and_nothing_is_logged(AlgoCls, recurr
     sampler = set_up(algo, agent, RandomEnv, dict(p_end=1.0), T=1, B=4, n_itr=6)
     for itr in range(6):
         before = parameters64(agent)
-        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
         if itr % 2:
             assert metrics == {}
             check_parameters(agent, before, rtol=0, atol=0)
@@ -262,7 +263,7 @@ def test_a_minibatch_of_sequences_without_a_valid_row_is_left_out():
     sampler = set_up(algo, agent, RandomEnv, T=3, B=4, n_itr=6)
     samples = copied(sampler.obtain_samples(0)[0])
     samples.env.valid[:, 1:3] = False  # two of the four environments
-    metrics = algo.optimize_agent(0, samples)
+    metrics = optimize(algo, 0, samples)
     assert algo.update_counter == len(metrics["entropy"]) == 2 * 2
     assert (metrics["entropy"] > 0.5).all()  # near log 3; of no row it would be 0
 
@@ -318,7 +319,7 @@ def test_statistics_take_in_valid_rows_only(AlgoCls):
     for itr in range(3):
         samples = copied(sampler.obtain_samples(itr)[0])
         observations.append(samples.env.observation[samples.env.valid])
-        algo.optimize_agent(itr, samples)
+        optimize(algo, itr, samples)
     seen = torch.cat(observations).double()
     state = agent.model.state_dict()
     assert state["encoder.rms.count"].item() == len(seen)
@@ -337,7 +338,7 @@ def test_a2c_learns_by_the_statistics_that_it_acted_by():
     algo, agent = Spy(), PgAgent(model_kwargs=dict(normalize_observation=True))
     sampler = set_up(algo, agent, RandomEnv, T=20, B=5)
     for itr in range(3):
-        algo.optimize_agent(itr, copied(sampler.obtain_samples(itr)[0]))
+        optimize(algo, itr, copied(sampler.obtain_samples(itr)[0]))
         batch, value = seen[-1]
         torch.testing.assert_close(value[batch.valid], batch.old_value[batch.valid], rtol=1e-5, atol=1e-6)
     assert agent.model.state_dict()["encoder.rms.count"] > 0
@@ -347,7 +348,7 @@ def test_kl_stops_the_epochs_of_a_batch_only():
     def n_updates(target_kl):
         algo = PPO(learning_rate=0.3, minibatches=2, epochs=5, target_kl=target_kl, OptimCls=torch.optim.SGD)
         _, samples = prepare(algo, "discrete", 0)
-        kl = algo.optimize_agent(0, samples)["kl"]
+        kl = optimize(algo, 0, samples)["kl"]
         assert len(kl) == algo.update_counter
         return len(kl), kl
 
@@ -371,7 +372,7 @@ def test_metrics_are_what_their_names_say(AlgoCls):
     old_log_prob, _ = reference.log_prob_and_entropy(old, samples.agent.action, SPACES["discrete"])
     _, return_ = reference.advantages(samples, 0.99, 1.0)
     log_ratio = (log_prob - old_log_prob)[valid]
-    metrics = algo.optimize_agent(0, samples)
+    metrics = optimize(algo, 0, samples)
     assert not any(x.requires_grad for x in metrics.values())
     expected = {
         "entropy": entropy[valid].mean(),

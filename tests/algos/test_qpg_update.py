@@ -22,7 +22,7 @@ from rlpyt.agents import (
 )
 from rlpyt.algos import DDPG, SAC, TD3
 from tests.algos.qpg_reference import QpgReference, QpgWatch, all_weights
-from tests.algos.small_problems import Bandit, RandomEnv, copied, set_up
+from tests.algos.small_problems import Bandit, RandomEnv, copied, optimize, set_up
 
 T, B = 8, 4
 BOX = spaces.Box(np.array([-0.1, -2], np.float32), np.array([3, 5], np.float32))
@@ -240,7 +240,7 @@ def test_learning_rates_by_default_are_those_of_the_papers(kind, policy, values)
     algo, agent = ALGOS[kind](min_steps_learn=3 * T * B), make_agent(kind)
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
     for itr in range(3):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     rates = {name: descent.optimizer.param_groups[0]["lr"] for name, descent in algo.descents.items()}
     assert rates == {"pi": policy, "q": values, **({"alpha": 3e-4} if kind == "SAC" else {})}
 
@@ -273,7 +273,7 @@ def test_the_policy_s_gradient_ends_at_the_features_and_the_values_begins_there(
 
     algo.descents |= {name: spy(name) for name in reached}
     for itr in range(watch_itr + 1):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert reached["q"]
     assert all(seen == {"body", "q"} for seen in reached["q"])
     # The values' own weights lie on the policy's way, and are given no gradient by its step.
@@ -293,7 +293,7 @@ def test_the_policy_s_step_leaves_no_gradient_in_the_values(kind):
 
     algo.update_policy = update_policy
     for itr in range(4):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert before
     assert all(torch.equal(p.grad, old) for p, old in zip(agent.q_parameters(), before, strict=True))
     assert all(p.grad is None for m in (agent.target_model, agent.target_q_model) for p in m.parameters())
@@ -375,7 +375,7 @@ def test_hand_numbers_of_y_where_episodes_go_on_end_and_are_cut_off(kind, n, mon
     algo.target_update_interval = 1000
     for itr in range(4):
         samples = sampler.obtain_samples(itr)[0]
-        algo.optimize_agent(itr, copied(samples))
+        optimize(algo, itr, copied(samples))
     assert len(seen) == 9
     for end in ("terminated", "truncated", "both"):
         last = 0.5 * V if end == "truncated" else 0.0
@@ -417,7 +417,7 @@ def test_images_are_shifted_row_by_row_and_the_rows_of_a_sequence_alike(recurren
 
     algo.sample_batch = sample_batch
     for itr in range(5):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     names = ["all_inputs"] if recurrent else ["agent_inputs", "target_inputs"]
     shifts: dict[str, set[int]] = {name: set() for name in names}
     pairs = set()
@@ -461,7 +461,7 @@ def test_a_run_may_start_from_the_temperature_of_another():
     algo, agent = make_algo("SAC", **ADAM, alpha_learning_rate=0.1), make_agent("SAC")
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
     for itr in range(6):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     alpha = algo.alpha(algo.hyper(0))
     assert abs(alpha - 1) > 0.1
     other = make_algo("SAC", **ADAM, initial_optim_state_dict=algo.optim_state_dict())
@@ -480,7 +480,7 @@ def test_the_target_normalises_like_the_network(kind, recurrent):
     algo, agent = make_algo(kind, recurrent, target_update_interval=1000), make_agent(kind, recurrent, **features)
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
     for itr in range(6):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     own, target = (dict(module.body.named_buffers()) for module in (agent.model, agent.target_model))
     assert own.keys() == target.keys() == {"encoder.rms.mean", "encoder.rms.var", "encoder.rms.count"}
     assert own["encoder.rms.count"] > 0
@@ -497,12 +497,12 @@ def test_a_run_goes_on_from_its_state_as_if_it_had_not_stopped(kind, recurrent):
     algo, agent, sampler = parts()
     collected = [copied(sampler.obtain_samples(itr)[0]) for itr in range(8)]
     for itr in range(5):
-        algo.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
     other_algo, other_agent, _ = parts()
     other_agent.load_state_dict(agent.state_dict())
     other_algo.load_state_dict(algo.state_dict())
     for itr in range(5, 8):
-        expected, metrics = algo.optimize_agent(itr, collected[itr]), other_algo.optimize_agent(itr, collected[itr])
+        expected, metrics = optimize(algo, itr, collected[itr]), optimize(other_algo, itr, collected[itr])
         assert all(torch.equal(metrics[name], x) for name, x in expected.items())
     for part, p in all_weights(agent).items():
         assert all(torch.equal(x, all_weights(other_agent)[part][name]) for name, x in p.items())

@@ -29,21 +29,21 @@ from rlpyt.agents import (
 )
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN
 from rlpyt.algos.qpg import QpgAlgo
-from tests.algos.small_problems import RandomEnv, batches, set_up
+from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
 
 READING_OPS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "item"}
 """Operations that need a number of a tensor on the host, as the dispatcher names them."""
 READING_METHODS = {"cpu", "numpy", "tolist", "item", "__bool__", "__float__", "__int__", "__array__"}
 
 ON_THE_CPU = {
-    "algos/a2c.py A2C.optimize_agent": "whether a row of the samples is valid",
+    "algos/a2c.py A2C.learn": "whether a row of the samples is valid",
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
     "algos/dqn.py DQN.input_errors": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
 }
 """Reads of what is on the CPU on every device; all of rlpyt/replays is such."""
 PRIORITIES = "algos/off_policy.py OffPolicyAlgo.update_priorities"  # by which the replay on the CPU draws
-TARGET_KL = "algos/ppo.py PPO.optimize_agent"  # once an epoch where target_kl is set
+TARGET_KL = "algos/ppo.py PPO.learn"  # once an epoch where target_kl is set
 WAITING = {
     "PPO target_kl": {TARGET_KL},
     "DQN priorities": {PRIORITIES},
@@ -141,9 +141,9 @@ def test_updates_read_nothing_back_but_what_is_known(case):
     sampler = set_up(algo, agent, RandomEnv, dict(action_space=action_space), T=16)
     collected = batches(sampler, 4)
     for itr in range(3):
-        algo.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
     updates = algo.update_counter
-    found = reads_of(lambda: algo.optimize_agent(3, collected[3]))
+    found = reads_of(lambda: optimize(algo, 3, collected[3]))
     assert algo.update_counter > updates
     waiting = {where for where in found if where not in ON_THE_CPU and not where.startswith("replays/")}
     assert waiting == WAITING.get(case, set()), found

@@ -12,7 +12,7 @@ import torch
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, PPO
 from rlpyt.samplers import CpuSampler
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 T, B, DISCOUNT = 8, 3, 0.9
 
@@ -29,7 +29,7 @@ def batches(algo: Any, agent: Any, n: int = 5, **settings: Any) -> list[Any]:
     algo.normalized_reward = watch
     try:
         for itr in range(n):
-            algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+            optimize(algo, itr, sampler.obtain_samples(itr)[0])
     finally:
         sampler.shutdown()
     return seen

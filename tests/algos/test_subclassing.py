@@ -10,7 +10,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.functional import Linear, ScheduleLike, valid_mean
-from tests.algos.small_problems import RandomEnv, build, check_parameters, parameters64, set_up, train
+from tests.algos.small_problems import RandomEnv, build, check_parameters, optimize, parameters64, set_up, train
 
 # No `from __future__ import annotations` here, as in most scripts: annotations are then types and no text.
 
@@ -49,7 +49,7 @@ def test_a_field_more_and_another_loss():
     assert (algo.learning_rate, algo.epochs) == (5e-4, 4)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
     assert algo.hyper(160).learning_rate == pytest.approx(2.5e-4)  # of 320 steps, on the line to zero
-    metrics = algo.optimize_agent(0, sampler.obtain_samples(0)[0])
+    metrics = optimize(algo, 0, sampler.obtain_samples(0)[0])
     assert set(metrics) == set(algo.opt_info_fields)
     assert metrics["penalty"].shape == (16,)
     assert metrics["penalty"][0] > 0
@@ -84,7 +84,7 @@ def test_any_field_may_be_a_schedule(name, given, at_half):
     algo = PenalisedPPO(**{name: given}, linear_lr_schedule=False)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv, n_itr=10)
     seen.clear()
-    algo.optimize_agent(5, sampler.obtain_samples(0)[0])  # of 10 iterations, 160 of 320 steps
+    optimize(algo, 5, sampler.obtain_samples(0)[0])  # of 10 iterations, 160 of 320 steps
     assert [getattr(now, name) for now in seen] == [pytest.approx(at_half)] * 16
     for other in {"bonus", "second_bonus"} - {name}:
         assert getattr(seen[0], other) is None
@@ -154,7 +154,7 @@ def test_a_temperature_of_zero_moves_nothing():
     algo, agent = OwnInit(0.0, OptimCls=torch.optim.SGD), CategoricalPgAgent()
     sampler = set_up(algo, agent, RandomEnv)
     before = parameters64(agent)
-    algo.optimize_agent(0, sampler.obtain_samples(0)[0])
+    optimize(algo, 0, sampler.obtain_samples(0)[0])
     check_parameters(agent, before, rtol=0, atol=0)
 
 
@@ -184,8 +184,10 @@ def test_hyper_parameters_of_two_are_their_own():
     assert second.optim_kwargs == {}
     kwargs = {"eps": 1e-3}
     third = A2C(optim_kwargs=kwargs)
-    third.optim_kwargs["betas"] = (0.0, 0.0)
+    set_up(third, CategoricalPgAgent(), RandomEnv)
+    assert third.optimizer.defaults["eps"] == 1e-3
     assert kwargs == {"eps": 1e-3}
+    assert third.optim_kwargs is kwargs
 
 
 def test_an_infinite_clip_is_no_clip():

@@ -9,7 +9,16 @@ import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.algos import A2C, DQN, PPO
-from tests.algos.small_problems import Metronome, TableModel, TableQModel, batches, metronome_values, set_up, train
+from tests.algos.small_problems import (
+    Metronome,
+    TableModel,
+    TableQModel,
+    batches,
+    metronome_values,
+    optimize,
+    set_up,
+    train,
+)
 
 DISCOUNT = 0.9
 CASES = pytest.mark.parametrize(("length", "truncates"), [(1, True), (1, False), (5, True), (5, False), (40, True)])
@@ -52,7 +61,7 @@ def test_no_td_error_is_left_where_q_is_the_truth(double_dqn, n_step_return, len
     )
     sampler = set_up(algo, agent, Metronome, dict(length=length, truncates=truncates), T=7, B=4, n_itr=12)
     for itr in range(12):
-        metrics = algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        metrics = optimize(algo, itr, sampler.obtain_samples(itr)[0])
         if metrics:
             assert metrics["tdAbsErr"].abs().max() < 1e-4
     assert algo.update_counter == 8 * 4

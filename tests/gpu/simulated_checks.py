@@ -14,7 +14,7 @@ from rlpyt.agents import PgAgent
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
-from tests.algos.small_problems import batches
+from tests.algos.small_problems import batches, optimize
 from tests.gpu.gpu_kit import CASES, assert_close, devices_of
 from tests.gpu.test_gpu_updates import wired
 
@@ -33,13 +33,13 @@ def test_updates_meet_no_other_device_and_wait_for_nothing(case):
     """Priorities go back to the CPU, where the index is: the one wait of an update, where it has any."""
     collected = batches(wired(case, "cpu")[2], N)
     algo, agent, _ = wired(case, "cpu")
-    metrics = [algo.optimize_agent(itr, samples) for itr, samples in enumerate(collected)]
+    metrics = [optimize(algo, itr, samples) for itr, samples in enumerate(collected)]
     with SimulatedDevice() as device:
         other_algo, other_agent, _ = wired(case, f"{NAME}:0")
         other_metrics = []
         for itr, samples in enumerate(collected):
             device.waits.clear()
-            other_metrics.append(other_algo.optimize_agent(itr, samples))
+            other_metrics.append(optimize(other_algo, itr, samples))
         assert {p.device.type for p in other_agent.parameters()} == {NAME}
         assert devices_of(tuple(other_metrics[-1].values())) == {NAME}
     priorities = [line for _, line in device.waits if line.endswith("update_priorities(batch.places, priority.cpu())")]

@@ -11,7 +11,7 @@ import torch
 from rlpyt.algos import PPO, CategoricalDQN
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import batches, set_up
+from tests.algos.small_problems import batches, optimize, set_up
 from tests.gpu.gpu_kit import CASES, OF_EVERY_FAMILY, assert_close, devices_of, tensors_in
 
 pytestmark = pytest.mark.gpu
@@ -31,7 +31,7 @@ def wired(case: str, device: str, seed: int = 0, **settings: Any) -> tuple[Any, 
 
 def learned(case: str, device: str, collected: list[Any], **settings: Any) -> tuple[Any, Any, list[Any]]:
     algo, agent, _ = wired(case, device, **settings)
-    return algo, agent, [algo.optimize_agent(itr, samples) for itr, samples in enumerate(collected)]
+    return algo, agent, [optimize(algo, itr, samples) for itr, samples in enumerate(collected)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -55,7 +55,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
     algo, _agent, sampler = wired(case, device)
     collected = batches(sampler, N)
     for itr in range(N - 1):  # constants are copied to the device once
-        algo.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
     if isinstance(algo, OffPolicyAlgo):
         original = algo.update_priorities
 
@@ -73,7 +73,7 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
         monkeypatch.setattr(algo, "update_priorities", update_priorities)
     updates = algo.update_counter
     with no_waiting():
-        algo.optimize_agent(N - 1, collected[-1])
+        optimize(algo, N - 1, collected[-1])
     assert algo.update_counter > updates
 
 
@@ -82,7 +82,7 @@ def test_what_an_update_learns_from_is_on_the_device(case, device):
     algo, agent, sampler = wired(case, device)
     collected = batches(sampler, N)
     for itr, samples in enumerate(collected):
-        algo.optimize_agent(itr, samples)
+        optimize(algo, itr, samples)
     if isinstance(algo, OffPolicyAlgo):
         batch = algo.sample_batch()
     else:
@@ -102,7 +102,7 @@ def test_a_state_goes_from_the_device_to_the_cpu_and_back(case, device):
     algo, agent, sampler = wired(case, device)
     collected = batches(sampler, N)
     for itr in range(N - 1):
-        algo.optimize_agent(itr, collected[itr])
+        optimize(algo, itr, collected[itr])
     file = io.BytesIO()
     torch.save((algo.state_dict(), agent.state_dict()), file)
     file.seek(0)
@@ -118,9 +118,9 @@ def test_a_state_goes_from_the_device_to_the_cpu_and_back(case, device):
         assert {x.device.type for x in tensors_in(states)} <= expected
         assert {x.device.type for x in tensors_in(other_algo.optim_state_dict())} == {torch.device(where).type}
         metrics.append((other_algo, other_agent))
-    last = algo.optimize_agent(N - 1, collected[-1])
+    last = optimize(algo, N - 1, collected[-1])
     for other_algo, other_agent in metrics:
-        assert_close(tuple(last.values()), tuple(other_algo.optimize_agent(N - 1, collected[-1]).values()), 2e-3)
+        assert_close(tuple(last.values()), tuple(optimize(other_algo, N - 1, collected[-1]).values()), 2e-3)
         assert_close(tuple(agent.parameters()), tuple(other_agent.parameters()), 2e-3)
 
 
@@ -149,5 +149,5 @@ def test_a_limit_on_the_divergence_stops_the_epochs(device):
     algo, agent, (EnvCls, env_kwargs) = CASES["A2C"]()
     algo = PPO(target_kl=1e-9, minibatches=2, epochs=5, learning_rate=0.05)
     sampler = set_up(algo, agent, EnvCls, env_kwargs, settings=ComputeSettings(device=device))
-    algo.optimize_agent(0, batches(sampler, 1)[0])
+    optimize(algo, 0, batches(sampler, 1)[0])
     assert algo.update_counter == 2

@@ -22,7 +22,7 @@ from rlpyt.replays import (
     Transitions,
 )
 from rlpyt.types import AgentInputs
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.small_problems import RandomEnv, optimize, set_up
 
 REPLAY: dict[str, Any] = dict(replay_size=400, min_steps_learn=100, batch_size=8, replay_ratio=2)
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -61,7 +61,7 @@ class Own(DQN):
 def learned(algo: Any, n_itr: int = 8) -> Any:
     sampler = set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv, n_itr=n_itr)
     for itr in range(n_itr):
-        algo.optimize_agent(itr, sampler.obtain_samples(itr)[0])
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
     return algo
 
 

@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.runners import MinibatchRl
 from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import optimize
 from tests.runners.runner_kit import make_algo, make_sampler
 
 
@@ -40,7 +41,7 @@ def test_replicas_have_environments_and_streams_of_their_own(name):
             if name == "dqn":
                 common = samples if common is None else common  # the same rows in both replays
                 for itr in range(4):
-                    runner.algo.append(itr, common, runner.algo.hyper(0))
+                    runner.algo.append(itr, common)
                 drawn.append(runner.algo.sample_batch().agent_inputs.observation)
     assert len(numbers[0]) == 4
     assert not numbers[0] & numbers[1]
@@ -57,7 +58,7 @@ def test_schedules_of_a_replay_count_the_steps_of_all_replicas(world_size):
     )
     with replica(make_algo("dqn", min_steps_learn=2000, **settings), 0, world_size) as runner:
         for itr in range(3):
-            runner.algo.optimize_agent(itr, runner.sampler.obtain_samples(itr)[0])
+            optimize(runner.algo, itr, runner.sampler.obtain_samples(itr)[0])
         # 20 steps of each replica an iteration: exploration is set for the next one, beta for this one.
         assert runner.agent.fraction == pytest.approx(60 * world_size / 400)
         assert runner.algo.replay.index.beta == pytest.approx(0.4 + 0.6 * 40 * world_size / 400)

@@ -18,6 +18,7 @@ from rlpyt.samplers import SerialSampler, WaitResetCollector
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
+from tests.algos.small_problems import optimize
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -289,7 +290,7 @@ def test_a_recurrent_agent_trains_on_it():
             torch.testing.assert_close(value[valid], batch.old_value[valid], rtol=1e-4, atol=1e-4)
             logits = batch.old_dist_info.logits[valid]
             torch.testing.assert_close(dist_info.logits[valid], logits, rtol=1e-4, atol=1e-4)
-            metrics = algo.optimize_agent(itr, samples)
+            metrics = optimize(algo, itr, samples)
             assert all(x.isfinite().all() for x in metrics.values())
         assert rested > 20
         assert all(not torch.equal(p, q) for p, q in zip(agent.parameters(), before, strict=True))

@@ -1,0 +1,52 @@
+"""Random changes of the observations of a batch, made once an update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlpyt.functional import random_shift
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+
+Augmentation = Callable[[Any, int, torch.Generator], Any]
+"""Changes observations: called with [M, ...] or [T, M, ...] leaves, their leading dimensions (1 or 2), and a generator
+on the CPU; returns the same structure. Rows of one sequence must be changed alike."""
+
+
+@dataclass(frozen=True)
+class RandomShift:
+    """Random shift of the images among observations, by up to `pad` pixels; other parts stay as they are.
+
+    An image is uint8 [C, height, width]. All rows of a sequence are shifted alike, so that motion is preserved. Used
+    once an update it is DrQ with K = M = 1 (Yarats et al. 2021, arXiv:2004.13649).
+    """
+
+    pad: int
+
+    def __call__(self, observation: Any, n_leading: int, generator: torch.Generator) -> Any:
+        """Return the observations with shifted images."""
+
+        def shifted(x: torch.Tensor) -> torch.Tensor:
+            return random_shift(x, self.pad, generator) if _is_image(x, n_leading) else x
+
+        return buffer_func(observation, shifted)
+
+
+def check_images(who: str, pad: int, observation: Any) -> None:
+    """Refuse to shift observations [1, ...] without an image.
+
+    Raises:
+        ValueError: if no part of them is an image.
+    """
+    if not any(_is_image(x, 1) for x in buffer_leaves(observation)):
+        raise ValueError(
+            f"{who}: random_shift is {pad}, but no part of the observations is an image; expected uint8 "
+            "[C, height, width]. Leave random_shift out, or wrap the environment."
+        )
+
+
+def _is_image(x: torch.Tensor, n_leading: int) -> bool:
+    return x.dtype == torch.uint8 and x.dim() == n_leading + 3

@@ -1,0 +1,257 @@
+"""Settings of a replay, and the replay that is built from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rlpyt.algos.augmentation import Augmentation
+from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.replay_checks import check_parts
+from rlpyt.algos.returned import part_of
+from rlpyt.core import AgentT, Replay
+from rlpyt.functional import Linear, ScheduleLike
+from rlpyt.replays import (
+    Index,
+    PrioritizedIndex,
+    Reading,
+    ReplayBuffer,
+    RowStorage,
+    SamplesToBuffer,
+    Sequences,
+    Transitions,
+    UniformIndex,
+    mapped_file,
+)
+from rlpyt.spaces import frame_counts
+from rlpyt.types import BatchSpec, Samples
+from rlpyt.utils.arrays import buffer_from_example
+
+
+@dataclass(kw_only=True, eq=False)
+class ReplaySettings(RlAlgorithm[AgentT]):
+    """Base of the algorithms with a replay: its settings, and the replay itself.
+
+    Sizes and lengths are fixed for the run, because memory is allocated by them.
+    """
+
+    batch_size: int = 32
+    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    min_steps_learn: int = int(5e4)
+    """Steps, all environments counted, that the first update waits for."""
+    replay_size: int = int(1e6)
+    """Rows that the replay holds, all environments counted."""
+    replay_ratio: ScheduleLike = 8.0
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
+    n_step_return: int = 1
+    """Rewards in the target before the bootstrap."""
+    target_update_tau: ScheduleLike = 1.0
+    """Fraction by which the target networks move at every target update; 1 copies."""
+    target_update_interval: int = 1
+    """Updates between target updates."""
+    frame_stack: int | None = None
+    """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
+    (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
+    replay_folder: str | None = None
+    """Where a replay larger than the memory lies, in a file; None keeps it in memory."""
+
+    prioritized_replay: bool = False
+    """Whether rows are drawn in proportion to priority ** pri_alpha (Schaul et al. 2016)."""
+    pri_alpha: ScheduleLike = 0.6
+    """Exponent of the priorities, from 0; what a schedule gives holds for priorities that are set from then on."""
+    pri_beta: ScheduleLike | None = None
+    """Exponent of the importance weights; None is a line from `pri_beta_init` to `pri_beta_final`."""
+    pri_beta_init: float = 0.4
+    """Exponent of the importance weights at the start."""
+    pri_beta_final: float = 1.0
+    """The same after `pri_beta_steps`."""
+    pri_beta_steps: float = 50e6
+    """Steps from the one to the other."""
+    default_priority: float | None = None
+    """Priority of new rows; None is the largest given so far, 1 at first."""
+    input_priorities: bool | None = False
+    """Whether new rows get priorities from what the agent recorded as it acted; None where replay is prioritised."""
+    unique_draws: bool = False
+    """Whether no row comes twice in one prioritised batch."""
+
+    ReplayCls: Callable[..., Replay] | None = None
+    """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
+    IndexCls: Callable[[np.random.Generator], Index] | None = None
+    """Makes an index of one's own, called with the replay's random stream; None is the library's."""
+
+    batch_T: int | None = None
+    """Rows of a sequence to train on."""
+    batch_B: int | None = None
+    """Sequences an update."""
+    warmup_T: int = 0
+    """Rows before them that bring the recurrent state up to date, without a loss."""
+    store_rnn_state_interval: int = 1
+    """Time steps from one recurrent state that the replay keeps to the next; sequences begin there. 0 keeps none:
+    sequences begin anywhere with a state of zeros."""
+    pri_eta: ScheduleLike = 0.9
+    """Weight of the largest against the mean TD error in the priority of a sequence."""
+
+    random_shift: int = 0
+    """Pixels by which the images of a batch are shifted at random, once an update (DrQ with K = M = 1); 0 does not."""
+    augment: Augmentation | None = None
+    """Random change of the observations of a batch, once an update; None is `RandomShift(random_shift)`."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        for name in ("batch_size", "replay_size", "target_update_interval", "n_step_return"):
+            self.whole(name)
+        for name in ("min_steps_learn", "warmup_T", "store_rnn_state_interval", "random_shift"):
+            self.whole(name, least=0)
+        for name in ("batch_T", "batch_B", "frame_stack"):
+            if getattr(self, name) is not None:
+                self.whole(name)
+        self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
+        self.check("target_update_tau", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
+        self.check("pri_alpha", lambda x: x >= 0.0, "a number from 0")
+        for name in ("pri_beta", "pri_beta_init", "pri_beta_final", "pri_eta"):
+            self.check(name, lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
+        self.check("pri_beta_steps", lambda x: x >= 1.0, "at least 1 step")
+        if self.random_shift and self.augment is not None:
+            raise ValueError(
+                f"{type(self).__name__}: random_shift is {self.random_shift} and augment is {self.augment!r}; expected "
+                "one of them. Leave one out."
+            )
+        given = [n for n in ("default_priority", "unique_draws", "input_priorities") if getattr(self, n)]
+        if given and not self.prioritized_replay:
+            raise ValueError(
+                f"{type(self).__name__}: {', '.join(given)} set with prioritized_replay=False, where there are no "
+                "priorities; expected prioritized_replay=True. Set it, or leave the other out."
+            )
+        unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
+        check_parts(type(self).__name__, {"ReplayCls": self.ReplayCls, "IndexCls": self.IndexCls}, unused)
+
+    def schedule_of(self, name: str) -> ScheduleLike | None:
+        """Return what was given, or where there is no `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""
+        if name == "pri_beta" and self.pri_beta is None:
+            return line(self.pri_beta_init, self.pri_beta_final, self.pri_beta_steps)
+        return super().schedule_of(name)
+
+    @property
+    def has_input_priorities(self) -> bool:
+        """Whether new rows get priorities from what the agent recorded."""
+        return bool(self.prioritized_replay if self.input_priorities is None else self.input_priorities)
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows that one update consumes: `batch_size`, or those of `batch_B` sequences with their warm-up."""
+        if self.batch_T is None or self.batch_B is None:
+            return int(self.batch_size)
+        return int((self.warmup_T + self.batch_T) * self.batch_B)
+
+    @property
+    def draws_per_update(self) -> int:
+        """Transitions or sequences that one update draws."""
+        return int(self.batch_B or self.batch_size)
+
+    # ---- the replay ----
+
+    def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
+        """Allocate the replay: this replica's share of `replay_size`."""
+        reading = part_of(self, "reading", self.reading(), Reading)
+        interval = int(self.store_rnn_state_interval) if self.agent.recurrent else 0
+        n_frames = (
+            frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else int(self.frame_stack)
+        )
+        storage = RowStorage(
+            part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer),
+            T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
+            B=batch_spec.B,
+            n_frames=n_frames,
+            rnn_state_interval=interval,
+            allocate=buffer_from_example if self.replay_folder is None else mapped_file(self.replay_folder),
+        )
+        index, hyper = part_of(self, "index", self.index(rng), Index), self.hyper(0)
+        if self.prioritized_replay and not index.takes_priorities:
+            raise ValueError(
+                f"{type(self).__name__}: prioritized_replay is True, but its index, a {type(index).__name__}, takes no "
+                "priorities; expected both or neither. Leave prioritized_replay out, or return another index."
+            )
+        replay = (self.ReplayCls or ReplayBuffer)(
+            storage,
+            index,
+            reading,
+            discount=hyper.discount,
+            input_priorities=self.has_input_priorities,
+            eta=hyper.pri_eta,
+        )
+        self.replay: Replay = part_of(self, "ReplayCls", replay, Replay)
+
+    @property
+    def replay_buffer(self) -> Replay:
+        """The replay, by its name in rlpyt 0.1."""
+        return self.replay
+
+    @replay_buffer.setter
+    def replay_buffer(self, replay: Replay) -> None:
+        self.replay = replay
+
+    def reading(self) -> Reading:
+        """Return the reading of the replay: transitions, or sequences for a recurrent agent."""
+        if not self.agent.recurrent:
+            return Transitions(int(self.n_step_return))
+        assert self.batch_T is not None
+        lengths = (self.batch_T, self.warmup_T, self.n_step_return, self.store_rnn_state_interval)
+        return Sequences(*map(int, lengths))
+
+    def index(self, rng: np.random.Generator) -> Index:
+        """Return the index of the replay, which draws from `rng`, the replay's own random stream."""
+        hyper = self.hyper(0)
+        if self.IndexCls is not None:
+            index = part_of(self, "IndexCls", self.IndexCls(rng), Index)
+            index.alpha, index.beta = hyper.pri_alpha, hyper.pri_beta
+            return index
+        if not self.prioritized_replay:
+            return UniformIndex(rng)
+        return PrioritizedIndex(rng, hyper.pri_alpha, hyper.pri_beta, self.default_priority, self.unique_draws)
+
+    def samples_to_buffer(self, samples: Samples) -> SamplesToBuffer:
+        """Return the rows of a batch that the replay stores."""
+        agent, env = samples
+        rnn_state = agent.agent_info.prev_rnn_state if self.agent.recurrent else None
+        return SamplesToBuffer(
+            observation=env.observation,
+            action=agent.action,
+            reward=env.reward,
+            terminated=env.terminated,
+            truncated=env.truncated,
+            valid=env.valid,
+            prev_rnn_state=rnn_state,
+            prev_action=agent.prev_action,
+            prev_reward=env.prev_reward,
+        )
+
+    def _check_replay(self) -> None:
+        """Refuse what an `initialize_replay_buffer` of one's own set, where it is no replay."""
+        replay = vars(self).get("replay")
+        if not isinstance(replay, Replay):
+            raise TypeError(
+                f"{type(self).__name__}: initialize_replay_buffer set self.replay to {replay!r:.100}; expected an "
+                "rlpyt.core.Replay, such as a ReplayBuffer of parts, which may be your own (docs/replay.md). For "
+                "another memory use RlAlgorithm."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser, counter, random stream and replay."""
+        return {**super().state_dict(), "replay": self.replay.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned; a replay unlike this one is refused before anything was changed."""
+        self.replay.load_state_dict(state_dict["replay"])
+        super().load_state_dict(state_dict)
+
+
+@cache
+def line(start: float, end: float, steps: float) -> Linear:
+    """Return a straight line over steps: the same object for the same numbers, so that it is bound once."""
+    return Linear(start, end, steps=steps)

@@ -1,0 +1,95 @@
+"""The plan of a run says what becomes of settings that other settings, the batch or the length of the run change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
+from rlpyt.functional import Linear
+from tests.algos.small_problems import RandomEnv, set_up
+
+REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600)
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, n_step_return=1)
+
+
+def plan(algo: Any) -> dict[str, Any]:
+    """Return the plan of a run of 10 iterations, 32 steps each."""
+    agent, env_kwargs = DqnAgent(model_kwargs=SMALL), {}
+    if isinstance(algo, A2C | PPO):
+        agent = CategoricalPgAgent(model_kwargs=SMALL)
+    if isinstance(algo, R2D1):
+        agent = R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4))
+    if isinstance(algo, SAC):
+        agent, env_kwargs = SacAgent(model_kwargs=SMALL), dict(action_space=spaces.Box(-1, 1, (2,)))
+    set_up(algo, agent, RandomEnv, env_kwargs)
+    return algo.plan()
+
+
+def remarks(algo: Any) -> dict[str, Any]:
+    """Return the entries of the plan that have the name of a setting."""
+    return {name: text for name, text in plan(algo).items() if name in algo.hyper_parameters()}
+
+
+TO_ZERO = "-> 0 over the run (linear_lr_schedule)"
+
+
+def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
+    assert remarks(PPO(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}", ratio_clip=f"0.1 {TO_ZERO}")
+    assert remarks(PPO(learning_rate="cos_1e-3", ratio_clip=0.2)) == dict(ratio_clip=f"0.2 {TO_ZERO}")
+    assert remarks(PPO(linear_lr_schedule=False)) == {}
+    assert remarks(A2C()) == {}
+
+
+@pytest.mark.parametrize(
+    ("algo", "expected"),
+    [
+        (A2C(reward_clip=5.0), dict(reward_clip="not used without normalize_reward")),
+        (A2C(reward_clip=5.0, normalize_reward=True), {}),
+        (DQN(**REPLAY, eps_steps=100), {}),
+        (
+            DQN(**REPLAY, eps_steps=100, replay_ratio=3.3),
+            dict(replay_ratio="3.3 rounded to 3, whole updates an iteration"),
+        ),
+        (DQN(**REPLAY, eps_steps=100, replay_ratio="lin_3.3_1"), {}),
+        (
+            DQN(replay_size=600, min_steps_learn=70, eps_steps=100),
+            dict(min_steps_learn="70 rounded to 96, whole iterations"),
+        ),
+        (DQN(**REPLAY, eps_steps=3200), dict(eps_steps="3,200, longer than the run, which ends at 10 % of them")),
+        (
+            DQN(**REPLAY, eps_steps=50, eps_schedule=Linear(0, 1, steps=50)),
+            dict(eps_steps="not used, eps_schedule is given"),
+        ),
+        (DQN(**REPLAY, eps_schedule=Linear(0, 1, steps=50)), {}),
+        (DQN(**REPLAY, eps_steps=100, pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
+        (
+            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta_steps=1600),
+            dict(pri_beta_steps="1,600, longer than the run, which ends at 20 % of them"),
+        ),
+        (
+            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.4, pri_eta=0.5),
+            dict(pri_beta_init="not used, pri_beta is given", pri_eta="not used, it is for sequences"),
+        ),
+        (
+            R2D1(**REPLAY, **SEQUENCES, eps_steps=100, batch_size=32, replay_ratio=1.5),
+            dict(batch_size="not used, an update takes batch_B sequences of warmup_T + batch_T rows"),
+        ),
+        (SAC(**REPLAY, batch_size=32, replay_ratio=32), {}),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_settings(algo: Any, expected: dict[str, str]) -> None:
+    assert remarks(algo) == expected
+
+
+def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None:
+    algo = R2D1(**REPLAY, **SEQUENCES, batch_size=32, replay_ratio=1.5)
+    made = plan(algo)
+    assert (algo.batch_size, algo.rows_per_update, algo.draws_per_update) == (32, 12, 2)
+    assert (made["rows an update"], made["updates an iteration"], made["replay ratio"]) == (12, 4, "1.5")
+    assert algo.input_priorities is None
+    assert algo.has_input_priorities

@@ -1,0 +1,182 @@
+"""Hyper-parameters that follow a schedule, or are given another value, act from then on in the updates of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
+from rlpyt.functional import Piecewise
+from tests.algos.small_problems import RandomEnv, copied, optimize, set_up
+
+STEPS = 32  # of an iteration: 8 time steps of 4 environments
+REPLAY: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, batch_size=8)
+SMALL: dict[str, Any] = dict(hidden_sizes=8)
+BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
+
+
+def at(*values: float) -> Piecewise:
+    """Return a schedule whose first value holds until iteration 2, and each other one for one iteration."""
+    return Piecewise([0, *(STEPS * (2 + i) for i in range(1, len(values)))], values, interpolation="step")
+
+
+def counts(algo: Any, agent: Any, n_itr: int, env_kwargs: Any = None, change: Any = None) -> list[int]:
+    """Return the updates of each iteration; `change` is called with the algorithm and the iteration before it."""
+    sampler = set_up(algo, agent, RandomEnv, env_kwargs)
+    made = []
+    for itr in range(n_itr):
+        if change is not None:
+            change(algo, itr)
+        before = algo.update_counter
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+        made.append(algo.update_counter - before)
+    return made
+
+
+# ---- number of updates ----
+
+
+def test_the_replay_ratio_is_rounded_to_whole_updates_in_each_iteration() -> None:
+    # 32 rows an iteration over 8 rows an update: 4 updates at ratio 1, and 1.6, 0.4 and 2.4 are rounded.
+    algo = DQN(**REPLAY, replay_ratio=at(1.0, 1.0, 0.4, 0.1, 0.6))
+    assert counts(algo, DqnAgent(model_kwargs=SMALL), 7) == [0, 4, 4, 4, 2, 0, 2]
+
+
+def test_the_replay_ratio_may_be_set_during_a_run() -> None:
+    def change(algo: Any, itr: int) -> None:
+        if itr == 3:
+            algo.replay_ratio = 0.5
+
+    algo = SAC(**REPLAY, replay_ratio=1)
+    assert counts(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX, change) == [0, 4, 4, 2, 2]
+
+
+def test_a_replay_ratio_without_an_update_in_the_whole_run_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"replay_ratio 0.091 are 2.912 rows to consume, which is no update"):
+        set_up(DQN(**REPLAY, replay_ratio="lin_0.1_0.01"), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    set_up(DQN(**REPLAY, replay_ratio="lin_0.01_1"), DqnAgent(model_kwargs=SMALL), RandomEnv)
+
+
+def test_epochs_are_rounded_and_one_at_least() -> None:
+    algo = PPO(minibatches=2, epochs=Piecewise([0, STEPS, 2 * STEPS, 3 * STEPS], [3, 1.6, 1.4, 0.2], "step"))
+    assert counts(algo, CategoricalPgAgent(model_kwargs=SMALL), 5) == [6, 4, 2, 2, 2]
+    assert algo.plan()["updates an iteration"] == 6
+
+
+# ---- numbers in the updates ----
+
+
+def seen_by_the_replay(algo: Any, agent: Any, n_itr: int = 5) -> list[dict[str, float | None]]:
+    """Return the hyper-parameters that the replay is given, iteration by iteration."""
+    sampler = set_up(algo, agent, RandomEnv)
+    seen, given = list[dict[str, Any]](), algo.replay.set_hyper
+
+    def set_hyper(**kwargs: Any) -> None:
+        seen.append(kwargs)
+        given(**kwargs)
+
+    algo.replay.set_hyper = set_hyper
+    for itr in range(n_itr):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    return seen
+
+
+@pytest.mark.parametrize(("setting", "name"), [("pri_alpha", "alpha"), ("pri_beta", "beta"), ("pri_eta", "eta")])
+def test_exponents_of_priorities_follow_their_schedules(setting: str, name: str) -> None:
+    algo: Any = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, **{setting: at(0.9, 0.8, 0.3)})
+    seen = seen_by_the_replay(algo, DqnAgent(model_kwargs=SMALL))
+    assert [x[name] for x in seen] == pytest.approx([0.9, 0.9, 0.9, 0.8, 0.3])
+
+
+def test_pri_beta_takes_the_place_of_the_line() -> None:
+    line: dict[str, Any] = dict(pri_beta_init=0.2, pri_beta_final=0.6, pri_beta_steps=4 * STEPS)
+    settings: dict[str, Any] = dict(**REPLAY, replay_ratio=0.25, prioritized_replay=True)
+    agent = DqnAgent(model_kwargs=SMALL)
+    seen = seen_by_the_replay(DQN(**settings, **line), agent)
+    assert [x["beta"] for x in seen] == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.6])
+    seen = seen_by_the_replay(DQN(**settings, **line, pri_beta=0.7), DqnAgent(model_kwargs=SMALL))
+    assert [x["beta"] for x in seen] == [0.7] * 5
+
+
+def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:
+    algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_alpha=0.5)
+    sampler = set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    for itr in range(3):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    replay: Any = algo.replay
+    for alpha in (0.5, 2.0):
+        algo.pri_alpha = alpha
+        algo.append(3, copied(sampler.obtain_samples(3)[0]))
+        batch = algo.sample_batch()
+        algo.update_priorities(batch, torch.full((8,), 3.0), algo.hyper(0))
+        assert replay.index.alpha == alpha
+        assert pytest.approx(3.0**alpha) in replay.index._tree.values.tolist()
+
+
+def test_the_priority_of_a_sequence_follows_pri_eta() -> None:
+    algo = R2D1(
+        batch_T=4, batch_B=2, warmup_T=0, store_rnn_state_interval=4, min_steps_learn=2 * STEPS, replay_size=600,
+        n_step_return=1, replay_ratio=0.25, pri_eta="lin_1_0",
+    )  # fmt: skip
+    sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
+    for itr in range(3):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    batch = algo.sample_batch()
+    errors = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, 8.0]])
+    found = [algo.update_priorities(batch, errors, algo.hyper(step)).tolist() for step in (0, 5 * STEPS, 10 * STEPS)]
+    assert found == [pytest.approx(x) for x in ([3.0, 8.0], [2.0, 5.0], [1.0, 2.0])]
+
+
+def test_the_bound_of_normalised_rewards_follows_its_schedule() -> None:
+    algo, agent = A2C(normalize_reward=True, reward_clip="lin_0.5_0"), CategoricalPgAgent(model_kwargs=SMALL)
+    sampler = set_up(algo, agent, RandomEnv)
+    largest = []
+    for itr in range(3):
+        env = copied(sampler.obtain_samples(itr)[0]).env
+        largest.append(float(algo.normalized_reward(env, algo.hyper(4 * itr * STEPS)).abs().max()))
+    assert largest == pytest.approx([0.5, 0.3, 0.1])
+
+
+@pytest.mark.parametrize("way", ["schedule", "set"])
+def test_alpha_follows_the_target_entropy(way: str) -> None:
+    """Far below the policy's entropy alpha falls, far above it rises."""
+    switch = Piecewise([0, 4 * STEPS], [-50.0, 50.0], interpolation="step")
+    target = switch if way == "schedule" else -50.0
+    algo = SAC(**REPLAY, replay_ratio=1, target_entropy=target, OptimCls=torch.optim.SGD)
+
+    def change(algo: Any, itr: int) -> None:
+        alphas.append(float(algo.alpha(algo.hyper(0))) if itr else 1.0)
+        if way == "set" and itr == 4:
+            algo.target_entropy = 50.0
+
+    alphas: list[float] = []
+    counts(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), 7, BOX, change)
+    assert alphas[2] > alphas[3] > alphas[4] < alphas[5] < alphas[6]
+
+
+def test_the_automatic_target_entropy_is_minus_the_number_of_dimensions() -> None:
+    algo = SAC(**REPLAY)
+    set_up(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), RandomEnv, BOX)
+    assert algo.hyper(0).target_entropy == -2.0
+    assert algo.target_entropy == "auto"
+
+
+def test_a_run_with_schedules_of_the_replay_is_saved_and_loaded() -> None:
+    def started() -> tuple[Any, Any, Any]:
+        algo = DQN(**REPLAY, replay_ratio="lin_1_0.5", prioritized_replay=True, pri_alpha="lin_0.9_0.1")
+        agent = DqnAgent(model_kwargs=SMALL)
+        return algo, agent, set_up(algo, agent, RandomEnv)
+
+    algo, agent, sampler = started()
+    collected = [copied(sampler.obtain_samples(itr)[0]) for itr in range(5)]
+    for itr in range(4):
+        optimize(algo, itr, collected[itr])
+    other, other_agent, _ = started()
+    other.load_state_dict(algo.state_dict())
+    other_agent.load_state_dict(agent.state_dict())
+    expected, metrics = optimize(algo, 4, collected[4]), optimize(other, 4, collected[4])
+    assert torch.equal(expected["loss"], metrics["loss"])

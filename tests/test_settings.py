@@ -1,0 +1,208 @@
+"""Settings: the record of what was given, unknown names, schedules in every way of declaring them, and help()."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Optional
+
+import pytest
+
+from rlpyt.algos import DQN, PPO
+from rlpyt.functional import Linear, ScheduleLike
+from rlpyt.settings import Settings, setting_docs
+
+Rate = ScheduleLike
+"""An alias of one's own."""
+
+
+@dataclass(eq=False)
+class Thing(Settings):
+    """Thing with settings."""
+
+    noun: ClassVar[str] = "knob"
+
+    size: int
+    """How large it is."""
+    rate: ScheduleLike = 0.5
+    """How fast it is,
+    in units."""
+    aliased: Rate = 1.0
+    """Declared by an alias."""
+    optional: ScheduleLike | None = None
+    old_style: Optional[ScheduleLike] = None  # noqa: UP045
+    call: Callable[..., Any] | None = None
+    names: list[str] = field(default_factory=list)
+    flag: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.whole("size")
+        self.check("rate", lambda x: x > 0, "above 0")
+
+
+@dataclass(eq=False)
+class FasterThing(Thing):
+    """Thing with another default, declared as a plain number."""
+
+    rate: float = 2.0  # type: ignore[assignment]
+    extra: int = 1
+    """One more."""
+
+
+class OldThing(Thing):
+    """Thing in the old style."""
+
+    def __init__(self, color: str = "red", **kwargs: Any) -> None:
+        super().__init__(7, **kwargs)
+        self.color = color
+
+
+def make(Cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a class, past a type checker that knows better."""
+    return Cls(*args, **kwargs)
+
+
+# ---- the record ----
+
+
+def test_settings_are_all_fields_as_they_were_given_or_set_since() -> None:
+    thing = Thing(3, rate="lin_1")
+    assert thing.given() == dict(
+        size=3, rate="lin_1", aliased=1.0, optional=None, old_style=None, call=None, names=[], flag=False
+    )
+    assert thing.arguments() == dict(size=3, rate="lin_1")
+    thing.rate = 0.25
+    assert thing.given()["rate"] == 0.25
+    assert type(thing)(**thing.given()).given() == thing.given()
+
+
+def test_a_value_that_a_run_converts_stays_as_it_was_given() -> None:
+    thing = make(Thing, 3.0)
+    assert type(thing.size) is float
+    assert thing.whole("size") == 3
+
+
+def test_settings_of_a_class_with_an_init_of_its_own() -> None:
+    thing = OldThing("blue", flag=True)
+    assert (thing.color, thing.size, thing.flag) == ("blue", 7, True)
+    assert thing.arguments() == dict(color="blue", flag=True)
+    assert make(OldThing).arguments() == {}
+    assert {"color": "blue", "flag": True}.items() <= thing.given().items()
+
+
+def test_replace_makes_another_part_with_changes() -> None:
+    thing = Thing(3, rate=0.25)
+    other = thing.replace(size=4)
+    assert (other.size, other.rate, thing.size) == (4, 0.25, 3)
+    with pytest.raises(ValueError, match="Thing: rate is -1; expected above 0"):
+        thing.replace(rate=-1)
+
+
+# ---- what is refused ----
+
+
+def test_unknown_names_are_answered_with_close_ones() -> None:
+    with pytest.raises(TypeError, match=r"Thing has no knob 'flagg'. Did you mean flag\? It has: size, rate, "):
+        make(Thing, flagg=1)
+    with pytest.raises(TypeError, match=r"OldThing has no knob 'colour'. Did you mean color\? It has: color, "):
+        make(OldThing, colour="red")
+
+
+def test_names_are_asked_for_where_all_settings_have_one() -> None:
+    with pytest.raises(TypeError, match=r"PPO: got 1 hyper-parameters without a name, 0.99 first; .* PPO\(discount="):
+        make(PPO, 0.99)
+
+
+def test_values_of_the_wrong_kind() -> None:
+    with pytest.raises(TypeError, match="Thing: flag is 'no'; expected True or False"):
+        make(Thing, 3, flag="no")
+    with pytest.raises(TypeError, match="Thing: rate is None; expected a number or a schedule"):
+        make(Thing, 3, rate=None)
+    with pytest.raises(TypeError, match=r"Thing: size is 'lin_3' of type str; .* which may not change during"):
+        make(Thing, "lin_3")
+    with pytest.raises(ValueError, match=r"Thing: size is 2\.5; expected a whole number from 1"):
+        make(Thing, 2.5)
+    with pytest.raises(ValueError, match="Thing: optional: got the string 'linear'"):
+        make(Thing, 3, optional="linear")
+
+
+def test_a_default_in_the_body_of_a_class_that_is_no_dataclass() -> None:
+    class Forgotten(Thing):
+        rate = 3.0
+
+    with pytest.raises(TypeError, match=r"Forgotten sets rate in a class body, .* Put @dataclass\(kw_only=True"):
+        make(Forgotten, 3)
+
+
+# ---- schedules ----
+
+
+def test_fields_that_may_be_schedules_and_whether_they_may_be_none() -> None:
+    expected = dict(rate=False, aliased=False, optional=True, old_style=True)
+    assert Thing.scheduled() == expected
+    assert FasterThing.scheduled() == expected
+
+
+@pytest.mark.parametrize("name", ["rate", "aliased", "optional", "old_style"])
+@pytest.mark.parametrize("Cls", [Thing, FasterThing])
+def test_every_one_of_them_follows_its_schedule(Cls: Any, name: str) -> None:
+    thing = Cls(1, **{name: "lin_2_1"})
+    thing.bind(100)
+    values = [vars(thing.hyper(step))[name] for step in (0, 50, 100, 200)]
+    assert values == pytest.approx([2.0, 1.5, 1.0, 1.0])
+    others = {k: x for k, x in vars(thing.hyper(50)).items() if k != name}
+    defaults = dict(rate=2.0 if Cls is FasterThing else 0.5, aliased=1.0, optional=None, old_style=None)
+    assert others == {k: x for k, x in defaults.items() if k != name}
+
+
+def test_a_value_set_during_a_run_holds_from_the_next_look_on() -> None:
+    thing = Thing(1, optional=lambda step: float(step))
+    thing.bind(100)
+    assert (thing.hyper(10).rate, thing.hyper(10).optional) == (0.5, 10.0)
+    thing.rate, thing.optional = "lin_1", None
+    assert (thing.hyper(25).rate, thing.hyper(25).optional) == (0.75, None)
+    thing.rate = Linear(4.0, 0.0, steps=50)
+    assert thing.hyper(25).rate == 2.0
+
+
+def test_a_schedule_that_does_not_fit_the_run_is_refused_when_it_is_bound() -> None:
+    thing = Thing(1, rate=Linear(1.0, begin=500))
+    with pytest.raises(ValueError, match=r"rate: got Linear.* in a run of 100 steps"):
+        thing.bind(100)
+    thing.bind(1000)
+
+
+def test_a_schedule_may_follow_from_other_settings() -> None:
+    class Derived(Thing):
+        def schedule_of(self, name: str) -> Any:
+            return self.size if name == "optional" else super().schedule_of(name)
+
+    thing = Derived(5)
+    thing.bind(10)
+    assert (thing.hyper(0).optional, thing.hyper(0).rate) == (5.0, 0.5)
+    assert thing.optional is None
+
+
+# ---- help ----
+
+
+def test_help_shows_the_docstring_of_every_field() -> None:
+    text = FasterThing.__doc__ or ""
+    assert text.startswith("Thing with another default")
+    for line in (
+        "    size: How large it is.",
+        "    rate: How fast it is,",
+        "        in units.",
+        "    extra: One more.",
+    ):
+        assert line in text
+    assert list(inspect.signature(FasterThing).parameters)[:2] == ["size", "rate"]
+
+
+@pytest.mark.parametrize("Cls", [DQN, PPO])
+def test_every_setting_of_the_library_has_one(Cls: Any) -> None:
+    docs = setting_docs(Cls)
+    assert [name for name in inspect.signature(Cls).parameters if not docs.get(name)] == []
+    assert all(f"    {name}: " in Cls.__doc__ for name in inspect.signature(Cls).parameters)
