@@ -132,7 +132,7 @@ class Agent(CheckedSubclasses, ABC):
 
     @abstractmethod
     def train_mode(self, itr: int) -> None:
-        """Make ready for the updates of an iteration, after its batch; a runner calls it before the algorithm learns."""
+        """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
 
     @abstractmethod
     def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
