@@ -1,0 +1,119 @@
+"""The interfaces of `rlpyt.core` are true: what one room uses of another stands there, and what stands there is used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rlpyt import core
+from tests.test_layers import MODULES, name_of, room_of
+
+FAMILIES = {
+    "actor": ("Actor",),
+    "agent": tuple(name for name in core.__all__ if name.endswith("Agent")),
+    "algo": ("Algorithm",),
+    "sampler": ("Sampler",),
+    "replay": ("Replay",),
+}
+"""Name of a part, and its interfaces. A variable, argument or attribute of this name holds such a part."""
+ROOMS = {"actor": "agents", "agent": "agents", "algo": "algos", "sampler": "samplers", "replay": "replays"}
+"""Where a part is at home: there its own members may be used."""
+FOR_SCRIPTS = {
+    "agent": {"sample_mode", "eval_mode", "step", "value", "reset", "reset_one", "to_device"},
+}
+"""Members that scripts of users call, and no room does."""
+
+
+class Use(NamedTuple):
+    part: str
+    member: str
+    where: str
+
+
+def uses(module: str, source: str) -> Iterator[Use]:
+    """Yield every member of a part that a module uses, but of the parts that are at home in its room."""
+    for function in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)):
+        arguments = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and (part := held(node.value, arguments)) is not None:
+                if ROOMS[part] != room_of(module):
+                    yield Use(part, node.attr, f"{module}:{node.lineno}")
+
+
+def held(node: ast.expr, arguments: set[str]) -> str | None:
+    """Return which part an expression holds: an argument of its name, or an attribute of an object."""
+    if isinstance(node, ast.Name) and node.id in FAMILIES and node.id in arguments:
+        return node.id
+    if isinstance(node, ast.Attribute) and node.attr in FAMILIES and isinstance(node.value, ast.Name):
+        # `samples.agent` holds rows, no agent
+        return node.attr if node.value.id in ("self", "part", "run", "half") else None
+    return None
+
+
+def members(part: str) -> set[str]:
+    """Return the public names that the interfaces of a part have."""
+    found: set[str] = set()
+    for name in FAMILIES[part]:
+        for cls in getattr(core, name).__mro__:
+            if cls.__module__.startswith("rlpyt.core"):
+                found |= set(vars(cls)) | set(inspect.get_annotations(cls))
+    return {name for name in found if not name.startswith("_")}
+
+
+ALL_USES = [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
+
+
+@pytest.mark.parametrize("part", FAMILIES)
+def test_what_a_room_uses_of_another_stands_in_the_interface(part):
+    called = {"__call__"}
+    missing = [f"{u.where} uses {part}.{u.member}" for u in ALL_USES if u.part == part]
+    missing = [
+        f"{u.where} uses {part}.{u.member}"
+        for u in ALL_USES
+        if u.part == part and u.member not in members(part) | called
+    ]
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("part", FAMILIES)
+def test_what_stands_in_the_interface_is_used(part):
+    used = {u.member for u in ALL_USES if u.part == part}
+    unused = members(part) - used - FOR_SCRIPTS.get(part, set())
+    assert not unused, f"rlpyt.core has of a part {part!r} what no other room uses: {', '.join(sorted(unused))}"
+
+
+def test_the_seams_are_annotated():
+    """A type checker and an editor follow a part from room to room; `Any` would end the way."""
+    blind: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(Path(path).read_text())):
+            name, annotation = None, None
+            if isinstance(node, ast.arg):
+                name, annotation = node.arg, node.annotation
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name | ast.Attribute):
+                name = node.target.id if isinstance(node.target, ast.Name) else node.target.attr
+                annotation = node.annotation
+            if name in FAMILIES and isinstance(annotation, ast.Name) and annotation.id == "Any":
+                blind[name_of(path)].append(f"{name} in line {node.lineno}")
+    assert not blind, dict(blind)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(agent):\n    agent.secret()", [("agent", "secret")]),
+        ("class A:\n    def f(self):\n        self.agent.secret", [("agent", "secret")]),
+        ("def f(samples):\n    samples.agent.action", []),
+        ("def f(samples):\n    agent = samples.agent\n    agent.action", []),
+        ("def f(part):\n    part.actor.secret = 1", [("actor", "secret")]),
+    ],
+)
+def test_a_use_is_seen(source, found):
+    assert [(u.part, u.member) for u in uses("rlpyt.algos.x", source)] == found
+    assert list(uses("rlpyt.agents.x", source)) == []
