@@ -59,9 +59,9 @@ def test_no_agent_stands_on_more_than_three_others():
 @pytest.mark.parametrize("AgentCls", CONCRETE)
 def test_an_agent_is_made_again_from_its_settings_and_tells_them_all(AgentCls):
     agent = AgentCls(None, model_kwargs=SMALL)
-    settings = agent.settings()
+    settings = agent.given()
     assert settings["model_kwargs"] == SMALL
-    assert AgentCls(**settings).settings() == settings
+    assert AgentCls(**settings).given() == settings
     names = list(inspect.signature(AgentCls).parameters)
     assert names == list(settings)
     assert names[0] == "ModelCls"
