@@ -36,10 +36,7 @@ _SAMPLER_PARTS = (
     "(docs/own_environment.md), and your own loop as a subclass of rlpyt.samplers.Collector"
 )
 _ALTERNATING = "any recurrent agent works under AlternatingSampler. Use that agent"
-_RECURRENT = (
-    "give the agent recurrent=True, or set it in its class; agent.rnn_state is the state of its environments before "
-    "the next step (docs/own_agent.md)"
-)
+_RECURRENT = "give the agent recurrent=True; agent.rnn_state is its state before the next step (docs/own_agent.md)"
 _EPSILON = "rlpyt.agents.DqnAgent has the epsilon-greedy exploration; derive from it"
 _SCHEMA = "rlpyt.namedarraytuple makes types that pickle under every start method. Use it"
 _LOGITS = "models return logits instead of probabilities: use rlpyt.distributions.DistInfoLogits"
