@@ -17,15 +17,10 @@ from rlpyt.algos import PPO, R2D1, SAC, CategoricalDQN
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, runner_from_params
 from rlpyt.samplers import CpuSampler, SerialSampler
-from rlpyt.settings import Settings
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import run, without_times
 from tests.toy_envs import CountingEnv
 
-pytestmark = pytest.mark.skipif(
-    not (issubclass(SerialSampler, Settings) and issubclass(SacAgent, Settings)),
-    reason="samplers and agents have no settings yet",
-)
 REPLAY: dict[str, Any] = dict(batch_size=8, min_steps_learn=40, replay_size=400)
 SMALL: dict[str, Any] = dict(hidden_sizes=(8,))
 EVAL: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=3)
