@@ -176,7 +176,7 @@ class Hostile:
     __hash__ = object.__hash__
 
 
-class HostileMapping(dict):  # type: ignore[type-arg]
+class HostileMapping(dict[str, int]):
     def __iter__(self) -> Any:
         raise RuntimeError("no")
 
