@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
@@ -38,7 +37,7 @@ def logger_context(
     log_dir: str | os.PathLike[str],
     run_ID: int | str | None = None,
     name: str = "",
-    log_params: Mapping[str, Any] | None = None,
+    log_params: Mapping[str, object] | None = None,
     snapshot_mode: SnapshotMode = "last",
     override_prefix: bool = True,
     use_summary_writer: bool = False,

@@ -7,9 +7,12 @@ import errno
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a full disk and of an exhausted quota: training goes on without the file."""
@@ -20,7 +23,7 @@ class _WitnessedFile(io.BufferedWriter):
 
     error: OSError | None = None
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -72,8 +75,8 @@ def _sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a dictionary of JSON values as an indented file, whole or not at all.
+def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> None:
+    """Write a dictionary of JSON values as an indented file; it is replaced whole.
 
     Args:
         path: the file to create or to replace.

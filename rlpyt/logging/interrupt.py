@@ -1,4 +1,4 @@
-"""Ctrl-C in a run: a line in the log, and no traceback at the end of the script."""
+"""Ctrl-C in a run: a line in the log, and no traceback when it ends the script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
 
 from rlpyt.logging.run_logger import Logger
 
@@ -21,7 +20,7 @@ def end_in_one_line(logger: Logger) -> Iterator[None]:
     catch it, and a script that it ends has the exit code of Ctrl-C (130 in a shell). `status.json` has the traceback.
 
     Args:
-        logger: of the run.
+        logger: logger of the run.
     """
     try:
         yield
@@ -37,7 +36,7 @@ class _Hook:
     Logged interrupts are marked. To keep a reference would keep the traceback, and with it the memory of the run.
     """
 
-    def __init__(self, other: Callable[..., Any]) -> None:
+    def __init__(self, other: Callable[[type[BaseException], BaseException, TracebackType | None], object]) -> None:
         self._other = other
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

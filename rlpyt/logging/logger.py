@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from rlpyt.logging.context import current_logger
 from rlpyt.logging.snapshots import SnapshotMode
@@ -62,7 +62,7 @@ def push_prefix(prefix: str) -> None:
 
 
 def pop_prefix() -> None:
-    """Take back the last `push_prefix`."""
+    """Undo the last `push_prefix`."""
     current_logger().pop_prefix()
 
 
@@ -77,16 +77,16 @@ def push_tabular_prefix(key: str) -> None:
 
 
 def pop_tabular_prefix() -> None:
-    """Take back the last `push_tabular_prefix`."""
+    """Undo the last `push_tabular_prefix`."""
     current_logger().pop_tabular_prefix()
 
 
-def record_tabular(key: str, val: Any) -> None:
+def record_tabular(key: str, val: object) -> None:
     """Put a value into the next row; see `Logger.record_tabular`."""
     current_logger().record_tabular(key, val)
 
 
-def record_tabular_misc_stat(key: str, values: Any, placement: Literal["front", "back"] = "back") -> None:
+def record_tabular_misc_stat(key: str, values: object, placement: Literal["front", "back"] = "back") -> None:
     """Put Average, Std, Median, Min and Max of some values into the next row."""
     current_logger().record_tabular_misc_stat(key, values, placement)
 
@@ -105,7 +105,7 @@ def set_iteration(iteration: int) -> None:
     current_logger().set_iteration(iteration)
 
 
-def save_itr_params(itr: int, params: Mapping[str, Any]) -> None:
+def save_itr_params(itr: int, params: Mapping[str, object]) -> None:
     """Save the snapshot of an iteration, by the snapshot mode."""
     current_logger().save_itr_params(itr, params)
 
@@ -138,6 +138,6 @@ def set_snapshot_gap(gap: int) -> None:
 
 def __getattr__(name: str) -> NoReturn:
     raise AttributeError(
-        f"rlpyt.logging.logger has no {name!r}; it has {', '.join(__all__)}. What else rlpyt 0.1 had there is now an "
+        f"rlpyt.logging.logger has no {name!r}; it has {', '.join(__all__)}. Other functions of rlpyt 0.1 are now an "
         "argument of logger_context (sinks, snapshot_mode, use_summary_writer), or a method of current_logger()."
     )

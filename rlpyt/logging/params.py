@@ -29,14 +29,14 @@ RESERVED = ("name", "run_ID", "logger", "runner", "plan", "algo", "compute", "lo
 
 @runtime_checkable
 class _NamedTuple(Protocol):
-    def _asdict(self) -> dict[str, Any]: ...
+    def _asdict(self) -> dict[str, object]: ...
 
 
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _WRITTEN_AS_TEXT = (PathLike, torch.device, torch.dtype, np.dtype)
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Return `value` as JSON values, for people to read; never raises.
 
     Classes and functions become `module.name`, enum members their name, dataclasses and named tuples dictionaries,
@@ -52,7 +52,7 @@ def to_json(value: Any) -> Any:
     return _convert(value, frozenset())
 
 
-def _convert(value: Any, parents: frozenset[int]) -> Any:
+def _convert(value: object, parents: frozenset[int]) -> Any:
     if id(value) in parents or len(parents) > 50:
         return f"<{type(value).__name__} inside itself>"
     try:
@@ -62,7 +62,7 @@ def _convert(value: Any, parents: frozenset[int]) -> Any:
         return f"<{type(value).__name__}>"
 
 
-def _convert_container(value: Any, parents: frozenset[int]) -> Any:
+def _convert_container(value: object, parents: frozenset[int]) -> Any:
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return _convert(_array_content(value), parents)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -79,7 +79,7 @@ def _convert_container(value: Any, parents: frozenset[int]) -> Any:
     return _convert_leaf(value, parents)
 
 
-def _convert_leaf(value: Any, parents: frozenset[int]) -> Any:
+def _convert_leaf(value: object, parents: frozenset[int]) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     if value is None or isinstance(value, bool | int | str):
@@ -103,12 +103,12 @@ def _array_content(value: np.ndarray | np.generic | torch.Tensor) -> Any:
     return repr(value) if isinstance(content, np.ndarray | np.generic) else content
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     return key if isinstance(key, str) else str(to_json(key))
 
 
 def run_params(
-    log_params: Mapping[str, Any] | None, name: str, run_ID: int | str, logger: Mapping[str, Any]
+    log_params: Mapping[str, object] | None, name: str, run_ID: int | str, logger: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return the first content of params.json.
 
@@ -125,7 +125,7 @@ def run_params(
     """
     origin = {"versions": versions(), "git_commit": _git_commit(), "argv": list(sys.argv)}
     given = {_key(key): to_json(value) for key, value in (log_params or {}).items()}
-    own: dict[str, Any] = {"name": name, "run_ID": run_ID, "logger": logger}
+    own: dict[str, object] = {"name": name, "run_ID": run_ID, "logger": logger}
     kept = {key: given[key] for key in RESERVED if key in given and given[key] != own.get(key)}
     params: dict[str, Any] = to_json({**origin, **given, **own, **({"log_params": kept} if kept else {})})
     return params

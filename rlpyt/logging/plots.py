@@ -16,8 +16,7 @@ def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
         run_dir: the directory of the run.
 
     Returns:
-        One list for each column, in order, one number for each row; nan where a cell is empty or
-        holds text.
+        A list for each column, in order, with a number for each row; nan where a cell is empty or has text.
 
     Raises:
         FileNotFoundError: if the run has written no row yet.

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from rlpyt.logging.files import remove_temporaries, write_json
 
@@ -26,7 +26,7 @@ PREEMPTED = 85
 """Exit code of a run that a scheduler stopped; it counts as interrupted, as do 128 + signal."""
 
 IfTaken = Literal["next", "refuse"]
-"""What becomes of a run whose directory is taken: it gets another one, or it is refused."""
+"""Choice for a run whose directory is taken: it gets the next free one, or it is refused."""
 
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl")
 _RECORDS = (*_RESULTS, "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
@@ -168,10 +168,10 @@ def record_status(directory: Path) -> Iterator[None]:
     A killed run is one whose status is running although no process holds its lock.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
     """
     start = time.perf_counter()
-    status: dict[str, Any] = {
+    status: dict[str, object] = {
         "status": "running",
         "pid": os.getpid(),
         "host": socket.gethostname(),

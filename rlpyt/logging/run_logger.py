@@ -92,7 +92,7 @@ class Logger:
         self._prefixes.append(text)
 
     def pop_prefix(self) -> None:
-        """Take back the last `push_prefix`."""
+        """Undo the last `push_prefix`."""
         self._prefixes.pop()
 
     def push_tabular_prefix(self, text: str) -> None:
@@ -100,7 +100,7 @@ class Logger:
         self._tabular_prefixes.append(text)
 
     def pop_tabular_prefix(self) -> None:
-        """Take back the last `push_tabular_prefix`."""
+        """Undo the last `push_tabular_prefix`."""
         self._tabular_prefixes.pop()
 
     @contextlib.contextmanager
@@ -115,7 +115,7 @@ class Logger:
         with _pushed(self._tabular_prefixes, text):
             yield
 
-    def record_tabular(self, key: str, value: Any) -> None:
+    def record_tabular(self, key: str, value: object) -> None:
         """Put a value into the next row; a later value of the same key replaces it.
 
         Args:
@@ -127,16 +127,16 @@ class Logger:
         """
         self._row["".join(self._tabular_prefixes) + key] = to_cell(key, value)
 
-    def record_tabular_misc_stat(self, key: str, values: Any, placement: Literal["front", "back"] = "back") -> None:
+    def record_tabular_misc_stat(self, key: str, values: object, placement: Literal["front", "back"] = "back") -> None:
         """Put Average, Std, Median, Min and Max of some values into the next row.
 
         Args:
             key: the columns are `<key>Average` and so on.
-            values: numbers, scalar tensors, an array or a tensor; none of them gives nan.
-            placement: of the key's statistic; front gives `Average<key>`.
+            values: numbers, scalar tensors, an array or a tensor; without values the statistics are nan.
+            placement: where the name of the statistic stands; front gives `Average<key>`.
 
         Raises:
-            ValueError: if the placement is neither.
+            ValueError: if the placement is unknown.
             TypeError: if the values are no numbers.
         """
         if placement not in ("front", "back"):
@@ -188,7 +188,7 @@ class Logger:
         check_snapshot_settings(self.snapshot_mode, gap)
         self.snapshot_gap = gap
 
-    def save_itr_params(self, itr: int, params: Mapping[str, Any]) -> list[Path]:
+    def save_itr_params(self, itr: int, params: Mapping[str, object]) -> list[Path]:
         """Save the snapshot of an iteration under the names of the snapshot mode.
 
         Args:
@@ -210,7 +210,7 @@ class Logger:
             self.log(f"first snapshot: {saved[0]}")
         return saved
 
-    def record_params(self, params: Mapping[str, Any]) -> None:
+    def record_params(self, params: Mapping[str, object]) -> None:
         """Merge settings into `params.json`, converted by `to_json`.
 
         Args:
@@ -232,7 +232,7 @@ class Logger:
         """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed.
 
         Args:
-            state: of `state_dict`.
+            state: as `state_dict` returned it.
         """
         self._n_rows, self._step = state["n_rows"], state["step"]
         if self._csv is None:
@@ -241,7 +241,7 @@ class Logger:
         if found < self._n_rows:
             self.log(
                 f"WARNING: the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
-                f"{found}; it goes on from there. Was the run resumed in another directory?"
+                f"{found}; the log continues from there. Was the run resumed in another directory?"
             )
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ Row = Mapping[str, float | int | str]
 
 
 STATISTICS = ("Average", "Std", "Median", "Min", "Max")
-"""What is recorded of many values under one name: one column each, `<name>Average` and so on."""
+"""Statistics of many values under one name, each with its column `<name>Average` and so on."""
 
 
 class Sink(Protocol):
@@ -55,7 +55,7 @@ class ConsoleTable:
         self._emit = emit
 
     def write(self, row: Row, step: int) -> None:
-        """Print the row under a line that names the step."""
+        """Print the row below a line with the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
         names = [key.removesuffix("Average") for key in cells if key.endswith("Average")]
         of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}

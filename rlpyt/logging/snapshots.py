@@ -33,20 +33,20 @@ def snapshot_names(mode: SnapshotMode, itr: int, gap: int) -> list[str]:
     """Return the file names under which the snapshot of an iteration is saved.
 
     Args:
-        mode: none; last: `params.pkl`, replaced each time; all: `itr_<N>.pkl` each time; gap: the
-            same at itr 0 and where itr + 1 is a multiple of `gap`; last+gap: both.
+        mode: "none"; "last": `params.pkl`, replaced each time; "all": `itr_<N>.pkl` each time; "gap": `itr_<N>.pkl` at
+            itr 0 and where itr + 1 is a multiple of `gap`; "last+gap": both.
         itr: iteration, from 0.
         gap: iterations between snapshots that are kept.
 
     Returns:
-        No, one or two names.
+        Up to two names.
     """
     names = ["params.pkl"] if mode in ("last", "last+gap") else []
     at_gap = "gap" in mode and (itr == 0 or (itr + 1) % gap == 0)
     return [*names, f"itr_{itr}.pkl"] if mode == "all" or at_gap else names
 
 
-def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, Any]) -> None:
+def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) -> None:
     """Save plain data as a file that `torch.load(path, weights_only=True)` reads.
 
     Numpy arrays become tensors, numpy scalars Python numbers, every mapping a dict. A view is saved without the rest of
@@ -94,7 +94,7 @@ def _to_plain_tensor(value: torch.Tensor | np.ndarray, place: str) -> torch.Tens
     return value if whole else value.clone()
 
 
-def _to_plain_key(key: Any, place: str) -> Any:
+def _to_plain_key(key: object, place: str) -> Any:
     if isinstance(key, np.generic):
         key = key.item()
     if key is None or type(key) in (bool, int, float, str):

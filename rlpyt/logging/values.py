@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
 
 
-def to_cell(key: str, value: Any) -> float | int | str:
+def to_cell(key: str, value: object) -> float | int | str:
     """Return a value of a row as a plain number or text.
 
     Args:
@@ -31,7 +30,7 @@ def to_cell(key: str, value: Any) -> float | int | str:
     )
 
 
-def to_numbers(key: str, values: Any) -> np.ndarray:
+def to_numbers(key: str, values: object) -> np.ndarray:
     """Return the values of a statistic as float64 [n].
 
     Args:

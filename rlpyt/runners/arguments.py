@@ -1,20 +1,19 @@
-"""Refuses arguments of a runner that cannot be meant."""
+"""Checks of the arguments of a runner, and of the results of the user's own parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
 from numbers import Real
-from typing import Any
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 
 
-def check_parts(runner: str, algo: Any, agent: Any, sampler: Any) -> None:
-    """Refuse parts that are something else, or in another order.
+def check_parts(runner: str, algo: object, agent: object, sampler: object) -> None:
+    """Refuse parts of another kind, or in another order.
 
     Raises:
-        TypeError: if one is.
+        TypeError: if a part is of another kind.
     """
     for name, part, kind in (("algo", algo, Algorithm), ("agent", agent, Agent), ("sampler", sampler, Sampler)):
         if not isinstance(part, kind):
@@ -28,8 +27,8 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
     """Refuse numbers that are too small, not finite or not whole.
 
     Raises:
-        ValueError: if one is.
-        TypeError: if one is no number.
+        ValueError: if a number is out of range.
+        TypeError: if a value is no number.
     """
     for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps), ("seed", seed)):
         if not isinstance(value, Real) and not (name == "seed" and value is None):
@@ -41,11 +40,11 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
         raise ValueError(f"{runner}: seed is {seed!r}; expected a whole number from 0, or None for one that is drawn.")
 
 
-def check_positions(runner: str, args: Sequence[Any]) -> None:
+def check_positions(runner: str, args: Sequence[object]) -> None:
     """Refuse a number in the place of the algorithm, where rlpyt 0.1 had `log_traj_window`.
 
     Raises:
-        TypeError: if there is one.
+        TypeError: if the first argument is a number.
     """
     if args and isinstance(args[0], Real):
         raise TypeError(
@@ -54,11 +53,11 @@ def check_positions(runner: str, args: Sequence[Any]) -> None:
         )
 
 
-def check_evaluation(source: str, result: Any) -> None:
-    """Refuse what an own sampler's evaluation returned, if it is something else.
+def check_evaluation(source: str, result: object) -> None:
+    """Refuse the result of an own sampler's evaluation if it is no `EvalResult`.
 
     Raises:
-        TypeError: if it is.
+        TypeError: if it is another type.
     """
     if not isinstance(result, EvalResult):
         raise TypeError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +16,15 @@ from rlpyt.types import TrajInfo
 _ITRS = 1000  # a tensor takes 500 bytes beside its numbers: 200 MB at 1e5 iterations from one row to the next
 
 
-def as_metrics(metrics: Any, source: str) -> Metrics:
-    """Return what an algorithm's `optimize_agent` gave as detached tensors by name.
+def as_metrics(metrics: object, source: str) -> Metrics:
+    """Return the metrics of an algorithm's `optimize_agent` as detached tensors by name.
 
     Args:
         metrics: a dictionary or a named tuple of tensors, numbers, or lists of them.
-        source: who gave it, first word of an error's message.
+        source: where they come from, first word of an error's message.
 
     Raises:
-        TypeError: if it is anything else.
+        TypeError: if they are anything else.
     """
     if isinstance(metrics, tuple) and hasattr(metrics, "_fields"):
         metrics = dict(zip(metrics._fields, metrics, strict=True))
@@ -37,7 +36,7 @@ def as_metrics(metrics: Any, source: str) -> Metrics:
     return {name: _as_tensor(f"{source}: the metric {name}", value) for name, value in metrics.items()}
 
 
-def _as_tensor(what: str, value: Any) -> torch.Tensor:
+def _as_tensor(what: str, value: object) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.detach()
     if isinstance(value, list | tuple) and not all(isinstance(x, Real) for x in value):
@@ -75,7 +74,7 @@ class MetricWindow:
                 recent.clear()
 
     def take(self) -> dict[str, torch.Tensor]:
-        """Return all numbers by name, [n], and forget them."""
+        """Return all numbers by name, [n], and empty the window."""
         metrics = {name: torch.cat([*self._older[name], *recent]) for name, recent in self._recent.items()}
         self._recent.clear()
         self._older.clear()
@@ -87,17 +86,17 @@ def all_finite(metrics: Metrics) -> bool:
     by_device: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
     for values in metrics.values():
         by_device[values.device].append(values.flatten())
-    # A sum is not finite if one of its terms is not; the other way round, large terms may overflow.
+    # A sum is not finite if one of its terms is not. It may be infinite though all terms are finite, if they are large.
     if all(torch.cat(values).sum().isfinite() for values in by_device.values()):
         return True
     return all(bool(values.isfinite().all()) for values in metrics.values())
 
 
 def check_names(traj_info: TrajInfo, opt_info_fields: Sequence[str]) -> None:
-    """Refuse a trajectory whose statistics have the names of metrics: one column cannot hold both.
+    """Refuse a trajectory whose statistics have the name of a metric: both would be one column.
 
     Raises:
-        ValueError: if a name is that of a metric.
+        ValueError: if a statistic has the name of a metric.
     """
     for name in traj_info.statistics():
         if name in opt_info_fields:
@@ -112,7 +111,7 @@ def check_values(traj_info: TrajInfo) -> None:
     """Refuse a finished trajectory whose statistics are no numbers.
 
     Raises:
-        TypeError: if one is not.
+        TypeError: if a statistic is no number.
     """
     for name, value in traj_info.statistics().items():
         try:

@@ -39,7 +39,7 @@ class RecordError(ValueError):
 def runner_from_params(
     path: str | os.PathLike[str],
     *,
-    known: Iterable[Any] = (),
+    known: Iterable[object] = (),
     trusted: Iterable[str] = (),
     **changes: Any,
 ) -> MinibatchRlBase:
@@ -74,7 +74,7 @@ def runner_from_params(
 
 
 def part_from_record(
-    record: Mapping[str, Any], *, known: Iterable[Any] = (), trusted: Iterable[str] = (), **changes: Any
+    record: Mapping[str, Any], *, known: Iterable[object] = (), trusted: Iterable[str] = (), **changes: Any
 ) -> Any:
     """Return a new part of recorded settings, such as the agent of a run.
 
@@ -111,7 +111,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return params
 
 
-def _compare_versions(recorded: Any) -> None:
+def _compare_versions(recorded: object) -> None:
     """Log the libraries that have another version than those of the record."""
     now = versions()
     before = recorded if isinstance(recorded, dict) else {}
@@ -123,8 +123,8 @@ def _compare_versions(recorded: Any) -> None:
 class _Reader:
     """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages."""
 
-    def __init__(self, known: Iterable[Any], trusted: Iterable[str]) -> None:
-        self._known = {path: value for value in known for path in _paths(value)}
+    def __init__(self, known: Iterable[object], trusted: Iterable[str]) -> None:
+        self._known: dict[str | None, Any] = {path: value for value in known for path in _paths(value)}
         self._trusted = tuple(trusted)
         self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
             "name": lambda x, place: self._named(x["name"], place),
@@ -141,7 +141,7 @@ class _Reader:
             "unrecorded": self._unrecorded,
         }
 
-    def value(self, value: Any, place: str) -> Any:
+    def value(self, value: object, place: str) -> Any:
         """Return what a value was recorded of."""
         if isinstance(value, list):
             return [self.value(item, place) for item in value]
@@ -177,12 +177,13 @@ class _Reader:
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
         return cls(**kept, **changed)
 
-    def _changed(self, recorded: Any, change: Any, place: str) -> Any:
+    def _changed(self, recorded: object, change: object, place: str) -> object:
         """Return a changed setting: a part with changed settings where these were given, else what was given."""
-        is_part = isinstance(recorded, dict) and "class" in recorded
-        return self.part(recorded, place, change) if is_part and isinstance(change, Mapping) else change
+        if isinstance(recorded, dict) and "class" in recorded and isinstance(change, Mapping):
+            return self.part(recorded, place, change)
+        return change
 
-    def _class(self, path: Any, place: str) -> Any:
+    def _class(self, path: object, place: str) -> Any:
         """Return a class that may be called: a class of settings, or a frozen dataclass of rlpyt such as a schedule."""
         if not isinstance(path, str):
             self._unrecorded(path, place)
@@ -249,7 +250,7 @@ class _Reader:
         SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
         return SpaceCls(**self.value(record["settings"], place))
 
-    def _unrecorded(self, record: Any, place: str) -> NoReturn:
+    def _unrecorded(self, record: object, place: str) -> NoReturn:
         what = record["unrecorded"] if isinstance(record, dict) and "unrecorded" in record else record
         first, _, other = place.partition(".")
         change = f"{first}={{{other!r}: ...}}" if other else f"{first}=..."
@@ -269,7 +270,7 @@ def _is_in(module: str, packages: Iterable[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _is_harmless(cls: Any) -> bool:
+def _is_harmless(cls: object) -> bool:
     """Return whether a class of the library does nothing when it is called but keep its arguments."""
     if not isinstance(cls, type) or not _is_in(cls.__module__, ["rlpyt"]):
         return False

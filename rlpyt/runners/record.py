@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -106,7 +106,7 @@ class _Recorder:
                 settings[name] = self._lacks("weights") if is_state and value is not None else self.value(value)
         return {"class": self._path(type(part)), "settings": settings}
 
-    def value(self, value: Any) -> Json:
+    def value(self, value: object) -> Json:
         """Record any value."""
         if id(value) in self._parents or len(self._parents) > _MAX_DEPTH:
             return self._lacks(f"a {type(value).__name__} inside itself")
@@ -154,7 +154,7 @@ class _Recorder:
                     settings[f.name] = self.value(getattr(value, f.name))
         return {"class": self._path(type(value)), "settings": settings}
 
-    def _mapping(self, value: Mapping[Any, Any]) -> Json:
+    def _mapping(self, value: Mapping[Any, object]) -> Json:
         if all(type(key) is str for key in value) and not TAGS.intersection(value):
             recorded: dict[str, Json] = {}
             for key, item in value.items():
@@ -163,10 +163,10 @@ class _Recorder:
             return recorded
         return {"dict": [[self.value(key), self.value(item)] for key, item in value.items()]}
 
-    def _list(self, value: list[Any] | tuple[Any, ...]) -> list[Json]:
+    def _list(self, value: Iterable[object]) -> list[Json]:
         return [self.value(item) for item in value]
 
-    def _tuple(self, value: tuple[Any, ...]) -> Json:
+    def _tuple(self, value: tuple[object, ...]) -> Json:
         return {"tuple": self._list(value)} if type(value) is tuple else self._lacks(_article(type(value)))
 
     def _partial(self, value: partial[Any]) -> Json:
