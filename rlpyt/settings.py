@@ -70,7 +70,7 @@ class Settings(metaclass=SettingsType):
                 f"{cls.__name__}: got {len(args)} {cls.noun}s without a name, {args[0]!r} first; expected each by its "
                 f"name, such as {cls.__name__}({fields(cls)[0].name}=...)."  # type: ignore[arg-type]
             )
-        names = [f.name for f in fields(cls)] if is_dataclass(cls) else []
+        names: list[str] = [f.name for f in fields(cls)] if is_dataclass(cls) else []
         ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]
         if ignored:
             raise TypeError(
@@ -135,8 +135,9 @@ class Settings(metaclass=SettingsType):
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
                 "the run. Convert it."
             )
+        schedule = self.schedule_of(name)
         # The length of the run is not known yet. In a run without end no schedule begins too late.
-        if not holds(as_schedule(self.schedule_of(name), n_steps=2**62, name=what)(0)):
+        if schedule is not None and not holds(as_schedule(schedule, n_steps=2**62, name=what)(0)):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
 
     def whole(self, name: str, least: int = 1) -> int:

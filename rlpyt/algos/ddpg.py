@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import ScheduleLike, clipped_double_q, deterministic_policy_loss
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
 
 
 @dataclass(kw_only=True, eq=False)
-class DDPG(QpgAlgo):
+class DDPG(QpgAlgo[MuAgent]):
     """Deep deterministic policy gradients; for agents such as `DdpgAgent`.
 
         V(s) = Q_target(s, mu_target(s))
@@ -82,5 +83,6 @@ class TD3(DDPG):
         """Return the smallest Q_target of the target policy's action with noise."""
         mu = self.agent.target_mu(outputs.next_target)
         noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
-        action = (mu + self.agent.target_noise(noise)).clamp(-1, 1)
+        agent = cast(NoisyTargetAgent, self.agent)  # by its kind, which `initialize` has checked
+        action = (mu + agent.target_noise(noise)).clamp(-1, 1)
         return clipped_double_q(self.agent.target_q(outputs.next_target, action))

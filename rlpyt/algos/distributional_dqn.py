@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
 from rlpyt.algos.dqn import DQN
 from rlpyt.algos.off_policy import Outputs
+from rlpyt.core import CategoricalQAgent, QAgent
 from rlpyt.functional import (
     ScheduleLike,
     categorical_loss,
@@ -49,16 +50,17 @@ class CategoricalDQN(DQN):
         self.check("V_min", lambda x: abs(x) < float("inf"), "a finite number")
         self.check("V_max", lambda x: self.V_min < x < float("inf"), f"a finite number above V_min, {self.V_min}")
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: QAgent, run: Run) -> None:
         """Build optimiser and replay, and tell the agent the range of the atoms."""
         super().initialize(agent, run)
-        agent.give_V_min_max(self.V_min, self.V_max)
+        self._atoms = cast(CategoricalQAgent, agent)  # by its kind, which has been checked
+        self._atoms.give_V_min_max(self.V_min, self.V_max)
 
     def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy of each row, and KL(p_y || p)."""
         next_p = double_q_value(outputs.next_target.softmax(-1), self.greedy_q(outputs))
         target_p = categorical_projection(
-            self.backup(batch, self.agent.z.expand_as(next_p)), next_p, self.V_min, self.V_max
+            self.backup(batch, self._atoms.z.expand_as(next_p)), next_p, self.V_min, self.V_max
         )
         loss = categorical_loss(select_at_indexes(batch.action, outputs.online), target_p)
         return loss, (loss.detach() - entropy_of(target_p)).clamp(min=0)

@@ -55,7 +55,7 @@ LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Te
 
 
 @dataclass(kw_only=True, eq=False)
-class DQN(OffPolicyAlgo):
+class DQN(OffPolicyAlgo[QAgent]):
     """Deep Q-learning, with double Q-learning, n-step returns and prioritised replay as options.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n max_a Q_target(s_{t+n}, a)
@@ -102,10 +102,10 @@ class DQN(OffPolicyAlgo):
                 "follow from Q-values. Leave it out."
             )
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: QAgent, run: Run) -> None:
         """Build optimiser and replay; refuse an agent that is no Q-learner of the right kind."""
         name = type(self).__name__
-        if not isinstance(agent, QAgent) or agent.kind != self.agent_kind:
+        if agent.kind != self.agent_kind:
             kind = f"one whose network gives {agent.kind}" if isinstance(agent, QAgent) else "no Q-learner"
             raise TypeError(
                 f"{name}: the agent, a {type(agent).__name__}, is {kind}; expected one whose network gives "

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,12 +15,14 @@ from rlpyt.algos.metrics import OptInfo, stack_metrics
 from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
-from rlpyt.core import AgentT, Metrics
+from rlpyt.core import ExploringAgent, Metrics
 from rlpyt.functional import sequence_priority, valid_mean
 from rlpyt.settings import Hyper
 from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
 from rlpyt.utils.seeds import Role, numpy_generator
+
+ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
 
 
 class Outputs(NamedTuple):
@@ -35,14 +37,14 @@ class Outputs(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class OffPolicyAlgo(ReplaySettings[AgentT]):
+class OffPolicyAlgo(ReplaySettings[ExploringT]):
     """Base of the algorithms that learn from a replay.
 
     A feed-forward agent learns from transitions; a recurrent one from sequences, for which `batch_T` and `batch_B` must
     be given.
     """
 
-    def initialize(self, agent: AgentT, run: Run) -> None:
+    def initialize(self, agent: ExploringT, run: Run) -> None:
         """Build optimiser and replay; refuse settings that do not fit the agent, and a run without updates."""
         name = type(self).__name__
         if not run.mid_batch_reset:

@@ -41,10 +41,12 @@ class LossInputs(NamedArrayTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PolicyGradientAlgo(RlAlgorithm):
+class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C and PPO."""
 
     bootstrap_value: ClassVar[bool] = True
+    agent_kind: ClassVar[str] = PolicyAgent.kind
+    """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (
         "loss",
         "gradNorm",
@@ -75,9 +77,9 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.check("value_loss_coeff", lambda x: x >= 0.0, "at least 0")
         self.check("reward_clip", lambda x: x > 0.0, "above 0")
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: PolicyAgent, run: Run) -> None:
         """Build the optimiser; every update takes the whole batch unless a subclass says otherwise."""
-        if not isinstance(agent, PolicyAgent):
+        if agent.kind != self.agent_kind:
             raise TypeError(
                 f"{type(self).__name__}: the agent, a {type(agent).__name__}, is no policy with a value; expected one. "
                 "Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."

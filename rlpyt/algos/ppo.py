@@ -14,7 +14,7 @@ import torch
 from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
-from rlpyt.core import Metrics
+from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     Linear,
     ScheduleLike,
@@ -71,7 +71,7 @@ class PPO(PolicyGradientAlgo):
         for name in ("value_clip", "target_kl"):
             self.check(name, lambda x: x > 0.0, "above 0 (None for none)")
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: PolicyAgent, run: Run) -> None:
         """Build the optimiser; refuse minibatches that do not divide the batch."""
         super().initialize(agent, run)
         T, B = self.batch_spec
@@ -89,10 +89,10 @@ class PPO(PolicyGradientAlgo):
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or with `linear_lr_schedule` a line to zero for a plain rate or clip."""
-        value: ScheduleLike | None = getattr(self, name)
+        value: Any = getattr(self, name)
         if name in ("learning_rate", "ratio_clip") and self.linear_lr_schedule and isinstance(value, Real):
             return _line_to_zero(float(value))
-        return value
+        return super().schedule_of(name)
 
     def learn(self, itr: int) -> Metrics:
         """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
@@ -15,9 +15,11 @@ from rlpyt.functional import ScheduleLike, squared_loss, td_target
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
 
+QpgT = TypeVar("QpgT", bound=QpgPolicyAgent)
+
 
 @dataclass(kw_only=True, eq=False)
-class QpgAlgo(OffPolicyAlgo):
+class QpgAlgo(OffPolicyAlgo[QpgT]):
     """Base of DDPG, TD3 and SAC.
 
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n V(s_{t+n})
@@ -58,9 +60,9 @@ class QpgAlgo(OffPolicyAlgo):
                 "an action is taken. Leave it out."
             )
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: QpgT, run: Run) -> None:
         """Build optimisers and replay; refuse an agent whose policy is of another kind."""
-        if not isinstance(agent, QpgPolicyAgent) or agent.kind != self.agent_kind:
+        if agent.kind != self.agent_kind:
             has = f"a {agent.kind}" if isinstance(agent, QpgPolicyAgent) else "no policy with action values"
             raise TypeError(
                 f"{type(self).__name__}: the agent, a {type(agent).__name__}, has {has}; expected one with a "

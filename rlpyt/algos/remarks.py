@@ -37,7 +37,7 @@ def rounded_settings(settings: Mapping[str, tuple[Any, float, str]]) -> dict[str
         settings: name -> the setting, the number that the run has in its place, and what it is a whole number of.
     """
     return {
-        name: f"{_text(given)} rounded to {_text(made)}, whole {units}"
+        name: f"{_text(float(given))} rounded to {_text(made)}, whole {units}"
         for name, (given, made, units) in settings.items()
         if isinstance(given, Real) and made != given
     }

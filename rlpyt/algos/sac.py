@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
+from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
@@ -20,7 +21,7 @@ Q_POLICIES = ("min", "mean")
 
 
 @dataclass(kw_only=True, eq=False)
-class SAC(QpgAlgo):
+class SAC(QpgAlgo[QpgPolicyAgent]):
     """Soft actor-critic; for agents such as `SacAgent`.
 
         V(s) = min_i Q_target,i(s, a) - alpha log pi(a | s),    a ~ pi(s)
@@ -95,7 +96,7 @@ class SAC(QpgAlgo):
             if getattr(self, name) not in values:
                 raise ValueError(f"{type(self).__name__}: {name} is {getattr(self, name)!r}; expected one of {values}.")
 
-    def initialize(self, agent: Any, run: Run) -> None:
+    def initialize(self, agent: QpgPolicyAgent, run: Run) -> None:
         """Build optimisers and replay; refuse more target values than there are."""
         super().initialize(agent, run)
         if self.n_target_q is not None and self.n_target_q > agent.n_q:

@@ -144,10 +144,10 @@ def test_without_them_new_rows_have_the_largest_priority_or_the_one_given():
 
 
 def test_they_follow_the_priorities_where_nothing_was_said():
-    assert R2D1().input_priorities is True
-    assert R2D1(prioritized_replay=False).input_priorities is False
-    assert R2D1(input_priorities=False).input_priorities is False
-    assert DQN(prioritized_replay=True).input_priorities is False
+    assert R2D1().has_input_priorities is True
+    assert R2D1(prioritized_replay=False).has_input_priorities is False
+    assert R2D1(input_priorities=False).has_input_priorities is False
+    assert DQN(prioritized_replay=True).has_input_priorities is False
     with pytest.raises(ValueError, match=r"R2D1: input_priorities set with prioritized_replay=False"):
         R2D1(prioritized_replay=False, input_priorities=True)
     algo = R2D1(prioritized_replay=False, **SEQUENCE, min_steps_learn=ROWS * B, replay_ratio=20.0)

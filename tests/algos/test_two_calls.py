@@ -185,7 +185,8 @@ def test_the_explained_variance_is_that_of_the_batch_before_the_updates(AlgoCls:
 
 def test_a_shift_of_images_serves_deep_q_learning_too() -> None:
     def first_batch(**settings: Any) -> Any:
-        algo, agent = DQN(**REPLAY, **settings), DqnAgent()
+        convolutions = dict(channels=(2,), kernel_sizes=(4,), strides=(4,), paddings=(0,), fc_sizes=8)
+        algo, agent = DQN(**REPLAY, **settings), DqnAgent(model_kwargs=convolutions)
         sampler = set_up(algo, agent, Spot)
         for itr in range(2):
             algo.append(itr, sampler.obtain_samples(itr)[0])
