@@ -30,10 +30,8 @@ OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
     rlpyt.agents.model_kwargs rlpyt.algos.base rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
     rlpyt.algos.off_policy rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg
-    rlpyt.envs.base.EnvError rlpyt.envs.base.EnvStep rlpyt.envs.dm_control._SuiteEnv rlpyt.envs.info
-    rlpyt.envs.info.InfoRecorder rlpyt.logging.sinks rlpyt.logging.sinks.Sink rlpyt.spaces.EnvSpaces
     rlpyt.types.AgentInputs rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples
-    rlpyt.types.EnvSamples rlpyt.utils.seeds.Role
+    rlpyt.types.EnvSamples
 """
 """Modules and classes whose docstring opens with one of `OPENINGS`."""
 

@@ -318,15 +318,13 @@ def test_agents_keep_their_contract(kind: str):
 
 
 class OutOfBounds(PgAgent):
-    def step(self, *inputs: Any) -> Any:
-        step = super().step(*inputs)
-        return step._replace(action=step.action + 7)
+    def act(self, output: Any, actor: Any) -> Any:
+        return super().act(output, actor) + 7
 
 
 class OneAction(PgAgent):
-    def step(self, *inputs: Any) -> Any:
-        step = super().step(*inputs)
-        return step._replace(action=step.action[:1])
+    def act(self, output: Any, actor: Any) -> Any:
+        return super().act(output, actor)[:1]
 
 
 class GlobalNoise(PgAgent):
@@ -334,9 +332,18 @@ class GlobalNoise(PgAgent):
 
     rng = np.random.default_rng(0)
 
-    def step(self, *inputs: Any) -> Any:
-        step = super().step(*inputs)
-        return step._replace(action=torch.from_numpy(self.rng.integers(4, size=step.action.shape)))
+    def act(self, output: Any, actor: Any) -> Any:
+        return torch.from_numpy(self.rng.integers(4, size=len(actor.env_ranks)))
+
+
+class Turning(PgAgent):
+    """Takes the actions in turn, by a count that no state has."""
+
+    count = 0
+
+    def act(self, output: Any, actor: Any) -> Any:
+        vars(actor)["count"] = vars(actor).get("count", 0) + 1
+        return torch.full_like(super().act(output, actor), actor.count % 4)
 
 
 class StateOfNobody(PgAgent):
@@ -350,6 +357,7 @@ class StateOfNobody(PgAgent):
         (OutOfBounds, r"step: an action: got .*; expected one of Discrete\(4\)"),
         (OneAction, r"step: shape of the actions: got \(1,\); expected \(3,\)"),
         (GlobalNoise, "steps of two agents with seed 0"),
+        (Turning, "steps of an actor that loaded a state: .*expected those of the saved one"),
         (StateOfNobody, "deterministic actions after state_dict went through a file"),
     ],
 )

@@ -26,10 +26,10 @@ def check_agent(
     B: int = 3,
     seed: int = 0,
 ) -> None:
-    """Act with an agent by hand, and check what samplers, runners and algorithms rely on.
+    """Act with actors of an agent, and check what samplers, runners and algorithms rely on.
 
-    Actions are in their space and in row form; the same seed gives the same actions; a deterministic evaluation repeats
-    itself; a loaded agent acts as the saved one.
+    Actions are in their space and in row form. The same seed gives the same actions. A deterministic evaluation repeats
+    itself. A loaded agent or actor acts as the saved one.
 
     Args:
         make_agent: an agent class, or any callable that returns a new agent.
@@ -37,7 +37,7 @@ def check_agent(
         prepare: called with every agent after `initialize`, to tell it what an algorithm would, such as the range of
             the atoms by `give_V_min_max`.
         B: environments to act in.
-        seed: of weights and actions, by torch's global generator, which is left as it was.
+        seed: of the actors, and of the weights by torch's global generator, which is left as it was.
 
     Raises:
         AssertionError: if the contract is broken.
@@ -47,11 +47,13 @@ def check_agent(
     agent, twin, other = (_made(make_agent, env_spaces, prepare, s) for s in (seed, seed, seed + 1))
     name = type(agent).__name__
     _check_example(name, agent, env_spaces)
-    steps, again = (_sampled(one, inputs, seed) for one in (agent, twin))
+    steps, again = (_sampled(one, B, inputs, seed) for one in (agent, twin))
     for step in steps:
         _check_step(name, step, env_spaces, B)
     expect_close(f"{name}: steps of two agents with seed {seed}", tuple(again), tuple(steps), "the same")
-    _check_deterministic(name, agent, inputs)
+    _check_actor_state(name, agent, B, inputs, seed)
+    first, second = _deterministic(agent, B, inputs)
+    expect_close(f"{name}: two deterministic evaluations", second, first, "the same actions from fresh episodes")
     agent.train_mode(0)
     parameters = list(agent.parameters())
     expect(len(parameters) > 0, f"{name}.parameters() after train_mode", "none", "what an optimiser updates")
@@ -60,8 +62,8 @@ def check_agent(
     other.load_state_dict(reloaded(agent.state_dict()))
     expect_close(
         f"{name}: deterministic actions after state_dict went through a file",
-        _deterministic(other, inputs),
-        _deterministic(agent, inputs),
+        _deterministic(other, B, inputs)[0],
+        first,
         "the same",
         1e-5,
     )
@@ -89,11 +91,22 @@ def _check_example(name: str, agent: Agent, env_spaces: EnvSpaces) -> None:
     expect_close(f"{name}.example_inputs()", tuple(agent.example_inputs()), expected, "null inputs, [1, ...]")
 
 
-def _sampled(agent: Agent, inputs: AgentInputs, seed: int, n: int = 6) -> list[AgentStep]:
-    """Return steps in the environments of training."""
-    with seeded(seed):
-        agent.sample_mode(0)
-        return [buffer_func(agent.step(*inputs), torch.clone) for _ in range(n)]
+def _sampled(agent: Agent, B: int, inputs: AgentInputs, seed: int, n: int = 6) -> list[AgentStep]:
+    """Return steps of an actor in environments of training."""
+    actor = agent.actor(range(B), B, seed)
+    actor.begin(0)
+    return [buffer_func(actor.step(*inputs), torch.clone) for _ in range(n)]
+
+
+def _check_actor_state(name: str, agent: Agent, B: int, inputs: AgentInputs, seed: int) -> None:
+    actor, loaded = (agent.actor(range(B), B, seed) for _ in range(2))
+    for one in (actor, loaded):
+        one.begin(0)
+        one.step(*inputs)
+    actor.step(*inputs)
+    loaded.load_state_dict(reloaded(actor.state_dict()))
+    steps, again = ([buffer_func(one.step(*inputs), torch.clone) for _ in range(3)] for one in (actor, loaded))
+    expect_close(f"{name}: steps of an actor that loaded a state", tuple(again), tuple(steps), "those of the saved one")
 
 
 def _check_step(name: str, step: AgentStep, env_spaces: EnvSpaces, B: int) -> None:
@@ -119,12 +132,11 @@ def _is_in(space: Space, row: np.ndarray) -> bool:
         return False
 
 
-def _deterministic(agent: Agent, inputs: AgentInputs, n: int = 3) -> tuple[torch.Tensor, ...]:
-    """Return the actions of a deterministic evaluation from its first step on."""
-    agent.eval_mode(1, deterministic=True)
-    return tuple(agent.step(*inputs).action.clone() for _ in range(n))
-
-
-def _check_deterministic(name: str, agent: Agent, inputs: AgentInputs) -> None:
-    first, again = _deterministic(agent, inputs), _deterministic(agent, inputs)
-    expect_close(f"{name}: two deterministic evaluations", again, first, "the same actions from fresh episodes")
+def _deterministic(agent: Agent, B: int, inputs: AgentInputs, n: int = 3) -> list[tuple[torch.Tensor, ...]]:
+    """Return the actions of two deterministic evaluations by one actor, each from fresh episodes."""
+    actor = agent.actor(range(B), B, 0, evaluation=True)
+    evaluations = []
+    for itr in (1, 2):
+        actor.begin(itr, deterministic=True)
+        evaluations.append(tuple(actor.step(*inputs).action.clone() for _ in range(n)))
+    return evaluations
