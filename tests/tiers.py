@@ -1,6 +1,6 @@
 """Quick tier of the suite: what `make check` runs, by the durations that `make durations` wrote down.
 
-A test function has half a second of the quick tier: as many of its first cases as fit, none if one case takes longer.
+A test function has 0.4 s of the quick tier: as many of its first cases as fit, none if one case takes longer.
 So every grid is entered, and what is left out is marked `slow`. `durations.json` has the functions that take longer
 with all their cases: the mean seconds of one case.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-LIMIT = 0.5
+LIMIT = 0.4
 """Seconds of a test function in the quick tier."""
 
 

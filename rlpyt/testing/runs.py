@@ -106,7 +106,12 @@ RunnerT = TypeVar("RunnerT", bound=MinibatchRlBase)
 
 
 def _train(
-    Runner: type[RunnerT], algo: Algorithm, make_agent: Callable[[], Agent], sampler: Sampler, n_itr: int, seed: int
+    Runner: type[RunnerT],
+    algo: Algorithm[Any],
+    make_agent: Callable[[], Agent],
+    sampler: Sampler,
+    n_itr: int,
+    seed: int,
 ) -> RunnerT:
     """Run training in float32 on one thread; return the runner."""
     runner = Runner(
@@ -131,7 +136,7 @@ class _Watched(MinibatchRl):
 
 
 def check_algo(
-    make_algo: Callable[[], Algorithm],
+    make_algo: Callable[[], Algorithm[Any]],
     make_agent: Callable[[], Agent],
     EnvCls: Callable[..., object],
     env_kwargs: Mapping[str, object] | None = None,
