@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rlpyt.core import Replay
+from rlpyt.core import Agent, Replay
 
 
 def check_parts(name: str, parts: dict[str, Callable[..., Any] | None], unused: list[str]) -> None:
@@ -34,7 +34,7 @@ def check_parts(name: str, parts: dict[str, Callable[..., Any] | None], unused: 
         )
 
 
-def check_sequences(name: str, agent: Any, batch_T: int | None, batch_B: int | None) -> None:
+def check_sequences(name: str, agent: Agent, batch_T: int | None, batch_B: int | None) -> None:
     """Refuse sequences for a feed-forward agent, and a recurrent agent without them.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.core import Agent
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
@@ -114,7 +115,7 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
     )
 
 
-def example_of(agent: Any, spaces: EnvSpaces, env_info: Any) -> Samples:
+def example_of(agent: Agent, spaces: EnvSpaces, env_info: Any) -> Samples:
     """Return one row of what the agent and an environment give, as numpy, to allocate rows from.
 
     Args:

@@ -27,7 +27,7 @@ from rlpyt.utils.worker_pool import Message
 class CollectorServer(FleetServer):
     """Server of a worker that acts: a collector and an evaluator that answer the master's requests."""
 
-    _agent: Any
+    _agent: Agent
     _rows: Rows
     _collector: Collector
     _evaluator: Evaluator | None = None
@@ -51,7 +51,7 @@ class CollectorServer(FleetServer):
                 return self._collector.load_state_dict(state_dict)
         return super().__call__(request)
 
-    def _start(self, check: Check, agent: Any, rows: dict[FleetRole, Rows]) -> None:
+    def _start(self, check: Check, agent: Agent, rows: dict[FleetRole, Rows]) -> None:
         agent.attach_shared_memory()
         self._agent, self._rows = agent, rows[FleetRole.TRAIN]
         parts = self.started_parts(check, rows)

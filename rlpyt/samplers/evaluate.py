@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlpyt.core import EvalResult
+from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Fleet
@@ -15,7 +15,7 @@ from rlpyt.utils.checks import whole_number
 
 
 def evaluate(
-    agent: Any,
+    agent: Agent,
     EnvCls: Callable[..., Any],
     env_kwargs: Mapping[str, Any] | None = None,
     *,
