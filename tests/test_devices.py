@@ -136,6 +136,7 @@ def test_a_worker_is_sent_no_weights_of_the_network_that_learns():
     """They may be on a device, which every worker would start."""
     agent = CatDqnAgent(model_kwargs=dict(noisy=True, hidden_sizes=8))
     agent.initialize(EnvSpaces(VECTOR, spaces.Discrete(3)))
+    agent.give_V_min_max(-1.0, 1.0)
     actor = agent.actor([0, 1], 2, 0)
     actor.begin(0)
     actor.step(*agent.example_inputs(2))

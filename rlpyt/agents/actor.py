@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -17,6 +17,7 @@ from rlpyt.utils.seeds import Role, torch_generator
 if TYPE_CHECKING:
     from rlpyt.agents.base import BaseAgent
 
+R = TypeVar("R")
 Draw = Callable[[int, torch.Generator], torch.Tensor]
 """Function that returns noise [B, ...] of a number of environments, such as a distribution's `draw_noise`."""
 
@@ -145,29 +146,31 @@ class OwnStepActor(ModelActor):
 
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Call `sample_mode` or `eval_mode`."""
-        with self.agent.charge(self):
-            if not self.evaluation:
-                self.agent.sample_mode(itr)
-            else:
-                # A method of the user's may lack the argument, and needs none where nothing is asked of it.
-                self.agent.eval_mode(itr, **({"deterministic": True} if deterministic else {}))
+        if not self.evaluation:
+            self._in_charge(self.agent.sample_mode, itr)
+        else:
+            # A method of the user's may lack the argument, and needs none where nothing is asked of it.
+            self._in_charge(self.agent.eval_mode, itr, **({"deterministic": True} if deterministic else {}))
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Call `step`."""
-        with self.agent.charge(self):
-            return self.agent.step(observation, prev_action, prev_reward)
+        return self._in_charge(self.agent.step, observation, prev_action, prev_reward)
 
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Call `value`."""
-        with self.agent.charge(self):
-            return self.agent.value(observation, prev_action, prev_reward)
+        return self._in_charge(self.agent.value, observation, prev_action, prev_reward)
 
     def reset(self) -> None:
         """Call `reset`."""
-        with self.agent.charge(self):
-            self.agent.reset()
+        self._in_charge(self.agent.reset)
 
     def reset_one(self, idx: int) -> None:
         """Call `reset_one`."""
-        with self.agent.charge(self):
-            self.agent.reset_one(idx)
+        self._in_charge(self.agent.reset_one, idx)
+
+    def _in_charge(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        before = self.agent.put_in_charge(self)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            self.agent.put_in_charge(before)

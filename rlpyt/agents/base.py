@@ -83,8 +83,9 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the arguments that tell a ModelCls the sizes of the spaces."""
-        if self.sizes_of is not None:
-            return self.sizes_of(env_spaces)
+        sizes_of = type(self).sizes_of  # of the class, as a function in a class is no method of its objects here
+        if sizes_of is not None:
+            return sizes_of(env_spaces)
         return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
 
     def preset_kwargs(self) -> dict[str, Any]:

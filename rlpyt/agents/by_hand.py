@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,14 +46,10 @@ class ActsByHand:
         assert self._in_charge is not None
         return self._in_charge
 
-    @contextmanager
-    def charge(self, actor: ModelActor) -> Iterator[None]:
-        """Let a sampler's actor be in charge for a while."""
+    def put_in_charge(self, actor: ModelActor | None) -> ModelActor | None:
+        """Let another actor be in charge, and return the one that was."""
         before, self._in_charge = self._in_charge, actor
-        try:
-            yield
-        finally:
-            self._in_charge = before
+        return before
 
     def sample_mode(self, itr: int) -> None:
         """Make ready to act as in training, where the episodes stand."""

@@ -74,7 +74,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     if TYPE_CHECKING:  # a dataclass would take it for a setting
         distribution: ActionUnits
 
-    model = Network[ActorModel]("acting", "model")  # type: ignore[assignment]
+    model = Network[ActorModel]("acting", "model")
     q_model = Network[nn.Module]("learning", "q_model")
     target_model = Network[ActorModel]("learning", "target")
     target_q_model = Network[nn.Module]("learning", "target_q")
