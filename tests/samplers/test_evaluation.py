@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -27,7 +29,7 @@ from tests.samplers.sampler_kit import (
     with_either,
 )
 from tests.toy_envs import LENGTHS, N_ACTIONS, CountingEnv, DictCountingEnv, GreedyTrajInfo, LifeEnv, RecordingTrajInfo
-from tests.vector_toy_envs import LifeVectorEnv
+from tests.vector_toy_envs import CountingVectorEnv, LifeVectorEnv
 
 SEED = 7
 
@@ -227,6 +229,51 @@ def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
             sampler.evaluate_agent(itr + 1)
             sampler.evaluate_agent(itr + 1)
     assert_equal_batches(with_evaluation, without)
+
+
+def stochastic_agent() -> Any:
+    """Return an agent whose evaluations depend on the stream of its actions, with weights that are always the same."""
+    return random_agent(recurrent=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "EnvCls"),
+    [("serial", CountingEnv), ("cpu2", CountingEnv), ("gpu2", CountingEnv), ("serial", CountingVectorEnv)],
+)
+def test_an_evaluation_depends_on_weights_seed_and_iteration_alone(kind, EnvCls):
+    """Not on evaluations and batches before it, nor on the state that a sampler was saved with."""
+    options: dict[str, Any] = dict(B=3, eval_n_envs=3, eval_max_trajectories=7)
+    with running(kind, stochastic_agent(), EnvCls, **options) as sampler:
+        alone = in_order(sampler.evaluate_agent(7).traj_infos)
+        again = in_order(sampler.evaluate_agent(7).traj_infos)
+    with running(kind, stochastic_agent(), EnvCls, **options) as sampler:
+        other = in_order(sampler.evaluate_agent(2).traj_infos)
+        sampler.obtain_samples(2)
+        sampler.evaluate_agent(3)
+        after = in_order(sampler.evaluate_agent(7).traj_infos)
+        state = sampler.state_dict()
+    with running(kind, stochastic_agent(), EnvCls, **options) as sampler:
+        sampler.load_state_dict(state)
+        loaded = in_order(sampler.evaluate_agent(7).traj_infos)
+    assert alone == again == after == loaded
+    assert other != alone
+
+
+EVALUATED = """
+from tests.samplers.sampler_kit import in_order, running
+from tests.samplers.test_evaluation import stochastic_agent
+
+with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
+    print(in_order(sampler.evaluate_agent(7).traj_infos))
+"""
+
+
+def test_an_evaluation_is_the_same_in_a_new_process():
+    with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
+        sampler.evaluate_agent(1)
+        expected = in_order(sampler.evaluate_agent(7).traj_infos)
+    run = subprocess.run([sys.executable, "-c", EVALUATED], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == str(expected)
 
 
 @pytest.mark.parametrize(("EnvCls", "kinds"), [(CountingEnv, SAMPLERS), (DictCountingEnv, ("serial", "cpu2", "gpu2"))])
