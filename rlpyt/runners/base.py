@@ -45,7 +45,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             has other keys.
     """
 
-    algo: Algorithm
+    algo: Algorithm[Any]
     """Learns from the samples."""
     agent: Agent
     """Acts in the environments."""
