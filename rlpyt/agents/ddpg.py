@@ -11,7 +11,7 @@ import torch
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.core import MuAgent, NoisyTargetAgent
-from rlpyt.functional import ScheduleLike
+from rlpyt.functional import ScheduleLike, smoothed_action
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.settings import Settings
 from rlpyt.types import AgentInputs
@@ -118,7 +118,7 @@ class Td3Agent(NoisyMu, QpgAgent, NoisyTargetAgent):
         super().__post_init__()
         self.check_not_negative("target_noise_std", "target_noise_clip")
 
-    def target_noise(self, noise: torch.Tensor) -> torch.Tensor:
-        """Return what is added to mu of the target policy, from noise [..., A] of standard deviation 1."""
-        clip = self.target_noise_clip
-        return (noise * self.numbers["target_noise_std"].item()).clamp(-clip, clip)
+    def smoothed(self, mu: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Return actions mu of the target policy with clipped noise; see `rlpyt.core.NoisyTargetAgent.smoothed`."""
+        noise_std = self.numbers["target_noise_std"].item()
+        return smoothed_action(mu, noise, noise_std=noise_std, noise_clip=self.target_noise_clip)

@@ -83,6 +83,6 @@ class TD3(DDPG):
         """Return the smallest Q_target of the target policy's action with noise."""
         mu = self.agent.target_mu(outputs.next_target)
         noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
-        agent = cast(NoisyTargetAgent, self.agent)  # by its kind, which `initialize` has checked
-        action = (mu + agent.target_noise(noise)).clamp(-1, 1)
+        agent = cast(NoisyTargetAgent, self.agent)  # `initialize` has checked its kind
+        action = agent.smoothed(mu, noise)
         return clipped_double_q(self.agent.target_q(outputs.next_target, action))

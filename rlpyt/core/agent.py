@@ -280,5 +280,13 @@ class NoisyTargetAgent(MuAgent):
     """Deterministic policy whose target has noise, as TD3 asks of an agent."""
 
     @abstractmethod
-    def target_noise(self, noise: torch.Tensor) -> torch.Tensor:
-        """Return what is added to mu of the target policy, from noise [..., A] of standard deviation 1."""
+    def smoothed(self, mu: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Return actions of the target policy with clipped noise.
+
+        Args:
+            mu: [..., A] float, actions of the target policy, in units of the bounds.
+            noise: [..., A] float, of standard deviation 1.
+
+        Returns:
+            [..., A] float in [-1, 1].
+        """

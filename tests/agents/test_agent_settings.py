@@ -182,10 +182,10 @@ def test_the_noise_of_the_target_follows_its_schedule():
     agent = Td3Agent(target_noise_std=lambda step: 0.1 + step / 1000, target_noise_clip=0.3, **SMALL_QPG)
     agent.initialize(BOX)
     noise = torch.tensor([1.0, -1.0, 9.0])
-    assert agent.target_noise(noise).tolist() == pytest.approx([0.1, -0.1, 0.3])
+    assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.1, -0.1, 0.3])
     agent.bind(n_steps=1000, steps_per_itr=50)
     agent.train_mode(1)
-    assert agent.target_noise(noise).tolist() == pytest.approx([0.2, -0.2, 0.3])
+    assert agent.smoothed(torch.zeros(3), noise).tolist() == pytest.approx([0.2, -0.2, 0.3])
 
 
 def test_an_algorithm_binds_the_schedules_of_its_agent():
