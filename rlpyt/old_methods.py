@@ -247,7 +247,6 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 """Class -> attribute that its objects had in rlpyt 0.1 -> what to do."""
 
 CALLED_WITH: dict[str, dict[str, str]] = {
-    "QpgAlgo": {"gradient_step": "loss hyper name"},
     "RlAlgorithm": {"initialize": "agent= run="},
     "BaseAgent": {
         "update_obs_rms": "observation valid",

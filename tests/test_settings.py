@@ -46,7 +46,7 @@ class Thing(Settings):
 class FasterThing(Thing):
     """Thing with another default, declared as a plain number."""
 
-    rate: float = 2.0  # type: ignore[assignment]
+    rate: float = 2.0
     extra: int = 1
     """One more."""
 

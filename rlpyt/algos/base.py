@@ -37,7 +37,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     """Largest L2 norm of the gradient of all parameters; a longer one is scaled to it."""
     OptimCls: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
     """Called with the parameters, `lr`, and `optim_kwargs`. Fixed for the run, as the optimiser is built once."""
-    optim_kwargs: dict[str, Any] | None = field(default_factory=dict)
+    optim_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the optimiser."""
     initial_optim_state_dict: dict[str, Any] | None = None
     """Optimiser state to start from."""
@@ -48,7 +48,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         if "lr" in (self.optim_kwargs or {}):
             raise TypeError(
                 f"{type(self).__name__}: optim_kwargs has lr; expected it as learning_rate. Write learning_rate="
-                f"{dict(self.optim_kwargs or {})['lr']!r}."
+                f"{self.optim_kwargs['lr']!r}."
             )
         if not callable(self.OptimCls):
             raise TypeError(
@@ -87,16 +87,14 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""
         self.descents["model"] = self.make_descent(self.agent.parameters(), self.hyper(0).learning_rate)
 
-    def make_descent(
-        self, parameters: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]], learning_rate: float
-    ) -> GradientDescent:
+    def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
         """Return the gradient steps of parameters, or of parameter groups, by an optimiser of `OptimCls`."""
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
         return GradientDescent(optimizer, learning_rate)
 
     def optim_arguments(self) -> dict[str, Any]:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""
-        kwargs = dict(self.optim_kwargs or {})
+        kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
         if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
             # One kernel for all parameters: a third of the time of the default on small networks.
             kwargs.setdefault("fused", True)
@@ -116,27 +114,25 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Update the agent; every algorithm has its own, here or in `optimize_agent`."""
         raise NotImplementedError
 
-    def gradient_step(self, loss: torch.Tensor, hyper: Hyper, name: str = "model") -> torch.Tensor:
-        """Take one step of an optimiser down a loss, and count it if it is that of `counted_descent`.
-
-        Args:
-            loss: a scalar.
-            hyper: the hyper-parameters as they stand.
-            name: of the optimiser, in `descents`.
+    def gradient_step(self, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+        """Take one step down a loss with the optimiser `counted_descent`, and count it as an update.
 
         Returns:
             The norm of the gradient before clipping, on the device.
         """
+        grad_norm = self.descend(self.counted_descent, loss, hyper)
+        self.update_counter += 1
+        return grad_norm
+
+    def descend(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+        """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does."""
         if name not in self.descents:
             raise RuntimeError(
                 f"{type(self).__name__}: gradient_step has no optimiser; expected {name!r} in self.descents, which has "
                 f"{list(self.descents)}. Write self.optimizer = ... in optim_initialize, or call "
                 "super().optim_initialize(rank) there."
             )
-        grad_norm = self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
-        if name == self.counted_descent:
-            self.update_counter += 1
-        return grad_norm
+        return self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
 
     def learning_rate_of(self, name: str, hyper: Hyper) -> float:
         """Return the learning rate of an optimiser of `descents`, as it stands."""
@@ -182,7 +178,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         if missing:
             raise ValueError(
                 f"{type(self).__name__}: the state of the optimisers has no {', '.join(map(repr, missing))}, it has "
-                f"{', '.join(map(repr, states))}; expected that of the same algorithm with the same settings."
+                f"{', '.join(map(repr, states))}; expected a state of the same algorithm with the same settings."
             )
         for name, descent in self.descents.items():
             descent.load_state_dict(states[name])

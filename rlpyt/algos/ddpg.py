@@ -29,7 +29,7 @@ class DDPG(QpgAlgo[MuAgent]):
     agent_kind: ClassVar[str] = "deterministic policy"
 
     batch_size: int = 64
-    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 64.0
@@ -43,7 +43,7 @@ class DDPG(QpgAlgo[MuAgent]):
         """Climb the first action value."""
         q = self.agent.first_q(features, self.agent.pi(features))
         loss = self.mean_loss(deterministic_policy_loss(q), batch)
-        grad_norm = self.gradient_step(loss, hyper, "pi")
+        grad_norm = self.descend("pi", loss, hyper)
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 
     def q_metrics(
@@ -67,7 +67,7 @@ class TD3(DDPG):
     agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
 
     batch_size: int = 100
-    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     replay_ratio: ScheduleLike = 100.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 1e-3

@@ -40,9 +40,9 @@ class CategoricalDQN(DQN):
     agent_kind: ClassVar[str] = "categorical"
 
     V_min: float = -10.0
-    """The lowest atom, in units of the return."""
+    """The lowest atom, in units of the return. Fixed for the run, as the network has learned about these atoms."""
     V_max: float = 10.0
-    """The highest."""
+    """The highest atom, fixed for the same reason."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -72,7 +72,7 @@ class QRDQN(DQN):
 
         L = mean(quantile_huber_loss(theta(s_t, a_t), tau, return_ + bootstrap_discount * theta_target(s_{t+n}, a*)))
 
-    The TD error, and so the priority, is that of the means.
+    TD errors and priorities are computed from the means.
 
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
@@ -94,7 +94,7 @@ class QRDQN(DQN):
 class IQN(DQN):
     """Q-learning over quantiles of the return at random fractions, which the network is given; for `IqnAgent`.
 
-    The loss is that of `QRDQN`, with the fractions drawn anew for every row of every update.
+    It has the loss of `QRDQN`. The fractions are drawn for every row of every update.
 
     Source: Dabney et al. 2018, arXiv:1806.06923.
     """

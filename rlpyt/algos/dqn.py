@@ -32,7 +32,7 @@ from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
 
 class ActedRows(NamedArrayTuple):
-    """What the errors of new rows are computed from, [T, B]."""
+    """Rows that the errors of new rows are computed from, [T, B]."""
 
     q: Any
     action: Any
@@ -43,7 +43,7 @@ class ActedRows(NamedArrayTuple):
 
 
 class ErrorBatch(NamedTuple):
-    """What `td_loss` needs of a batch to give its errors."""
+    """Batch of new rows, with the fields that `td_loss` needs for their errors, [T, B]."""
 
     action: torch.Tensor
     return_: torch.Tensor
@@ -69,7 +69,7 @@ class DQN(OffPolicyAlgo[QAgent]):
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
     agent_kind: ClassVar[str] = "q"
-    """What the agent's network must give."""
+    """Kind that the agent must have: what its network gives."""
 
     learning_rate: ScheduleLike = 2.5e-4
     """Of the optimiser."""
@@ -78,16 +78,18 @@ class DQN(OffPolicyAlgo[QAgent]):
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
     target_update_interval: int = 312
-    """Updates between target updates; 312 with batch size 32 and replay ratio 8 is every 1,248 steps."""
+    """Updates between target updates, a count without a schedule; 312 with batch size 32 and replay ratio 8 is every
+    1,248 steps."""
     eps_steps: float = 1e6
-    """Steps over which the agent's epsilon goes from its first to its last value."""
+    """Steps over which the agent's epsilon goes from its first to its last value, on a line; give `eps_schedule` for
+    another one."""
     eps_schedule: ScheduleLike | None = None
     """How far it has gone at a step, from 0 to 1; None is a straight line over `eps_steps`."""
     double_dqn: bool = False
     """Whether the network in training selects the action whose target value is taken."""
     value_scale_eps: float | None = None
     """Scales the network's values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x, as rewards without clipping need; None
-    does not."""
+    does not. Fixed for the run, as what the network has learned is in that scale."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -218,7 +220,7 @@ class DQN(OffPolicyAlgo[QAgent]):
         return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]
         self._recent = None if recent is None else ActedRows(*(x.clone() for x in recent))

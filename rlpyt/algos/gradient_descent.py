@@ -11,10 +11,10 @@ import torch
 
 
 class GradientDescent:
-    """Gradient steps of an optimiser's parameters; whatever else a loss depends on gets no gradient.
+    """Gradient steps of an optimiser's parameters. Nothing else that a loss depends on gets a gradient.
 
-    A parameter group keeps its ratio to the learning rate of the start, whatever schedule that follows: a group of half
-    the rate goes on with half of it, one of 0 stays at 0. A group may be given its ratio as `lr_scale` instead.
+    A parameter group keeps its ratio to the learning rate of the start: a group with half the rate always has half of
+    it, and a group with rate 0 stays at 0. A group may be given its ratio as `lr_scale` instead.
 
     Args:
         optimizer: over the parameters to be changed; another one may be set at any time.
@@ -39,7 +39,7 @@ class GradientDescent:
         return grad_norm
 
     def _lr_scales(self) -> list[float]:
-        """Return the ratio of each group's learning rate to that of the start.
+        """Return the ratio of each group's learning rate to the learning rate of the start.
 
         It is kept in the group, beside the rate: so it goes with the optimiser, and a group may be added later.
 
@@ -64,7 +64,7 @@ class GradientDescent:
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over the result of `state_dict`."""
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         self.optimizer.load_state_dict(deepcopy(dict(state_dict)))

@@ -26,7 +26,7 @@ ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
 
 
 class Outputs(NamedTuple):
-    """What a network and its target give at the rows of a batch, [M] or [T, M] leading."""
+    """Outputs of a network and its target at the rows of a batch, with leading dimensions [M] or [T, M]."""
 
     online: Any
     """Of the network, at the rows, with gradient."""
@@ -160,7 +160,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             batch: transitions, or sequences, which are unrolled from the stored state after their warm-up.
             network: called with observation, previous action and reward, and for sequences with the state before the
                 first row and `episode_start`; returns [.., M] or [.., T, M] leaves.
-            target_network: likewise, without gradient.
+            target_network: called with the same arguments, without gradient.
             with_next: whether the network's own outputs at the rows that are bootstrapped from are needed.
         """
         if not self.agent.recurrent:

@@ -1,4 +1,4 @@
-"""What A2C and PPO share: advantages from a batch of rows, and what the loss is computed from."""
+"""Base of A2C and PPO: advantages of a batch of rows, and the inputs of the loss."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Any]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
 
-        The value after row t is that of row t + 1, which holds the final observation where the episode ended at t: so a
-        truncated episode bootstraps from its final observation, and nothing else needs to be known about it.
+        The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
+        observation: so a truncated episode bootstraps from its final observation without a special case.
         """
         agent_info = samples.agent.agent_info
         init_rnn_state = None
@@ -150,7 +150,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         return {**super().state_dict(), "running_return": self._running_return.clone()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         self._running_return.copy_(state_dict["running_return"])
 

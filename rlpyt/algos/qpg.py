@@ -1,4 +1,4 @@
-"""What DDPG, TD3 and SAC share: action values learned from a replay, and a policy that climbs them."""
+"""Base of DDPG, TD3 and SAC: action values learned from a replay, and a policy that climbs them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         y_t = r_t + ... + discount^(n-1) r_{t+n-1} + discount^n V(s_{t+n})
         L_q = sum_i mean(0.5 * (y_t - Q_i(s_t, a_t))^2)
 
-    A subclass says what V is, and what the policy's loss. Actions are in units of their bounds. The policy's step
-    follows that of the action values, at the features from before it.
+    A subclass defines V and the loss of the policy. Actions are in units of their bounds. The policy takes its step
+    after the action values, at the features from before their step.
     """
 
     counted_descent: ClassVar[str] = "q"
     agent_kind: ClassVar[str]
-    """What the agent's policy must be."""
+    """Kind that the agent must have: what its policy is."""
     next_features: ClassVar[bool] = False
     """Whether V takes the features in training, beside the target's."""
 
@@ -40,11 +40,11 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     q_learning_rate: ScheduleLike = 1e-3
     """Of the action values, and of the features that they share with the policy."""
     clip_grad_norm: ScheduleLike = float("inf")
-    """Largest L2 norm of the gradient of the policy, and of that of all action values together."""
+    """Largest L2 norm of the gradient of the policy, and of the gradient of all action values together."""
     target_update_tau: ScheduleLike = 0.01
     """Fraction by which the targets move at every target update; 1 copies."""
     policy_update_interval: int = 1
-    """Updates of the action values between updates of the policy."""
+    """Updates of the action values between updates of the policy; a count, so it takes no schedule."""
     q_target_clip: ScheduleLike = 1e6
     """Bound of the target y."""
 
@@ -104,7 +104,7 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
         delta = y - q
         losses = self.mean_loss(squared_loss(delta), batch)
-        grad_norm = self.gradient_step(losses.sum(), hyper, "q")
+        grad_norm = self.gradient_step(losses.sum(), hyper)
         self.update_priorities(batch, delta.detach().abs().mean(0), hyper)
         return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
 

@@ -17,7 +17,7 @@ class R2D1(DQN):
     R2D2 itself has them the other way round: 0.9 and 0.6.
 
     Sequences begin at stored recurrent states; `warmup_T` rows bring network and target network up to date, `batch_T`
-    rows are trained on. Where an episode ends inside a sequence the state starts anew and training goes on.
+    rows are trained on. Where an episode ends inside a sequence the state is reset and training goes on.
 
     Source: Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning.
     """

@@ -41,7 +41,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     """
 
     batch_size: int = 32
-    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(5e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_size: int = int(1e6)
@@ -49,11 +49,11 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     replay_ratio: ScheduleLike = 8.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     n_step_return: int = 1
-    """Rewards in the target before the bootstrap."""
+    """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
     target_update_tau: ScheduleLike = 1.0
     """Fraction by which the target networks move at every target update; 1 copies."""
     target_update_interval: int = 1
-    """Updates between target updates."""
+    """Updates between target updates. A count, so it takes no schedule; `target_update_tau` does."""
     frame_stack: int | None = None
     """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
     (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
@@ -71,9 +71,9 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     pri_beta_final: float = 1.0
     """The same after `pri_beta_steps`."""
     pri_beta_steps: float = 50e6
-    """Steps from the one to the other."""
+    """Steps from the one to the other: the length of a line, so it takes no schedule; give `pri_beta` one."""
     default_priority: float | None = None
-    """Priority of new rows; None is the largest given so far, 1 at first."""
+    """Priority of new rows, fixed for the run; None is the largest given so far, 1 at first."""
     input_priorities: bool | None = False
     """Whether new rows get priorities from what the agent recorded as it acted; None where replay is prioritised."""
     unique_draws: bool = False
@@ -246,7 +246,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         return {**super().state_dict(), "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; a replay unlike this one is refused before anything was changed."""
+        """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         super().load_state_dict(state_dict)
 

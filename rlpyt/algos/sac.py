@@ -28,7 +28,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         L_pi = mean(alpha log pi(a | s_t) - min_i Q_i(s_t, a)),    a ~ pi(s_t)
         L_alpha = -log alpha * mean(log pi(a | s_t) + target_entropy)
 
-    Densities are those of actions in units of their bounds. An n-step return has no entropy of the rows between.
+    Densities are of actions in units of their bounds. An n-step return has no entropy of the rows between.
 
     REDQ is `n_q=10` of the agent with `n_target_q=2, q_of_policy="mean", replay_ratio=20 * batch_size,
     policy_update_interval=20`; DroQ is `q_model_kwargs=dict(dropout=0.01, layer_norm=True)` of the agent with
@@ -47,7 +47,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     _auto_entropy = 0.0  # until the action space is known
 
     batch_size: int = 256
-    """Transitions an update; with sequences it is (warmup_T + batch_T) * batch_B whatever is given."""
+    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 256.0
@@ -70,9 +70,9 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     action_prior: str = "uniform"
     """"uniform", or "gaussian", whose log-density N(a; 0, I) is added to what the policy climbs."""
     reward_scale: ScheduleLike = 1.0
-    """What rewards are multiplied by."""
+    """Factor of the rewards."""
     n_target_q: int | None = None
-    """Action values, drawn anew at every update, whose minimum is V; None is all."""
+    """Number of action values whose minimum is V, drawn at every update; None is all."""
     q_of_policy: str = "min"
     """Of all action values, what the policy climbs: "min", or "mean" as in REDQ."""
 
@@ -151,7 +151,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
         alpha = self.alpha(hyper)
         loss = self.mean_loss(soft_policy_loss(q, log_prob, alpha), batch)
-        grad_norm = self.gradient_step(loss, hyper, "pi")
+        grad_norm = self.descend("pi", loss, hyper)
         log_prob = log_prob.detach()
         if hyper.fixed_alpha is None:
             entropy_gap = self.mean_loss(log_prob + hyper.target_entropy, batch)
@@ -193,6 +193,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     @torch.no_grad()
     def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over what `optim_state_dict` returned."""
+        """Take over the result of `optim_state_dict`."""
         super().load_optim_state_dict(state_dict)
         self._log_alpha.copy_(state_dict["log_alpha"])

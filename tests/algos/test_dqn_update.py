@@ -36,7 +36,8 @@ class WatchedDQN(DQN):
     networks: list[tuple[Parameters, Parameters]] = field(default_factory=list)
 
     def loss(self, batch, hyper):
-        target = {k: x.double() for k, x in self.agent.target_model.state_dict().items()}
+        agent: Any = self.agent
+        target = {k: x.double() for k, x in agent.target_model.state_dict().items()}
         self.drawn.append(batch)
         self.networks.append((parameters64(self.agent), target))
         return super().loss(batch, hyper)

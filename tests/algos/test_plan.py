@@ -10,7 +10,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
 from rlpyt.functional import Linear
-from tests.algos.small_problems import RandomEnv, set_up
+from tests.algos.small_problems import RandomEnv, build, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600)
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
@@ -19,13 +19,14 @@ SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_sta
 
 def plan(algo: Any) -> dict[str, Any]:
     """Return the plan of a run of 10 iterations, 32 steps each."""
-    agent, env_kwargs = DqnAgent(model_kwargs=SMALL), {}
+    agent: Any = DqnAgent(model_kwargs=SMALL)
+    env_kwargs: dict[str, Any] = {}
     if isinstance(algo, A2C | PPO):
         agent = CategoricalPgAgent(model_kwargs=SMALL)
     if isinstance(algo, R2D1):
         agent = R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4))
     if isinstance(algo, SAC):
-        agent, env_kwargs = SacAgent(model_kwargs=SMALL), dict(action_space=spaces.Box(-1, 1, (2,)))
+        agent, env_kwargs = build(SacAgent, model_kwargs=SMALL), dict(action_space=spaces.Box(-1, 1, (2,)))
     set_up(algo, agent, RandomEnv, env_kwargs)
     return algo.plan()
 

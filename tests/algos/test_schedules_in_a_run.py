@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
 from rlpyt.functional import Piecewise
-from tests.algos.small_problems import RandomEnv, copied, optimize, set_up
+from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
 
 STEPS = 32  # of an iteration: 8 time steps of 4 environments
 REPLAY: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, batch_size=8)
@@ -52,7 +52,7 @@ def test_the_replay_ratio_may_be_set_during_a_run() -> None:
             algo.replay_ratio = 0.5
 
     algo = SAC(**REPLAY, replay_ratio=1)
-    assert counts(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX, change) == [0, 4, 4, 2, 2]
+    assert counts(algo, build(SacAgent, model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX, change) == [0, 4, 4, 2, 2]
 
 
 def test_a_replay_ratio_without_an_update_in_the_whole_run_is_refused() -> None:
@@ -87,7 +87,7 @@ def seen_by_the_replay(algo: Any, agent: Any, n_itr: int = 5) -> list[dict[str, 
 
 @pytest.mark.parametrize(("setting", "name"), [("pri_alpha", "alpha"), ("pri_beta", "beta"), ("pri_eta", "eta")])
 def test_exponents_of_priorities_follow_their_schedules(setting: str, name: str) -> None:
-    algo: Any = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, **{setting: at(0.9, 0.8, 0.3)})
+    algo = build(DQN, **REPLAY, replay_ratio=0.25, prioritized_replay=True, **{setting: at(0.9, 0.8, 0.3)})
     seen = seen_by_the_replay(algo, DqnAgent(model_kwargs=SMALL))
     assert [x[name] for x in seen] == pytest.approx([0.9, 0.9, 0.9, 0.8, 0.3])
 
@@ -154,13 +154,13 @@ def test_alpha_follows_the_target_entropy(way: str) -> None:
             algo.target_entropy = 50.0
 
     alphas: list[float] = []
-    counts(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), 7, BOX, change)
+    counts(algo, build(SacAgent, model_kwargs=SMALL, q_model_kwargs=SMALL), 7, BOX, change)
     assert alphas[2] > alphas[3] > alphas[4] < alphas[5] < alphas[6]
 
 
 def test_the_automatic_target_entropy_is_minus_the_number_of_dimensions() -> None:
     algo = SAC(**REPLAY)
-    set_up(algo, SacAgent(model_kwargs=SMALL, q_model_kwargs=SMALL), RandomEnv, BOX)
+    set_up(algo, build(SacAgent, model_kwargs=SMALL, q_model_kwargs=SMALL), RandomEnv, BOX)
     assert algo.hyper(0).target_entropy == -2.0
     assert algo.target_entropy == "auto"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,29 +135,30 @@ def test_append_with_the_arguments_of_before_is_refused() -> None:
 
 def test_steps_of_every_optimiser_by_name_and_the_one_that_is_counted() -> None:
     algo = SAC(**REPLAY, learning_rate=0.1, q_learning_rate=0.2, alpha_learning_rate=0.3)
-    agent = SacAgent(model_kwargs=SMALL)
+    agent = build(SacAgent, model_kwargs=SMALL)
     set_up(algo, agent, RandomEnv, BOX)
     assert list(algo.descents) == ["pi", "q", "alpha"]
     parameters = {"pi": agent.pi_parameters(), "q": agent.q_parameters(), "alpha": [algo._log_alpha]}
     for name, rate, count in (("pi", 0.1, 0), ("q", 0.2, 1), ("alpha", 0.3, 1)):
         loss = torch.stack([p.square().sum() + p.sum() for p in parameters[name]]).sum()
-        assert algo.gradient_step(loss, algo.hyper(0), name) > 0
+        step = algo.gradient_step if name == "q" else partial(algo.descend, name)
+        assert step(loss, algo.hyper(0)) > 0
         assert algo.descents[name].optimizer.param_groups[0]["lr"] == rate
         assert algo.update_counter == count
     with pytest.raises(RuntimeError, match=r"SAC: gradient_step has no optimiser; expected 'model' .*'pi', 'q', 'alp"):
-        algo.gradient_step(loss, algo.hyper(0))
+        algo.descend("model", loss, algo.hyper(0))
 
 
-def test_an_override_of_the_step_without_the_name_is_refused_where_there_are_several() -> None:
-    with pytest.raises(TypeError, match=r"Mine.gradient_step\(self, loss, hyper\) does not fit .* name="):
-
-        class Mine(SAC):
-            def gradient_step(self, loss: Any, hyper: Any) -> Any:
-                pass
-
-    class Fine(DQN):
+def test_an_override_of_the_step_serves_every_algorithm() -> None:
+    class Mine(SAC):
         def gradient_step(self, loss: Any, hyper: Any) -> Any:
-            pass
+            seen.append(self.update_counter)
+            return super().gradient_step(loss, hyper)
+
+    seen: list[int] = []
+    algo = Mine(**REPLAY)
+    train(algo, build(SacAgent, model_kwargs=SMALL), RandomEnv, BOX, n_itr=4)
+    assert seen == list(range(algo.update_counter)) != []
 
 
 # ---- explained variance ----
