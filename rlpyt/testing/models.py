@@ -86,7 +86,7 @@ def check_model(
 
     def make() -> nn.Module:
         model = build_model("check_model: ModelCls", ModelCls, offered, dict(model_kwargs or {}))
-        draw_randomness(model, torch.Generator().manual_seed(seed))
+        draw_randomness(model, None)  # as an evaluation is
         return model.eval()
 
     with seeded(seed):
@@ -100,6 +100,7 @@ def check_model(
         _check_copies(case, model)
         if recurrent:
             _check_unroll(case, model)
+        draw_randomness(model, torch.Generator().manual_seed(seed))
         _check_gradients(case, model.train())
 
 
