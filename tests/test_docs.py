@@ -158,6 +158,7 @@ def public_names() -> set[str]:
     """Return what a user of rlpyt can write: names of modules and classes, and of arguments."""
     names = set(RESERVED)
     for info in pkgutil.walk_packages(rlpyt.__path__, "rlpyt."):
+        names.add(info.name.rpartition(".")[2])
         for name, thing in vars(importlib.import_module(info.name)).items():
             if name.startswith("_") or not getattr(thing, "__module__", "").startswith("rlpyt"):
                 continue

@@ -22,10 +22,9 @@ WORDS = 25
 """Words of a sentence at most."""
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
-    rlpyt.agents.model_kwargs rlpyt.algos.base rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
-    rlpyt.algos.off_policy rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg
-    rlpyt.types.AgentInputs rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples
-    rlpyt.types.EnvSamples
+    rlpyt.agents.model_kwargs rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
+    rlpyt.algos.off_policy.Outputs rlpyt.algos.policy_gradient rlpyt.algos.qpg rlpyt.types.AgentInputs
+    rlpyt.types.AgentInputsRnn rlpyt.types.AgentStep rlpyt.types.AgentSamples rlpyt.types.EnvSamples
 """
 """Modules and classes whose docstring opens with one of `OPENINGS`."""
 
