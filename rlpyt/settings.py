@@ -70,7 +70,7 @@ class Settings(metaclass=SettingsType):
                 f"{cls.__name__}: got {len(args)} {cls.noun}s without a name, {args[0]!r} first; expected each by its "
                 f"name, such as {cls.__name__}({fields(cls)[0].name}=...)."  # type: ignore[arg-type]
             )
-        names: list[str] = [f.name for f in fields(cls)] if is_dataclass(cls) else []
+        names: list[str] = [f.name for f in fields(cls) if f.init] if is_dataclass(cls) else []
         ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]
         if ignored:
             raise TypeError(
@@ -99,7 +99,8 @@ class Settings(metaclass=SettingsType):
 
         `type(part)(**part.given())` makes a part with the same settings.
         """
-        known: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
+        own: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
+        known = {name: getattr(self, name) for name in own}
         values = {**self.arguments(), **known}
         return {name: values[name] for name in argument_names(type(self)) if name in values}
 

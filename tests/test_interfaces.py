@@ -42,9 +42,11 @@ def uses(module: str, source: str) -> Iterator[Use]:
     for function in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)):
         arguments = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
         for node in ast.walk(function):
-            part = held(node.value, arguments) if isinstance(node, ast.Attribute) else None
+            if not isinstance(node, ast.Attribute):
+                continue
+            part = held(node.value, arguments)
             if part is not None and room_of(module) not in (ROOMS[part], "testing"):
-                yield Use(part, node.attr, f"{module}:{node.lineno}")  # type: ignore[attr-defined]
+                yield Use(part, node.attr, f"{module}:{node.lineno}")
 
 
 def held(node: ast.expr, arguments: set[str]) -> str | None:
@@ -107,7 +109,7 @@ def test_the_seams_are_annotated():
                 name = node.target.id if isinstance(node.target, ast.Name) else node.target.attr
                 annotation = node.annotation
             if name in FAMILIES and isinstance(annotation, ast.Name) and annotation.id == "Any":
-                blind[name_of(path)].append(f"{name} in line {node.lineno}")
+                blind[name_of(path)].append(f"{name} in line {annotation.lineno}")
     assert not blind, dict(blind)
 
 

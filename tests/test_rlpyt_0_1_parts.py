@@ -322,14 +322,14 @@ def test_statistics_of_another_kind_are_refused():
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(Score=0)
 
-    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1, TrajInfoCls=Mine)
+    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1, TrajInfoCls=Mine)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"TrajInfoCls made \{'Score': 0\} of type Mine; expected .* Derive the class"):
         sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
 
 
 def test_a_runner_s_first_argument_is_no_number():
     with pytest.raises(TypeError, match=r"MinibatchRl: got 50 without a name; .* Write log_traj_window=50, which was"):
-        MinibatchRl(50, algo=A2C())
+        MinibatchRl(50, algo=A2C())  # type: ignore[misc, call-arg, arg-type]
 
 
 def test_a_gap_may_be_set_before_the_run(tmp_path):
@@ -377,7 +377,7 @@ def test_affinities_of_runs_that_are_not_there_yet_are_refused():
     sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1)
     for affinity in ([dict(cuda_idx=0), dict(cuda_idx=1)], dict(all_cpus=[0], optimizer=[], sampler={})):
         with pytest.raises(TypeError, match=r"affinity: got .* Runs on several GPUs .* are not there yet"):
-            MinibatchRl(A2C(), CategoricalPgAgent(), sampler, n_steps=2, affinity=affinity)
+            MinibatchRl(A2C(), CategoricalPgAgent(), sampler, n_steps=2, affinity=affinity)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -71,8 +71,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
     hidden_sizes: ClassVar[Sequence[int]] = (400, 300)
     has_target_policy: ClassVar[bool] = True
-    if TYPE_CHECKING:  # a dataclass would take it for a setting
-        distribution: ActionUnits
+    distribution: ActionUnits = field(init=False, repr=False)
 
     model = Network[ActorModel]("acting", "model")
     q_model = Network[nn.Module]("learning", "q_model")

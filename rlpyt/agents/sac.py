@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -37,8 +37,7 @@ class SacAgent(QpgAgent):
     PolicyCls: ClassVar[Callable[..., nn.Module]] = PiMlpModel
     hidden_sizes: ClassVar[Sequence[int]] = (256, 256)
     has_target_policy: ClassVar[bool] = False
-    if TYPE_CHECKING:  # a dataclass would take it for a setting
-        distribution: SquashedGaussian
+    distribution: SquashedGaussian = field(init=False, repr=False)
 
     n_q: int = 2
     """Networks of action values; REDQ has 10. It is the size of a layer, so it takes no schedule."""

@@ -241,6 +241,7 @@ def test_a_new_exploration_rule_is_a_method():
     assert all(sorted(column.tolist()) == [0, 1, 2, 3] for column in chosen.T), "each action once"
     state = actor.state_dict()
     actor.reset_one(0)
+    assert actor.exploration_state is not None
     assert actor.exploration_state.sum(-1).tolist() == [0, 4]
     actor.load_state_dict(state)
     assert actor.exploration_state.sum(-1).tolist() == [4, 4]

@@ -70,7 +70,7 @@ def test_a_dimension_with_equal_bounds_is_recorded_at_them_and_nothing_else_depe
     for q in (agent.q, agent.first_q, agent.target_q):
         assert torch.equal(q(rows, one), q(rows, other))
     if isinstance(algo, SAC):
-        assert algo._target_entropy == -2
+        assert algo.hyper(0).target_entropy == -2
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -182,7 +182,7 @@ def test_numbers_of_numpy_are_numbers_to_the_linear_schedule():
 def test_no_arguments_of_the_optimiser_as_rlpyt_0_1_wrote_it():
     for AlgoCls in (A2C, PPO, DQN):
         assert build(AlgoCls, optim_kwargs=None).optim_kwargs is None
-    algo = A2C(optim_kwargs=None)
+    algo = build(A2C, optim_kwargs=None)
     sampler = set_up(algo, CategoricalPgAgent(), RandomEnv)
     optimize(algo, 0, sampler.obtain_samples(0)[0])
     assert algo.update_counter == 1

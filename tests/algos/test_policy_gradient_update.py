@@ -285,7 +285,7 @@ def test_the_first_ratio_of_every_batch_is_one(kind, normalize_observation):
     values: list[float] = []
     space, recurrent = KINDS[kind]
     agent = make_agent(recurrent)
-    agent.model_kwargs["normalize_observation"] = normalize_observation
+    agent = agent.replace(model_kwargs={**(agent.model_kwargs or {}), "normalize_observation": normalize_observation})
     algo = Watched(learning_rate=0.01, minibatches=2, epochs=2)
     train(algo, agent, RandomEnv, dict(action_space=SPACES[space]), n_itr=4, T=9, B=6)
     assert len(log_ratios) == 16

@@ -34,7 +34,7 @@ def known(values: torch.Tensor) -> list[float]:
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])
 def test_no_advantage_is_left_where_the_value_is_the_truth(AlgoCls, gae_lambda, length, truncates):
     values = metronome_values(length, truncates, DISCOUNT)
-    agent = CategoricalPgAgent(TableModel, dict(values=known(values)))
+    agent = CategoricalPgAgent(TableModel, model_kwargs=dict(values=known(values)))
     algo = AlgoCls(discount=DISCOUNT, gae_lambda=gae_lambda)
     sampler = set_up(algo, agent, Metronome, dict(length=length, truncates=truncates), T=7, B=4)
     for samples in batches(sampler, 5):

@@ -59,13 +59,13 @@ def test_nothing_waits_for_the_device_inside_an_update(case, device, no_waiting,
     if isinstance(algo, OffPolicyAlgo):
         original = algo.update_priorities
 
-        def update_priorities(batch: Any, td_abs_error: torch.Tensor) -> torch.Tensor:
+        def update_priorities(batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
             """Priorities go back to the CPU, where the index is: the one wait of an update."""
             before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
             if before and algo.prioritized_replay:
                 torch.cuda.set_sync_debug_mode("default")
             try:
-                return original(batch, td_abs_error)
+                return original(batch, td_abs_error, hyper)
             finally:
                 if before:
                     torch.cuda.set_sync_debug_mode(before)

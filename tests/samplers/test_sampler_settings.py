@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
 from tests.toy_envs import CountingEnv
 
@@ -44,7 +45,7 @@ def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
     with pytest.raises(ValueError, match=r"SerialSampler: n_parts is 1\.5; expected a whole number from 1"):
         make(SerialSampler, n_parts=1.5)
     with pytest.raises(TypeError, match="evaluate: n_trajectories is True; expected a whole number from 1"):
-        evaluate(None, CountingEnv, n_trajectories=True)
+        evaluate(CategoricalPgAgent(), CountingEnv, n_trajectories=True)
 
 
 def test_whole_numbers_of_other_types_are_taken():

@@ -209,7 +209,7 @@ def test_sizes_that_cannot_be_meant_are_refused(SamplerCls, change, message):
 
 def test_an_environment_instead_of_a_class_is_refused():
     with pytest.raises(TypeError, match=r"EnvCls is .*expected a callable"):
-        SerialSampler(CountingEnv(), {}, batch_T=1, batch_B=1)
+        SerialSampler(CountingEnv(), {}, batch_T=1, batch_B=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_workers", [0, 3, -2])

@@ -17,7 +17,7 @@ from rlpyt.algos import DQN, PPO
 from rlpyt.models import PgModel
 from rlpyt.old_names import SETTINGS
 from rlpyt.runners import MinibatchRl
-from rlpyt.runners.minibatch_rl import MinibatchRlBase
+from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import close_names
@@ -85,7 +85,7 @@ def test_there_are_no_far_fetched_hints() -> None:
 def test_a_setting_of_rlpyt_0_1_is_answered_with_what_to_do() -> None:
     said = f"^SacAgent has no 'action_squash', as rlpyt 0.1 had. {SETTINGS['action_squash']} See docs/"
     with pytest.raises(TypeError, match=said):
-        SacAgent(action_squash=1.0)
+        SacAgent(action_squash=1.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"^OldStyle has no 'bootstrap_timelimit', as rlpyt 0.1 had"):
         OldStyle(bootstrap_timelimit=True)
 
