@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -23,9 +23,11 @@ from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
 from rlpyt.spaces import EnvSpaces, null_action, null_value
-from rlpyt.types import AgentInputs
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
+
+if TYPE_CHECKING:  # at run time the name is one of rlpyt 0.1 here, which is answered with a warning
+    from rlpyt.types import AgentInputs
 
 serve_old_names(__name__)
 
