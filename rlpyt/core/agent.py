@@ -33,9 +33,6 @@ class Actor(ABC):
     `begin` comes first, before every batch and every evaluation.
     """
 
-    env_ranks: Sequence[int]
-    """Ranks of the environments among all of the run."""
-
     @abstractmethod
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Make ready for a batch, or for an evaluation from fresh episodes, with the agent's exploration of now.
@@ -52,10 +49,6 @@ class Actor(ABC):
     @abstractmethod
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Return the values [B] of the rows; the recurrent state stays where it is."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Forget the episodes of all environments."""
 
     @abstractmethod
     def reset_one(self, idx: int) -> None:
