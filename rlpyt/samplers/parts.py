@@ -251,8 +251,11 @@ class ListPart(LocalPart):
     def recv(self, t: int) -> list[CompletedTraj]:
         """Take row t's actions in all environments; where an episode ended a row ago, start the next one."""
         rows, ended, resting, progress = self.rows, self._ended, self._resting, self._progress
+        own_traj_info, traj_infos, record_info = self._own_traj_info, self._traj_infos, self._record_info
         observation_, action_, reward_ = rows.next_observation[t], rows.action[t], rows.reward[t]
-        terminated_, truncated_, valid_ = rows.terminated[t], rows.truncated[t], rows.valid[t]
+        # Written once for all environments: most rows are steps that end nothing.
+        rows.terminated[t] = rows.truncated[t] = False
+        rows.valid[t] = True
         completed: list[CompletedTraj] = []
         for b, env in enumerate(self.envs):
             progress.env_rank = env.rank
@@ -261,17 +264,17 @@ class ListPart(LocalPart):
                 observation_[b], info = self._null_observation if resting[b] else self._reset_env(b), _NO_INFO
             else:
                 observation, reward, terminated, truncated, info = env.step(action_[b])
-                observation_[b], reward_[b], valid_[b] = observation, reward, True
-                terminated_[b], truncated_[b] = terminated, truncated
+                observation_[b], reward_[b] = observation, reward
                 done = terminated or truncated
-                if self._own_traj_info:
+                if own_traj_info:
                     self._step_traj_info(t, b, reward, done, info)
                 else:
-                    self._traj_infos[b].step(None, None, reward, done, None, info)
+                    traj_infos[b].step(None, None, reward, done, None, info)
                 if done:
+                    rows.terminated[t, b], rows.truncated[t, b] = terminated, truncated
                     self._end_episode(t, b, observation, info.get("traj_done", True), completed)
-            if self._record_info is not None:
-                rows.env_info[t, b] = self._record_info(info)
+            if record_info is not None:
+                rows.env_info[t, b] = record_info(info)
         return completed
 
     def wake(self) -> None:

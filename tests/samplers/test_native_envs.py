@@ -388,10 +388,11 @@ def test_every_environment_runs_its_quota_of_whole_episodes(kind):
         for itr in range(3):
             results.append(sampler.evaluate_agent(itr))
             sampler.obtain_samples(itr)
-    for result in results:
+    for itr, result in enumerate(results):
         episodes = episodes_by_env(result.traj_infos)
-        assert {n: len(e) for n, e in episodes.items()} == {eval_number(0): 3, eval_number(1): 3, eval_number(2): 2}
-        assert all(e == list(range(e[0], e[0] + len(e))) for e in episodes.values()), "episodes were left out"
+        expected = {eval_number(rank, itr): n for rank, n in enumerate((3, 3, 2))}
+        assert {n: len(e) for n, e in episodes.items()} == expected
+        assert all(e == list(range(len(e))) for e in episodes.values()), "episodes were left out"
         assert result.unfinished == 0
         assert result.steps == sum(info.Length for info in result.traj_infos)
         for info in result.traj_infos:
