@@ -15,6 +15,7 @@ import torch
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_names import serve_old_names
 from rlpyt.runners.arguments import check_numbers, check_parts
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings
@@ -26,6 +27,8 @@ from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.seeds import make_seed, set_seed
+
+serve_old_names(__name__)
 
 
 class TrainingDiverged(RuntimeError):
