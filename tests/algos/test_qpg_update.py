@@ -469,7 +469,7 @@ def test_a_run_may_start_from_the_temperature_of_another():
     assert other.alpha(other.hyper(0)) == alpha
     fixed = make_algo("SAC", **ADAM, fixed_alpha=0.1)
     set_up(fixed, make_agent("SAC"), RandomEnv, dict(action_space=BOX), T=T, B=B, n_itr=6)
-    with pytest.raises(ValueError, match=r"SAC: .* has no 'alpha'.*expected that of the same algorithm"):
+    with pytest.raises(ValueError, match=r"SAC: .* has no 'alpha'.*expected a state of the same algorithm"):
         other.load_optim_state_dict(fixed.optim_state_dict())
 
 
