@@ -15,7 +15,13 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
+
+Buffer: TypeAlias = Any
+"""An array (numpy or torch), a tuple or named array tuple of buffers, or None.
+
+Which of these follows from the spaces of an environment and from a model, where no type checker follows.
+"""
 
 _TUPLE_NAMES = frozenset(dir(tuple))
 _GET = tuple.__getitem__
@@ -158,7 +164,7 @@ class NamedArrayTuple(tuple, metaclass=_NamedArrayTupleMeta):  # type: ignore[ty
                 return type(error)(text)
         return error
 
-    def _write_error(self, place: int, key: Any, src: Any, error: Exception) -> Exception:
+    def _write_error(self, place: int, key: Any, src: Buffer, error: Exception) -> Exception:
         dest, name = self.get(place), f"{type(self).__name__}.{self._fields[place]}"
         # The error of an inner tuple names the field and its shapes already.
         shapes = "" if isinstance(dest, tuple) else f" expects {_target(dest, key)}, got{_shape(src)}"
@@ -173,7 +179,7 @@ def _read(x: Any, key: Any) -> Any:
     return tuple(parts) if type(x) is tuple else type(x)(*parts)
 
 
-def _write(dest: Any, key: Any, src: Any) -> None:
+def _write(dest: Buffer, key: Any, src: Buffer) -> None:
     """Do `dest[key] = src`, in all parts of a plain tuple."""
     if type(dest).__getitem__ is not _GET:
         dest[key] = src
@@ -183,7 +189,7 @@ def _write(dest: Any, key: Any, src: Any) -> None:
             _write(part, key, part_src)
 
 
-def _target(dest: Any, key: Any) -> str:
+def _target(dest: Buffer, key: Any) -> str:
     try:
         return f"shape {tuple(dest[key].shape)}"
     except (IndexError, TypeError, ValueError, AttributeError):

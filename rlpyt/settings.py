@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
 
 from rlpyt.functional import SCHEDULED, Schedule, ScheduleLike, as_schedule
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
 
 
@@ -27,7 +28,7 @@ class SettingsType(NamedArguments):
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __call__(cls, *args: Any, **kwargs: Any) -> Buffer:
             """Return an instance that knows the arguments it was made with."""
             part = super().__call__(*args, **kwargs)
             vars(part)["_given"] = args, kwargs

@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.utils.arguments import named_arguments
 
 Space: TypeAlias = "gymnasium.Space[Any]"
@@ -105,7 +105,7 @@ def to_env(space: Space, name: str = "action") -> Converter:
     _refuse(space, name)
 
 
-def null_value(space: Space) -> Any:
+def null_value(space: Space) -> Buffer:
     """Return zeros in row form: an example to allocate buffers from, and a placeholder observation."""
     match space:
         case Discrete():
@@ -117,7 +117,7 @@ def null_value(space: Space) -> Any:
     _refuse(space, "a value")
 
 
-def null_action(space: Space) -> Any:
+def null_action(space: Space) -> Buffer:
     """Return `null_value`, but for a Box the centre of its finite bounds, which models see as 0."""
     if isinstance(space, Dict | Tuple):
         return _row_type(space)(*[null_action(s) for _, s in subspaces(space)])
@@ -127,7 +127,7 @@ def null_action(space: Space) -> Any:
     return (np.where(bounded, space.low, 0) / 2 + np.where(bounded, space.high, 0) / 2).astype(_row_dtype(space))
 
 
-def random_value(space: Space, rng: np.random.Generator | None = None) -> Any:
+def random_value(space: Space, rng: np.random.Generator | None = None) -> Buffer:
     """Return `space.sample()` in row form.
 
     Args:
@@ -269,7 +269,7 @@ def _array_to_row(space: Space, name: str) -> Converter:
     shape, dtype, array_type = space.shape, _row_dtype(space), np.ndarray
     is_finite = _finite_check(space) if dtype.kind == "f" else None
 
-    def to_row(value: Any) -> Any:
+    def to_row(value: Buffer) -> Buffer:
         if type(value) is not array_type or value.dtype is not dtype or value.shape != shape:
             value = _cast(value, shape, dtype, name)
         if is_finite is not None and not is_finite(value):
@@ -279,7 +279,7 @@ def _array_to_row(space: Space, name: str) -> Converter:
     return to_row
 
 
-def _cast(value: Any, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
+def _cast(value: Buffer, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in _STORED_FROM[dtype.kind]:
         what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype})"
@@ -302,7 +302,7 @@ def _finite_check(space: Space) -> Callable[[np.ndarray], bool]:
     return lambda x: isfinite(x.dot(zeros))
 
 
-def _index(value: Any, name: str) -> int:
+def _index(value: Buffer, name: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
@@ -312,7 +312,7 @@ def _index(value: Any, name: str) -> int:
 def _discrete_to_row(space: Discrete[Any], name: str) -> Converter:
     n, start = int(space.n), int(space.start)
 
-    def to_row(value: Any) -> np.int64:
+    def to_row(value: Buffer) -> np.int64:
         index = _index(value, name) - start
         if not 0 <= index < n:
             raise ValueError(f"{name}: expected an integer from {start} to {start + n - 1}, got {value!r}.")
@@ -324,7 +324,7 @@ def _discrete_to_row(space: Discrete[Any], name: str) -> Converter:
 def _discrete_to_env(space: Discrete[Any], name: str) -> Converter:
     n, start = int(space.n), int(space.start)
 
-    def to_env(row: Any) -> int:
+    def to_env(row: Buffer) -> int:
         index = _index(row, name)
         if not 0 <= index < n:
             raise ValueError(f"{name}: expected an index from 0 to {n - 1}, got {row!r}.")
@@ -336,7 +336,7 @@ def _discrete_to_env(space: Discrete[Any], name: str) -> Converter:
 def _multi_discrete_to_row(space: MultiDiscrete[Any], name: str) -> Converter:
     to_array, start = _array_to_row(space, name), space.start.astype(np.int64)
 
-    def to_row(value: Any) -> np.ndarray:
+    def to_row(value: Buffer) -> np.ndarray:
         indices: np.ndarray = to_array(value) - start
         if not ((indices >= 0) & (indices < space.nvec)).all():
             raise ValueError(f"{name}: expected integers from {start} to below {start + space.nvec}, got {value!r}.")
@@ -346,7 +346,7 @@ def _multi_discrete_to_row(space: MultiDiscrete[Any], name: str) -> Converter:
 
 
 def _multi_discrete_to_env(space: MultiDiscrete[Any], name: str) -> Converter:
-    def to_env(row: Any) -> np.ndarray:
+    def to_env(row: Buffer) -> np.ndarray:
         indices = np.asarray(row).reshape(space.shape)
         if indices.dtype.kind not in "iu" or not ((indices >= 0) & (indices < space.nvec)).all():
             raise ValueError(f"{name}: expected integers from 0 to below {space.nvec}, got {row!r}.")
@@ -360,7 +360,7 @@ def _box_to_env(space: Box[Any], name: str) -> Converter:
     shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
     is_finite, is_float = _finite_check(space), dtype.kind == "f"
 
-    def to_env(row: Any) -> np.ndarray:
+    def to_env(row: Buffer) -> np.ndarray:
         action = np.asarray(row).reshape(shape)
         if action.dtype.kind == "f":
             if not is_finite(action):
@@ -376,7 +376,7 @@ def _dict_to_row(space: Dict, name: str) -> Converter:
     Row, keys = _row_type(space), set(space.spaces)
     parts = [(key, to_rows(s, f"{name}[{key!r}]")) for key, s in subspaces(space)]
 
-    def to_row(value: Any) -> NamedArrayTuple:
+    def to_row(value: Buffer) -> NamedArrayTuple:
         if not isinstance(value, Mapping):
             raise TypeError(f"{name}: expected a mapping with the keys {list(keys)}, got {type(value).__name__}.")
         if value.keys() != keys:
@@ -390,7 +390,7 @@ def _tuple_to_row(space: Tuple[Any], name: str) -> Converter:
     Row = _row_type(space)
     parts = [to_rows(s, f"{name}[{key}]") for key, s in subspaces(space)]
 
-    def to_row(value: Any) -> NamedArrayTuple:
+    def to_row(value: Buffer) -> NamedArrayTuple:
         if not isinstance(value, tuple | list):
             raise TypeError(f"{name}: expected a tuple of {len(parts)} parts, got {type(value).__name__}.")
         if len(value) != len(parts):

@@ -11,9 +11,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+
+StateDict: TypeAlias = Mapping[str, Any]
+"""State of an object as plain data: tensors, numbers, texts, and lists and dictionaries of them."""
+Kwargs: TypeAlias = Mapping[str, Any]
+"""Arguments by name of a class or function that the user chose."""
+Info: TypeAlias = Mapping[str, Any]
+"""What an environment tells beside observation and reward, by name."""
 
 
 class BatchSpec(NamedTuple):
@@ -48,7 +55,7 @@ class Run:
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     bootstrap_value: bool = False
     """Whether the sampler records the value of the observation after the last row."""
-    traj_info_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    traj_info_kwargs: Kwargs = field(default_factory=dict)
     """Arguments of `TrajInfoCls`."""
     affinity: Mapping[str, Any] = field(default_factory=dict)
     """Cores and devices; see `rlpyt.utils.affinity.Affinity`."""
@@ -69,9 +76,9 @@ class Run:
 class AgentInputs(NamedArrayTuple):
     """What every agent is given, each with leading dimensions [], [B] or [T, B]."""
 
-    observation: Any
-    prev_action: Any
-    prev_reward: Any
+    observation: Buffer
+    prev_action: Buffer
+    prev_reward: Buffer
 
 
 class AgentInputsRnn(NamedArrayTuple):
@@ -80,52 +87,52 @@ class AgentInputsRnn(NamedArrayTuple):
     For scripts of rlpyt 0.1: the agents here take the state as an argument of its own.
     """
 
-    observation: Any
-    prev_action: Any
-    prev_reward: Any
-    init_rnn_state: Any
+    observation: Buffer
+    prev_action: Buffer
+    prev_reward: Buffer
+    init_rnn_state: Buffer
 
 
 class AgentStep(NamedArrayTuple):
     """What an agent answers in sampling: the action, and whatever else the algorithm needs of it."""
 
-    action: Any
-    agent_info: Any = None
+    action: Buffer
+    agent_info: Buffer = None
 
 
 class AgentSamples(NamedArrayTuple):
     """What the agent did, [T, B]."""
 
-    action: Any
+    action: Buffer
     """In the space's row form (see `rlpyt.spaces`)."""
-    prev_action: Any
+    prev_action: Buffer
     """A view of `action` one row back; null at an episode's start."""
-    agent_info: Any
+    agent_info: Buffer
     """What the agent's `step` returned: distribution parameters, value, recurrent state before the step, ..."""
-    bootstrap_value: Any = None
+    bootstrap_value: Buffer = None
     """[1, B] value of the observation after the last row, where the algorithm asked for it."""
 
 
 class EnvSamples(NamedArrayTuple):
     """What the environments answered, [T, B]."""
 
-    observation: Any
+    observation: Buffer
     """The observation that the row's action was chosen on."""
-    reward: Any
+    reward: Buffer
     """float32, follows the row's action."""
-    prev_reward: Any
+    prev_reward: Buffer
     """A view of `reward` one row back; zero at an episode's start."""
-    terminated: Any
+    terminated: Buffer
     """bool, the row's action ended the episode in a terminal state: its value is zero."""
-    truncated: Any
+    truncated: Buffer
     """bool, the row's action ended the episode by a limit: the next row's value counts."""
-    valid: Any
+    valid: Buffer
     """bool, train on this row; False where the row holds a final observation."""
-    env_info: Any = None
+    env_info: Buffer = None
     """The numbers of the environments' info dictionaries that were named to the sampler."""
 
     @property
-    def done(self) -> Any:
+    def done(self) -> Buffer:
         """bool, the row's action ended the episode."""
         return self.terminated | self.truncated
 
@@ -144,9 +151,9 @@ class Places(NamedArrayTuple):
     a priority that comes too late meets no other row.
     """
 
-    start: Any
+    start: Buffer
     """Start index, a row, or of sequences from stored states the number of the state."""
-    env: Any
+    env: Buffer
     """Number of the environment, from 0 to before B."""
 
 
@@ -184,7 +191,7 @@ class TrajInfo(MutableMapping[str, Any]):
         self._cumulative_discount = 1.0
 
     def step(
-        self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Mapping[str, Any]
+        self, observation: Buffer, action: Buffer, reward: float, done: bool, agent_info: Buffer, env_info: Info
     ) -> None:
         """Take in one step of one environment.
 
@@ -214,7 +221,7 @@ class TrajInfo(MutableMapping[str, Any]):
         if self._sums_score:
             self.GameScore: float = self.__dict__.get("GameScore", 0.0) + score
 
-    def terminate(self, observation: Any) -> TrajInfo:
+    def terminate(self, observation: Buffer) -> TrajInfo:
         """Return the finished statistics; `observation` is the final one."""
         return self
 
@@ -246,9 +253,7 @@ AtariTrajInfo = TrajInfo
 """The predecessor's name for statistics with `GameScore`, which `TrajInfo` sums up wherever info has `game_score`."""
 
 
-def traj_info_maker(
-    TrajInfoCls: Callable[..., TrajInfo], kwargs: Mapping[str, Any] | None = None
-) -> Callable[[], TrajInfo]:
+def traj_info_maker(TrajInfoCls: Callable[..., TrajInfo], kwargs: Kwargs | None = None) -> Callable[[], TrajInfo]:
     """Return the function that makes the statistics of a new trajectory.
 
     Args:

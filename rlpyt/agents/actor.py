@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -10,7 +10,8 @@ import torch
 from rlpyt.agents.rnn_rows import rnn_to_rows
 from rlpyt.core import Actor
 from rlpyt.models import NoisyLinear, draw_randomness
-from rlpyt.types import AgentStep
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.seeds import Role, torch_generator
 
@@ -83,7 +84,7 @@ class ModelActor(Actor):
         self.exploration = agent.exploration(self, itr)
 
     @torch.no_grad()
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select actions [B]; everything returned is on the CPU."""
         agent = self.agent
         for layer in self._noisy_layers:
@@ -96,7 +97,7 @@ class ModelActor(Actor):
         return AgentStep(action, info)
 
     @torch.no_grad()
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of the rows; the recurrent state stays where it is."""
         output, _ = self.agent.forward_to_act((observation, prev_action, prev_reward), self.rnn_state)
         return self.agent.value_of(output)
@@ -122,14 +123,14 @@ class ModelActor(Actor):
 
     # ---- state ----
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return random stream, recurrent state and exploration state."""
         leaves = [leaf.clone() for leaf in buffer_leaves(self.rnn_state)]
         exploration = None if self.exploration_state is None else self.exploration_state.clone()
         return {"generator": self.generator.get_state(), "rnn_state": leaves, "exploration_state": exploration}
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         self.generator.set_state(state_dict["generator"])
         for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
@@ -152,11 +153,11 @@ class OwnStepActor(ModelActor):
             # A method of the user's may lack the argument, and needs none where nothing is asked of it.
             self._in_charge(self.agent.eval_mode, itr, **({"deterministic": True} if deterministic else {}))
 
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Call `step`."""
         return self._in_charge(self.agent.step, observation, prev_action, prev_reward)
 
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Call `value`."""
         return self._in_charge(self.agent.value, observation, prev_action, prev_reward)
 

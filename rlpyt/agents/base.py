@@ -19,10 +19,11 @@ from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network
 from rlpyt.core import Agent
 from rlpyt.models import Model, NoisyLinear, draw_randomness, uses_prev_action
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
 from rlpyt.spaces import EnvSpaces, null_action, null_value
+from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 
@@ -48,9 +49,9 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     """Called with `model_kwargs`, and with those of `make_env_to_model_kwargs(env_spaces)` that it takes; None is the
     agent's default, which serves any pair of spaces."""
     _: KW_ONLY
-    model_kwargs: Mapping[str, Any] | None = None
+    model_kwargs: Kwargs | None = None
     """Further arguments of the model."""
-    initial_model_state_dict: Mapping[str, Any] | None = field(default=None, repr=False, metadata={"weights": True})
+    initial_model_state_dict: StateDict | None = field(default=None, repr=False, metadata={"weights": True})
     """Weights to start from, as `agent.state_dict()["model"]` returned them; or all that `agent.state_dict()` returned,
     of which only weights are taken."""
     recurrent: bool | str = False
@@ -59,7 +60,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     in_class_bodies: ClassVar[frozenset[str]] = frozenset({"recurrent"})
     preset: ClassVar[Callable[..., nn.Module] | None] = None
     """Model instead of the default one, called with the sizes of the spaces and `model_kwargs`."""
-    sizes_of: ClassVar[Callable[[EnvSpaces], dict[str, Any]] | None] = None
+    sizes_of: ClassVar[Callable[[EnvSpaces], Kwargs] | None] = None
     """Function that tells a ModelCls the sizes of the spaces; None tells it the spaces."""
 
     model = Network[nn.Module]("acting", "model")
@@ -83,22 +84,22 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
         """Return the model used where neither ModelCls nor a preset is given."""
 
-    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
         """Return the arguments that tell a ModelCls the sizes of the spaces."""
         sizes_of = type(self).sizes_of  # of the class, as a function in a class is no method of its objects here
         if sizes_of is not None:
             return sizes_of(env_spaces)
         return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
 
-    def preset_kwargs(self) -> dict[str, Any]:
+    def preset_kwargs(self) -> Kwargs:
         """Return the arguments of a preset beside the sizes of the spaces."""
         return dict(self.model_kwargs or {})
 
-    def default_model_kwargs(self) -> dict[str, Any]:
+    def default_model_kwargs(self) -> Kwargs:
         """Return the arguments of the default model beside the spaces."""
         return self.with_recurrence(self.preset_kwargs(), "model_kwargs")
 
-    def with_recurrence(self, kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def with_recurrence(self, kwargs: Kwargs, name: str) -> Kwargs:
         """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named.
 
         Raises:
@@ -153,7 +154,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
             self.model.load_state_dict(self._initial_state["model"])
 
     @property
-    def _initial_state(self) -> Mapping[str, Any]:
+    def _initial_state(self) -> StateDict:
         """State given to start from, by the keys of the agent's own state."""
         given = self.initial_model_state_dict
         if given is None:
@@ -161,21 +162,21 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         check_state(type(self).__name__, given)
         return given if isinstance(given.get("model"), Mapping) else {"model": given}
 
-    def example_inputs(self, n_rows: int = 1) -> tuple[Any, Any, Any]:
+    def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
         """Return null observations, previous actions (not encoded) and rewards, [n_rows] leading."""
         row = (null_value(self.env_spaces.observation), null_action(self.env_spaces.action), 0.0)
         observation, action, reward = buffer_func(torchify_buffer(row), lambda x: x.expand(n_rows, *x.shape))
         return observation, action, reward.float()
 
     @torch.no_grad()
-    def _outputs(self, observation: Any = None, n_rows: int = 3) -> Any:
+    def _outputs(self, observation: Buffer = None, n_rows: int = 3) -> Buffer:
         """Return what the model gives for observations, null ones by default, with no state before."""
         null, prev_action, prev_reward = self.example_inputs(n_rows)
         rnn = [None] if self.recurrent else []
         self.model.eval()
         return self.model(null if observation is None else observation, self.encode(prev_action), prev_reward, *rnn)
 
-    def _random_outputs(self, n_rows: int = 8) -> Any:
+    def _random_outputs(self, n_rows: int = 8) -> Buffer:
         """Return the same for different observations; None where the model fails on what may never occur."""
         try:
             with torch.random.fork_rng(devices=[]):
@@ -218,7 +219,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         return None
 
     @abstractmethod
-    def act(self, output: Any, actor: ModelActor) -> torch.Tensor:
+    def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions [B].
 
         Args:
@@ -227,14 +228,14 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """
 
     @abstractmethod
-    def agent_info(self, output: Any) -> NamedArrayTuple:
+    def agent_info(self, output: Buffer) -> NamedArrayTuple:
         """Return what is recorded with the actions; a recurrent agent's has a field `prev_rnn_state`, left None."""
 
-    def acts_on(self, output: Any) -> Any:
+    def acts_on(self, output: Buffer) -> Buffer:
         """Return what `act`, `agent_info` and `value_of` take, of what the model gives for rows, on its device."""
         return output
 
-    def value_of(self, output: Any) -> torch.Tensor:
+    def value_of(self, output: Buffer) -> torch.Tensor:
         """Return the values [B] of rows, of what `act` takes.
 
         Raises:
@@ -242,7 +243,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """
         raise TypeError(f"{type(self).__name__}: gives no values of states; expected a policy-gradient agent for that.")
 
-    def encode(self, prev_action: Any) -> Any:
+    def encode(self, prev_action: Buffer) -> Buffer:
         """Return previous actions as the model is given them: one-hot where they are discrete."""
         return self.distribution.encode(prev_action) if uses_prev_action(self.model) else prev_action
 
@@ -251,20 +252,20 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         return []
 
     @torch.no_grad()
-    def rnn_state_example(self) -> Any:
+    def rnn_state_example(self) -> Buffer:
         """Return the recurrent state of one environment, [N, 1, H] leaves; None without one."""
         if not self.recurrent:
             return None
         return self._forward(self.model, self.to_model(self.example_inputs()))[1]
 
-    def forward_to_act(self, inputs: tuple[Any, Any, Any], rnn_state: Any) -> tuple[Any, Any]:
+    def forward_to_act(self, inputs: tuple[Buffer, Buffer, Buffer], rnn_state: Buffer) -> tuple[Buffer, Buffer]:
         """Return what `act` takes for rows [B, ...], on the CPU, and the next recurrent state, on the device."""
         output, next_rnn_state = self._forward(self.model, self.to_model(inputs), rnn_state)
         return self.from_model(self.acts_on(output)), next_rnn_state
 
     def _forward(
-        self, model: nn.Module, inputs: Sequence[Any], rnn_state: Any = None, episode_start: Any = None
-    ) -> tuple[Any, Any]:
+        self, model: nn.Module, inputs: Sequence[Buffer], rnn_state: Buffer = None, episode_start: Buffer = None
+    ) -> tuple[Buffer, Buffer]:
         """Return what a network gives and its next recurrent state, in torch's layout; None if there is none."""
         observation, prev_action, prev_reward = inputs
         rnn = (rnn_state, episode_start) if self.recurrent else ()
@@ -279,12 +280,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
 
     def __call__(
         self,
-        observation: Any,
-        prev_action: Any,
-        prev_reward: Any,
-        init_rnn_state: Any = None,
-        episode_start: Any = None,
-    ) -> Any:
+        observation: Buffer,
+        prev_action: Buffer,
+        prev_reward: Buffer,
+        init_rnn_state: Buffer = None,
+        episode_start: Buffer = None,
+    ) -> Buffer:
         """Return what the model gives, with gradient.
 
         Args:
@@ -302,7 +303,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         return [self.model]
 
     @torch.no_grad()
-    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, ...]:
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, ...]:
         """Return the recurrent states of network and target network after rows, both from one state before.
 
         Args:
@@ -349,7 +350,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """How far exploration has been annealed, from 0 to 1."""
         return float(self.numbers["annealed"][0])
 
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
         """Let the normalisers of network and target, which are the same, take in a batch of observations."""
         for network in self.unrolled():
             if isinstance(network, Model):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, subspaces
 from rlpyt.types import AgentStep
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -79,7 +80,7 @@ class ActsByHand:
         ModelActor.begin(actor, itr, deterministic)
         self._in_charge = actor
 
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select actions for rows [B, ...]; by hand one row without B gives one action. All is on the CPU.
 
         Args:
@@ -90,12 +91,12 @@ class ActsByHand:
         step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
         return step
 
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of rows, or [] of one row by hand; the recurrent state stays where it is."""
         value: torch.Tensor = self._by_rows(ModelActor.value, observation, prev_action, prev_reward)
         return value
 
-    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Any:
+    def _by_rows(self, method: Callable[..., Any], *row: Any) -> Buffer:
         actor = self.in_charge
         if not actor.by_hand:
             return method(actor, *row)
@@ -124,12 +125,12 @@ class ActsByHand:
         return self._in_charge is not None and self._in_charge.deterministic
 
     @property
-    def rnn_state(self) -> Any:
+    def rnn_state(self) -> Buffer:
         """Recurrent state before the next step, [N, B, H] leaves; it may be set."""
         return self.in_charge.rnn_state
 
     @rnn_state.setter
-    def rnn_state(self, state: Any) -> None:
+    def rnn_state(self, state: Buffer) -> None:
         self.in_charge.rnn_state = state
 
     def draw_noise(self) -> torch.Tensor:
@@ -137,7 +138,9 @@ class ActsByHand:
         return self.in_charge.draw(self.distribution.draw_noise)
 
 
-def rows_of(env_spaces: EnvSpaces, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[Any, bool]:
+def rows_of(
+    env_spaces: EnvSpaces, observation: Buffer, prev_action: Buffer, prev_reward: Buffer
+) -> tuple[Buffer, bool]:
     """Return what an agent is given as tensors [B, ...], and whether it was one row without B.
 
     Args:
@@ -168,11 +171,11 @@ def rows_of(env_spaces: EnvSpaces, observation: Any, prev_action: Any, prev_rewa
     return (buffer_func(tuple(given), lambda x: x[None]) if is_one else tuple(given)), is_one
 
 
-def _is_one(value: Any, row: Any) -> bool:
+def _is_one(value: Buffer, row: Buffer) -> bool:
     return buffer_leaves(value)[0].dim() == np.ndim(buffer_leaves(row)[0])
 
 
-def _tensors(space: Space | None, value: Any, row: Any, name: str) -> Any:
+def _tensors(space: Space | None, value: Buffer, row: Buffer, name: str) -> Buffer:
     """Return a value as tensors of the dtypes of a row."""
     parts = subspaces(space) if space is not None else []
     if not parts:
@@ -182,7 +185,7 @@ def _tensors(space: Space | None, value: Any, row: Any, name: str) -> Any:
     return type(row)(*[_tensors(s, v, r, name) for (_, s), v, r in zip(parts, values, row, strict=True)])
 
 
-def _array(value: Any, name: str) -> np.ndarray:
+def _array(value: Buffer, name: str) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError as error:

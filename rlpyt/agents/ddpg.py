@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -12,7 +12,7 @@ from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import ScheduleLike, smoothed_action
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Settings
 from rlpyt.types import AgentInputs
 
@@ -20,9 +20,9 @@ from rlpyt.types import AgentInputs
 class MuAgentInfo(NamedArrayTuple):
     """Record of an agent with a deterministic policy beside every action."""
 
-    mu: Any
+    mu: Buffer
     """[..., A], in units of the bounds."""
-    prev_rnn_state: Any = None
+    prev_rnn_state: Buffer = None
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +14,9 @@ from rlpyt.agents.dqn import DqnAgent
 from rlpyt.agents.own_models import check_not_probabilities
 from rlpyt.core import CategoricalQAgent
 from rlpyt.models import IqnModel
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,7 +52,7 @@ class CatDqnAgent(DqnAgent, CategoricalQAgent):
         V_min, V_max = self.numbers["V_range"].tolist()
         return torch.linspace(V_min, V_max, self.n_atoms, device=self.device)
 
-    def preset_kwargs(self) -> dict[str, Any]:
+    def preset_kwargs(self) -> Kwargs:
         """Return the number of atoms and what the user gave."""
         return {"n_atoms": self.n_atoms, **super().preset_kwargs()}
 
@@ -72,7 +74,7 @@ class CatDqnAgent(DqnAgent, CategoricalQAgent):
     def _expected_output(self, n_rows: int) -> str:
         return f"logits of the atoms {[n_rows, self._n_actions, self.n_atoms]} (n_atoms is {self.n_atoms})"
 
-    def _fits(self, output: Any, n_rows: int) -> bool:
+    def _fits(self, output: Buffer, n_rows: int) -> bool:
         atoms_fit = not isinstance(output, torch.Tensor) or output.shape[-1:] == (self.n_atoms,)
         return atoms_fit and super()._fits(output, n_rows)
 
@@ -110,7 +112,7 @@ class QrDqnAgent(DqnAgent):
         if self.n_quantiles < 1:
             raise ValueError(f"{type(self).__name__}: n_quantiles is {self.n_quantiles}; expected at least 1.")
 
-    def preset_kwargs(self) -> dict[str, Any]:
+    def preset_kwargs(self) -> Kwargs:
         """Return the number of quantiles and what the user gave."""
         return {"n_atoms": self.n_quantiles, **super().preset_kwargs()}
 
@@ -139,6 +141,6 @@ class IqnAgent(DqnAgent):
     def _expected_output(self, n_rows: int) -> str:
         return f"Quantiles of rlpyt.models: value [{n_rows}, {self._n_actions}, n] and tau [{n_rows}, n]"
 
-    def q_values(self, output: Any) -> torch.Tensor:
+    def q_values(self, output: Buffer) -> torch.Tensor:
         """Return the mean of each action's quantiles, [.., A]."""
         return output.value.mean(-1)

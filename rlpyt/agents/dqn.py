@@ -19,15 +19,15 @@ from rlpyt.agents.weights import Network
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
 from rlpyt.models import NoisyLinear, QModel, update_target
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 
 
 class DqnAgentInfo(NamedArrayTuple):
     """Record of a Q-learner beside every action."""
 
-    q: Any
-    prev_rnn_state: Any = None
+    q: Buffer
+    prev_rnn_state: Buffer = None
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
@@ -111,7 +111,7 @@ class DqnAgent(BaseAgent, QAgent):
         space = self.env_spaces.action
         return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"
 
-    def _fits(self, output: Any, n_rows: int) -> bool:
+    def _fits(self, output: Buffer, n_rows: int) -> bool:
         """Return whether Q-values of all actions follow from an output for rows."""
         try:
             q = self.q_values(output)
@@ -126,7 +126,7 @@ class DqnAgent(BaseAgent, QAgent):
 
     # ---- for algorithms ----
 
-    def q_values(self, output: Any) -> torch.Tensor:
+    def q_values(self, output: Buffer) -> torch.Tensor:
         """Return q [.., A] of what the network gives: here the same."""
         q: torch.Tensor = output
         return q
@@ -134,12 +134,12 @@ class DqnAgent(BaseAgent, QAgent):
     @torch.no_grad()
     def target(
         self,
-        observation: Any,
-        prev_action: Any,
-        prev_reward: Any,
-        init_rnn_state: Any = None,
-        episode_start: Any = None,
-    ) -> Any:
+        observation: Buffer,
+        prev_action: Buffer,
+        prev_reward: Buffer,
+        init_rnn_state: Buffer = None,
+        episode_start: Buffer = None,
+    ) -> Buffer:
         """Return what the target network gives; for the arguments see `BaseAgent.__call__`."""
         inputs = observation, prev_action, prev_reward
         return self._forward(self.target_model, inputs, rnn_from_rows(init_rnn_state), episode_start)[0]
@@ -150,7 +150,7 @@ class DqnAgent(BaseAgent, QAgent):
 
     # ---- acting ----
 
-    def acts_on(self, output: Any) -> torch.Tensor:
+    def acts_on(self, output: Buffer) -> torch.Tensor:
         """Return q [B, A]."""
         return self.q_values(output)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlpyt.spaces import EnvSpaces
+from rlpyt.types import StateDict
 
 
 def as_env_spaces(who: str, given: Any) -> EnvSpaces:
@@ -22,7 +22,7 @@ def as_env_spaces(who: str, given: Any) -> EnvSpaces:
     )
 
 
-def check_state(who: str, state: Mapping[str, Any]) -> None:
+def check_state(who: str, state: StateDict) -> None:
     """Refuse a whole snapshot in place of the agent's state.
 
     Raises:

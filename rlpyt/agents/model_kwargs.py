@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gymnasium import spaces
 
 from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs
 
 
-def image_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
+def image_model_kwargs(env_spaces: EnvSpaces) -> Kwargs:
     """Return `image_shape` [C, height, width] and `output_size`, the number of actions."""
     observation, action = env_spaces
     if (
@@ -24,7 +23,7 @@ def image_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
     return {"image_shape": observation.shape, "output_size": int(action.n)}
 
 
-def vector_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
+def vector_model_kwargs(env_spaces: EnvSpaces) -> Kwargs:
     """Return `observation_shape` and `action_size`."""
     observation, action = env_spaces
     if not isinstance(observation, spaces.Box) or not isinstance(action, spaces.Box) or len(action.shape) != 1:
@@ -38,7 +37,7 @@ def vector_model_kwargs(env_spaces: EnvSpaces) -> dict[str, Any]:
 class AtariMixin:
     """Mixin of rlpyt 0.1: tells an agent's ModelCls `image_shape` and `output_size`, and nothing else."""
 
-    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
         """Return the image's shape and the number of actions."""
         return image_model_kwargs(env_spaces)
 
@@ -46,6 +45,6 @@ class AtariMixin:
 class MujocoMixin:
     """Mixin of rlpyt 0.1: tells an agent's ModelCls `observation_shape` and `action_size`, and nothing else."""
 
-    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
         """Return the observation's shape and the number of action dimensions."""
         return vector_model_kwargs(env_spaces)

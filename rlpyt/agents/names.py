@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -25,9 +25,10 @@ from rlpyt.models import (
     MujocoLstmModel,
 )
 from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs
 
 Preset = Callable[..., nn.Module] | None
-SizesOf = Callable[[EnvSpaces], dict[str, Any]] | None
+SizesOf = Callable[[EnvSpaces], Kwargs] | None
 
 OffPolicyAgent = BaseAgent
 """Former base of the agents of replay algorithms; every agent can now be steered as they were."""

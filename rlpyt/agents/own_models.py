@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 from rlpyt.models import Model
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, random_value
+from rlpyt.types import Kwargs
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 
@@ -25,7 +27,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 # ---- building ----
 
 
-def build_model(who: str, Cls: Any, offered: Mapping[str, Any], kwargs: Mapping[str, Any]) -> nn.Module:
+def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Module:
     """Return a new model.
 
     Args:
@@ -53,7 +55,7 @@ def build_model(who: str, Cls: Any, offered: Mapping[str, Any], kwargs: Mapping[
     return model
 
 
-def _call(who: str, Cls: Callable[..., Any], offered: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) -> Any:
     parameters = _parameters(Cls)
     takes_all = parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters)
     by_name = {p.name: p for p in parameters or () if p.kind in _BY_NAME}
@@ -141,7 +143,7 @@ def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:
     return True
 
 
-def check_rnn_state(who: str, state: Any, n_rows: int) -> None:
+def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:
     """Refuse a recurrent state whose leaves are not [N, n_rows, ...].
 
     Raises:
@@ -200,7 +202,7 @@ def _sum_to_one(x: torch.Tensor) -> bool:
     return bool(((x >= 0) & (x <= 1)).all() and ((x.sum(-1) - 1).abs() < 1e-5).all())
 
 
-def random_observations(env_spaces: EnvSpaces, n_rows: int) -> Any:
+def random_observations(env_spaces: EnvSpaces, n_rows: int) -> Buffer:
     """Return different observations of a space as a model takes them, [n_rows, ...], always the same ones."""
     space, rng = copy.deepcopy(env_spaces.observation), np.random.default_rng(0)  # the environment's stays as it is
     rows = [random_value(space, rng) for _ in range(n_rows)]

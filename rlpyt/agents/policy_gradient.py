@@ -24,23 +24,23 @@ from rlpyt.agents.weights import Network
 from rlpyt.core import PolicyAgent
 from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
 from rlpyt.models import PgModel, RunningMeanStdModel, encoded_action_size
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 
 
 class AgentInfo(NamedArrayTuple):
     """Record of a feed-forward agent beside every action."""
 
-    dist_info: Any
-    value: Any
+    dist_info: Buffer
+    value: Buffer
 
 
 class AgentInfoRnn(NamedArrayTuple):
     """Record of a recurrent agent: also its state before the row, [B, N, H] leaves."""
 
-    dist_info: Any
-    value: Any
-    prev_rnn_state: Any
+    dist_info: Buffer
+    value: Buffer
+    prev_rnn_state: Buffer
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,16 +108,18 @@ class PgAgent(BaseAgent, PolicyAgent):
         """Return the default model; a recurrent agent's has an LSTM or the layer that the agent names."""
         return PgModel(env_spaces.observation, env_spaces.action, **self.default_model_kwargs())
 
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> tuple[Any, torch.Tensor]:
+    def __call__(
+        self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer
+    ) -> tuple[Buffer, torch.Tensor]:
         """Return distribution parameters and value, with gradient; for the arguments see `BaseAgent.__call__`."""
         return self.acts_on(super().__call__(observation, prev_action, prev_reward, *rnn))
 
-    def acts_on(self, output: Any) -> tuple[Any, torch.Tensor]:
+    def acts_on(self, output: Buffer) -> tuple[Buffer, torch.Tensor]:
         """Return distribution parameters and value."""
         *params, value = output
         return self.distribution.DistInfo(*params), value
 
-    def act(self, output: tuple[Any, torch.Tensor], actor: ModelActor) -> torch.Tensor:
+    def act(self, output: tuple[Buffer, torch.Tensor], actor: ModelActor) -> torch.Tensor:
         """Return samples of the distribution, or the most probable actions in a deterministic evaluation."""
         dist_info, _ = output
         if actor.deterministic:
@@ -126,11 +128,11 @@ class PgAgent(BaseAgent, PolicyAgent):
         sample: torch.Tensor = self.distribution.sample(dist_info, actor.draw(self.distribution.draw_noise))
         return sample
 
-    def agent_info(self, output: tuple[Any, torch.Tensor]) -> NamedArrayTuple:
+    def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""
         return AgentInfoRnn(*output, None) if self.recurrent else AgentInfo(*output)
 
-    def value_of(self, output: tuple[Any, torch.Tensor]) -> torch.Tensor:
+    def value_of(self, output: tuple[Buffer, torch.Tensor]) -> torch.Tensor:
         """Return the values [B]."""
         return output[1]
 

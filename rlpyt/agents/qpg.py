@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -27,8 +27,9 @@ from rlpyt.models import (
     update_target,
     uses_prev_action,
 )
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentInputs
+from rlpyt.types import AgentInputs, Kwargs, StateDict
 
 BEST, EXPLORE, FIRST = "best", "explore", "first"
 """Ways to act: by the policy alone, with its exploration, and before the first update."""
@@ -53,11 +54,11 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     QModelCls: Callable[..., nn.Module] | None = None
     """The action values, called as the policy is, with `q_model_kwargs`; given the number of them as `n_models`, it
     returns [n_models, ...]. None is the default network."""
-    q_model_kwargs: Mapping[str, Any] | None = None
+    q_model_kwargs: Kwargs | None = None
     """Further arguments of the action values."""
-    initial_q_model_state_dict: Mapping[str, Any] | None = field(default=None, repr=False, metadata={"weights": True})
+    initial_q_model_state_dict: StateDict | None = field(default=None, repr=False, metadata={"weights": True})
     """Weights of the action values to start from."""
-    feature_kwargs: Mapping[str, Any] | None = None
+    feature_kwargs: Kwargs | None = None
     """Arguments of `FeatureModel`."""
     n_q: int = 1
     """Networks of action values; the size of a layer, so it takes no schedule."""
@@ -99,7 +100,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         """Return the units of the actions; refuse a space without finite bounds."""
         return ActionUnits.from_space(env_spaces.action)
 
-    def preset_kwargs(self) -> dict[str, Any]:
+    def preset_kwargs(self) -> Kwargs:
         """Return the sizes of the default policy's layers, and what the user gave."""
         return {"hidden_sizes": self.hidden_sizes, **super().preset_kwargs()}
 
@@ -108,7 +109,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         offered = self.make_env_to_model_kwargs(env_spaces)
         return build_model(f"{type(self).__name__}: the policy", type(self).PolicyCls, offered, self.preset_kwargs())
 
-    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Kwargs:
         """Return the sizes of features and actions."""
         return {"observation_shape": (self._feature_size,), "action_size": self.distribution.dim}
 
@@ -184,7 +185,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
                 "leave out a last dimension of 1."
             )
 
-    def _check_policy(self, output: Any) -> None:
+    def _check_policy(self, output: Buffer) -> None:
         """Refuse a policy that does not give `policy_outputs` for 3 rows."""
         given = list(output) if isinstance(output, tuple | list) and len(self.policy_outputs) > 1 else [output]
         shape = (3, self.distribution.dim)
@@ -211,24 +212,24 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         """Return all that optimisers update."""
         return [*self.pi_parameters(), *self.q_parameters()]
 
-    def encode(self, prev_action: Any) -> Any:
+    def encode(self, prev_action: Buffer) -> Buffer:
         """Return previous actions in units of the bounds, where a network may look at them."""
         return self.distribution.encode(prev_action) if self._encodes else prev_action
 
     # ---- for algorithms ----
 
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
+    def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
         """Return what the policy gives at the rows, and the values of the null action, with gradient."""
         rows = self.features(observation, prev_action, prev_reward, *rnn)
         return self.pi(rows), self.q(rows, rows.observation.new_zeros(*rows.prev_reward.shape, self.distribution.dim))
 
     def features(
         self,
-        observation: Any,
-        prev_action: Any,
-        prev_reward: Any,
-        init_rnn_state: Any = None,
-        episode_start: Any = None,
+        observation: Buffer,
+        prev_action: Buffer,
+        prev_reward: Buffer,
+        init_rnn_state: Buffer = None,
+        episode_start: Buffer = None,
     ) -> AgentInputs:
         """Return the rows with their features in place of the observation, with gradient.
 
@@ -242,18 +243,24 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         return self._features(self.model, (observation, prev_action, prev_reward), init_rnn_state, episode_start)
 
     @torch.no_grad()
-    def target_features(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> AgentInputs:
+    def target_features(
+        self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer
+    ) -> AgentInputs:
         """Return the same by the target's features."""
         return self._features(self.target_model, (observation, prev_action, prev_reward), *rnn)
 
     def _features(
-        self, model: ActorModel, inputs: tuple[Any, Any, Any], init_rnn_state: Any = None, episode_start: Any = None
+        self,
+        model: ActorModel,
+        inputs: tuple[Buffer, Buffer, Buffer],
+        init_rnn_state: Buffer = None,
+        episode_start: Buffer = None,
     ) -> AgentInputs:
         x, _ = self._forward(model.body, inputs, rnn_from_rows(init_rnn_state), episode_start)
         _, prev_action, prev_reward = inputs
         return AgentInputs(x, self.encode(prev_action), prev_reward)
 
-    def pi(self, rows: AgentInputs) -> Any:
+    def pi(self, rows: AgentInputs) -> Buffer:
         """Return what the policy gives at rows of features, whose gradient stops there."""
         with self.autocast():
             return self.model.pi(rows.observation.detach(), rows.prev_action, rows.prev_reward)
@@ -286,21 +293,21 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
 
     # ---- acting ----
 
-    def act(self, output: Any, actor: ModelActor) -> torch.Tensor:
+    def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions [B] in the way that `exploration` said."""
         if actor.exploration == BEST:
             return self.best_action(output)
         return self.explore(output, actor) if actor.exploration == EXPLORE else self._first_action(output, actor)
 
     @abstractmethod
-    def best_action(self, output: Any) -> torch.Tensor:
+    def best_action(self, output: Buffer) -> torch.Tensor:
         """Return the actions [B] to evaluate the policy with."""
 
     @abstractmethod
-    def explore(self, output: Any, actor: ModelActor) -> torch.Tensor:
+    def explore(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return the actions [B] to learn from."""
 
-    def _first_action(self, output: Any, actor: ModelActor) -> torch.Tensor:
+    def _first_action(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions before the first update."""
         units = self.distribution
         if self.pretrain_std is None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.utils.arrays import buffer_func
 
 
-def rnn_to_rows(state: Any) -> Any:
+def rnn_to_rows(state: Buffer) -> Buffer:
     """Turn a model's state, [N, B, H] leaves, into what samples keep.
 
     A plain tuple, such as torch's (h, c), gets the names "0", "1", so that an index means rows and not its parts.
@@ -19,7 +17,7 @@ def rnn_to_rows(state: Any) -> Any:
     return namedarraytuple("RnnState", map(str, range(len(rows))))(*rows) if type(rows) is tuple else rows
 
 
-def rnn_from_rows(rows: Any) -> Any:
+def rnn_from_rows(rows: Buffer) -> Buffer:
     """Turn the state that samples keep, [B, N, H] leaves, into the model's own."""
     state = buffer_func(rows, _swap)
     return tuple(state) if isinstance(state, NamedArrayTuple) and "0" in state else state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -13,15 +13,15 @@ from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.distributions import DistInfoStd, SquashedGaussian
 from rlpyt.models import PiMlpModel
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
 
 
 class SacAgentInfo(NamedArrayTuple):
     """Record of SAC's agent beside every action."""
 
-    dist_info: Any
-    prev_rnn_state: Any = None
+    dist_info: Buffer
+    prev_rnn_state: Buffer = None
     """Of a recurrent agent, before the row, [B, N, H] leaves."""
 
 
@@ -46,14 +46,14 @@ class SacAgent(QpgAgent):
         """Return the distribution within the bounds; refuse a space without finite ones."""
         return SquashedGaussian.from_space(env_spaces.action)
 
-    def agent_info(self, output: Any) -> NamedArrayTuple:
+    def agent_info(self, output: Buffer) -> NamedArrayTuple:
         """Return mean and log_std."""
         return SacAgentInfo(DistInfoStd(*output))
 
-    def best_action(self, output: Any) -> torch.Tensor:
+    def best_action(self, output: Buffer) -> torch.Tensor:
         """Return the squashed mean."""
         return self.distribution.mode(DistInfoStd(*output))
 
-    def explore(self, output: Any, actor: ModelActor) -> torch.Tensor:
+    def explore(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return samples."""
         return self.distribution.sample(DistInfoStd(*output), actor.draw(self.distribution.draw_noise))

@@ -6,12 +6,13 @@ import math
 import pickle
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from rlpyt.types import StateDict
 from rlpyt.utils.shared_memory import dumps, shared_array
 
 _ALIGNMENT = 64
@@ -98,7 +99,7 @@ class SharedWeights:
         self._extra_version[:] = version + 1, len(extra)
 
 
-def _extra_state_of(state: Mapping[str, Any]) -> bytes:
+def _extra_state_of(state: StateDict) -> bytes:
     """Return the extra state of a state_dict as bytes, none where there is none."""
     extra = {name: value for name, value in state.items() if _is_extra(name)}
     return dumps(extra) if extra else b""

@@ -13,6 +13,8 @@ from torch import nn
 
 from rlpyt.agents.given import check_state
 from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
 
@@ -96,11 +98,11 @@ class HasNetworks:
         for module in self.modules():
             settings.place(module, self.device)
 
-    def to_model(self, inputs: Any) -> Any:
+    def to_model(self, inputs: Buffer) -> Buffer:
         """Return tensors on the model's device."""
         return inputs if self.device.type == "cpu" else buffer_to(inputs, self.device)
 
-    def from_model(self, outputs: Any) -> Any:
+    def from_model(self, outputs: Buffer) -> Buffer:
         """Return tensors on the CPU, where environments are."""
         return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
 
@@ -150,13 +152,13 @@ class HasNetworks:
                 "agent.initialize(env_spaces) first, with the spaces of make_env(EnvCls, env_kwargs)."
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state of all networks by name, and the numbers that belong to it."""
         acting, learning = ({name: m.state_dict() for name, m in ms.items()} for ms in (self.acting, self.learning))
         numbers = {name: self.numbers[name].tolist() for name in self.kept_numbers}
         return {**acting, **{name: x[0] if len(x) == 1 else x for name, x in numbers.items()}, **learning}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         self._check_initialized()
         check_state(type(self).__name__, state_dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import explained_variance, mean_perplexity, policy_gradient_loss, valid_mean, value_loss
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
 
@@ -41,7 +41,7 @@ class A2C(PolicyGradientAlgo):
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
 
     def loss(
-        self, batch: LossInputs, init_rnn_state: Any, hyper: Hyper
+        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss and its metrics."""
         dist_info, value = self.forward(batch, init_rnn_state)

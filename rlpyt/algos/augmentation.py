@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from rlpyt.functional import random_shift
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
-Augmentation = Callable[[Any, int, torch.Generator], Any]
+Augmentation = Callable[[Buffer, int, torch.Generator], Buffer]
 """Changes observations: called with [M, ...] or [T, M, ...] leaves, their leading dimensions (1 or 2), and a generator
 on the CPU; returns the same structure. Rows of one sequence must be changed alike."""
 
@@ -26,7 +26,7 @@ class RandomShift:
 
     pad: int
 
-    def __call__(self, observation: Any, n_leading: int, generator: torch.Generator) -> Any:
+    def __call__(self, observation: Buffer, n_leading: int, generator: torch.Generator) -> Buffer:
         """Return the observations with shifted images."""
 
         def shifted(x: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ class RandomShift:
         return buffer_func(observation, shifted)
 
 
-def check_images(who: str, pad: int, observation: Any) -> None:
+def check_images(who: str, pad: int, observation: Buffer) -> None:
     """Refuse to shift observations [1, ...] without an image.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Settings
-from rlpyt.types import Run, Samples
+from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.seeds import Role, torch_generator
 
 
@@ -39,7 +39,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     """Called with the parameters, `lr`, and `optim_kwargs`. Fixed for the run, as the optimiser is built once."""
     optim_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the optimiser."""
-    initial_optim_state_dict: dict[str, Any] | None = None
+    initial_optim_state_dict: StateDict | None = None
     """Optimiser state to start from."""
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
         return GradientDescent(optimizer, learning_rate)
 
-    def optim_arguments(self) -> dict[str, Any]:
+    def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""
         kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments
         if self.OptimCls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not kwargs.get("foreach"):
@@ -100,7 +100,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
             kwargs.setdefault("fused", True)
         return kwargs
 
-    def hyper_parameters(self) -> dict[str, Any]:
+    def hyper_parameters(self) -> dict[str, object]:
         """Return all fields as they were given, without the optimiser's state."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "initial_optim_state_dict"}
 
@@ -162,12 +162,12 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
 
     # ---- state ----
 
-    def optim_state_dict(self) -> dict[str, Any]:
+    def optim_state_dict(self) -> StateDict:
         """Return the optimiser's state as torch has it; of several optimisers, theirs by name."""
         states = {name: descent.state_dict() for name, descent in self.descents.items()}
         return states["model"] if states.keys() == {"model"} else states
 
-    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_optim_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `optim_state_dict`.
 
         Raises:
@@ -183,7 +183,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         for name, descent in self.descents.items():
             descent.load_state_dict(states[name])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return optimiser, counter and random stream."""
         return {
             "optimizer": self.optim_state_dict(),
@@ -191,13 +191,13 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
             "generator": self.generator.get_state(),
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         self.load_optim_state_dict(state_dict["optimizer"])
         self.update_counter = state_dict["update_counter"]
         self.generator.set_state(state_dict["generator"])
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
         counts = {"rows an iteration": self.steps_per_itr, "updates an iteration": 1}
         return {**counts, "rows an update": self.rows_per_update, **self.remarks()}

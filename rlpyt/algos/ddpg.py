@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 
@@ -11,6 +11,7 @@ from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import ScheduleLike, clipped_double_q, deterministic_policy_loss
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
 
@@ -39,7 +40,7 @@ class DDPG(QpgAlgo[MuAgent]):
         """Return Q_target of the target policy's action."""
         return self.agent.target_q(outputs.next_target, self.agent.target_mu(outputs.next_target))[0]
 
-    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
         q = self.agent.first_q(features, self.agent.pi(features))
         loss = self.mean_loss(deterministic_policy_loss(q), batch)
@@ -47,7 +48,7 @@ class DDPG(QpgAlgo[MuAgent]):
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
 
     def q_metrics(
-        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return the loss of all action values, and the norm of its gradient."""
         return {"qLoss": losses.sum(), "qGradNorm": grad_norm}

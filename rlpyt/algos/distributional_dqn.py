@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 
@@ -20,6 +20,7 @@ from rlpyt.functional import (
     quantile_huber_loss,
     select_at_indexes,
 )
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import Run
 
@@ -56,7 +57,7 @@ class CategoricalDQN(DQN):
         self._atoms = cast(CategoricalQAgent, agent)  # by its kind, which has been checked
         self._atoms.give_V_min_max(self.V_min, self.V_max)
 
-    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropy of each row, and KL(p_y || p)."""
         next_p = double_q_value(outputs.next_target.softmax(-1), self.greedy_q(outputs))
         target_p = categorical_projection(
@@ -82,7 +83,7 @@ class QRDQN(DQN):
     learning_rate: ScheduleLike = 5e-5
     """Of the optimiser."""
 
-    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         tau = midpoints(outputs.online.shape[-1], outputs.online.device)
         quantiles = select_at_indexes(batch.action, outputs.online)
@@ -104,7 +105,7 @@ class IQN(DQN):
     learning_rate: ScheduleLike = 5e-5
     """Of the optimiser."""
 
-    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the quantile regression loss of each row, and the absolute TD error of the mean."""
         quantiles = select_at_indexes(batch.action, outputs.online.value)
         y = self.backup(batch, double_q_value(outputs.next_target.value, self.greedy_q(outputs)))

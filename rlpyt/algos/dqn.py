@@ -24,22 +24,22 @@ from rlpyt.functional import (
     value_rescale,
     value_rescale_inverse,
 )
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
 from rlpyt.settings import Hyper
-from rlpyt.types import Run, Samples
+from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
 
 class ActedRows(NamedArrayTuple):
     """Rows that the errors of new rows are computed from, [T, B]."""
 
-    q: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    valid: Any
+    q: Buffer
+    action: Buffer
+    reward: Buffer
+    terminated: Buffer
+    truncated: Buffer
+    valid: Buffer
 
 
 class ErrorBatch(NamedTuple):
@@ -130,12 +130,12 @@ class DQN(OffPolicyAlgo[QAgent]):
         schedule = self.bound_schedule("eps_schedule")
         return None if schedule is None else schedule((itr + 1) * self.steps_per_itr)
 
-    def optim_arguments(self) -> dict[str, Any]:
+    def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given."""
         own = {"eps": 0.01 / self.rows_per_update} if self.OptimCls is torch.optim.Adam else {}
         return {**own, **super().optim_arguments()}
 
-    def update(self, batch: Any, hyper: Hyper) -> dict[str, Any]:
+    def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
         loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
         metrics = {
@@ -150,7 +150,7 @@ class DQN(OffPolicyAlgo[QAgent]):
 
     # ---- loss ----
 
-    def loss(self, batch: Any, hyper: Hyper) -> LossAndErrors:
+    def loss(self, batch: Buffer, hyper: Hyper) -> LossAndErrors:
         """Return the loss of a batch of transitions or sequences, and its rows' absolute TD errors [M] or [T, M].
 
         A mapping of further metrics may follow, by name.
@@ -160,7 +160,7 @@ class DQN(OffPolicyAlgo[QAgent]):
         mean, errors = self.mean_loss(loss, batch), td_abs_error.detach()
         return (mean, errors, own) if own else (mean, errors)
 
-    def td_loss(self, batch: Any, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
+    def td_loss(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> LossAndErrors:
         """Return the loss and the absolute TD error of each row, [M] or [T, M]; a variant of Q-learning has its own.
 
         A mapping of further metrics may follow, by name: numbers or tensors.
@@ -181,7 +181,7 @@ class DQN(OffPolicyAlgo[QAgent]):
         return self.agent.q_values(outputs.next_target if outputs.next_online is None else outputs.next_online)
 
     @torch.no_grad()
-    def backup(self, batch: Any, next_value: torch.Tensor) -> torch.Tensor:
+    def backup(self, batch: Buffer, next_value: torch.Tensor) -> torch.Tensor:
         """Return return_ + bootstrap_discount * next_value, [M] or [T, M], of every atom if there are atoms."""
         return_, discount, eps = batch.return_, batch.bootstrap_discount, self.value_scale_eps
         if next_value.dim() > return_.dim():
@@ -215,11 +215,11 @@ class DQN(OffPolicyAlgo[QAgent]):
         target = rows.q[bootstrap_rows(n_step.steps)]
         return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
         return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         recent = state_dict["recent"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
 
 import torch
+
+from rlpyt.types import StateDict
 
 
 class GradientDescent:
@@ -58,12 +58,12 @@ class GradientDescent:
                 group["lr_scale"] = 1.0 if lr == base else lr / base
         return [group["lr_scale"] for group in self.optimizer.param_groups]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the optimiser's state."""
         return self.optimizer.state_dict()
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.

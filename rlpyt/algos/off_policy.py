@@ -17,6 +17,7 @@ from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.core import ExploringAgent, Metrics
 from rlpyt.functional import sequence_priority, valid_mean
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
@@ -28,11 +29,11 @@ ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
 class Outputs(NamedTuple):
     """Outputs of a network and its target at the rows of a batch, with leading dimensions [M] or [T, M]."""
 
-    online: Any
+    online: Buffer
     """Of the network, at the rows, with gradient."""
-    next_online: Any
+    next_online: Buffer
     """Of the network, at the rows that are bootstrapped from, without gradient; None if it was not asked for."""
-    next_target: Any
+    next_target: Buffer
     """Of the target network, at the rows that are bootstrapped from."""
 
 
@@ -128,7 +129,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         return round(hyper.replay_ratio * self.batch_spec.size / self.rows_per_update)
 
     @abstractmethod
-    def update(self, batch: Any, hyper: Hyper) -> dict[str, Any]:
+    def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:
         """Take one update; return its metrics by name, detached tensors or numbers.
 
         Args:
@@ -136,7 +137,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             hyper: the hyper-parameters as they stand.
         """
 
-    def sample_batch(self) -> Any:
+    def sample_batch(self) -> Buffer:
         """Return the batch of one update: transitions or sequences on the agent's device, augmented if asked for."""
         batch = self._drawn_batch()
         if self.augmentation is None:
@@ -145,7 +146,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         changed = {name: self.augmentation(batch[name].observation, n_leading, self.generator) for name in names}
         return batch._replace(**{name: batch[name]._replace(observation=x) for name, x in changed.items()})
 
-    def _drawn_batch(self) -> Any:
+    def _drawn_batch(self) -> Buffer:
         batch = self.replay.sample_batch(self.draws_per_update)
         # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
         on_cpu = {"places": batch.places}
@@ -153,7 +154,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             on_cpu["episode_start"] = batch.episode_start
         return buffer_to(batch._replace(**dict.fromkeys(on_cpu)), self.agent.device)._replace(**on_cpu)
 
-    def forward(self, batch: Any, network: Any, target_network: Any, with_next: bool) -> Outputs:
+    def forward(self, batch: Buffer, network: Any, target_network: Any, with_next: bool) -> Outputs:
         """Return what a network and its target give at the rows of a batch.
 
         Args:
@@ -178,21 +179,21 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         next_ = buffer_func(everything, torch.Tensor.detach)[bootstrap] if with_next else None
         return Outputs(everything[:T], next_, target_network(*inputs, target_state, episode_start)[bootstrap])
 
-    def mean_loss(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
+    def mean_loss(self, loss: torch.Tensor, batch: Buffer) -> torch.Tensor:
         """Return the means of losses [..., M] or [..., T, M] over the rows to train on, by their importance weights."""
         return self.mean_of_rows(loss if batch.is_weights is None else loss * batch.is_weights, batch)
 
-    def mean_of_rows(self, x: torch.Tensor, batch: Any) -> torch.Tensor:
+    def mean_of_rows(self, x: torch.Tensor, batch: Buffer) -> torch.Tensor:
         """Return the means of x [..., M] or [..., T, M] over the rows to train on, all weighing the same."""
         if not self.agent.recurrent:
             return x.mean(-1)
         return valid_mean(x, batch.valid.expand_as(x), dim=(-2, -1))
 
-    def mean_error(self, td_abs_error: torch.Tensor, batch: Any) -> torch.Tensor:
+    def mean_error(self, td_abs_error: torch.Tensor, batch: Buffer) -> torch.Tensor:
         """Return the errors [M] of transitions, or their means over the rows to train on of sequences."""
         return valid_mean(td_abs_error, batch.valid, dim=0) if self.agent.recurrent else td_abs_error
 
-    def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Hyper) -> torch.Tensor:
+    def update_priorities(self, batch: Buffer, td_abs_error: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Give the rows or sequences of a batch their new priorities, [M], and return them."""
         priority = td_abs_error
         if self.agent.recurrent:
@@ -203,7 +204,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
 
     # ---- plan ----
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return what will be done an iteration."""
         n_updates = self.n_updates(self.hyper(self.min_itr_learn * self.steps_per_itr))
         return {

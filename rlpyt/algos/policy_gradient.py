@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,9 +16,9 @@ from rlpyt.functional import (
     running_return,
     valid_standardize,
 )
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
-from rlpyt.types import AgentInputs, Run, Samples
+from rlpyt.types import AgentInputs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 
 
@@ -27,16 +26,16 @@ class LossInputs(NamedArrayTuple):
     """Rows to compute a policy-gradient loss on: [T, B], or a minibatch of them."""
 
     agent_inputs: AgentInputs
-    action: Any
-    advantage: Any
-    return_: Any
-    valid: Any
+    action: Buffer
+    advantage: Buffer
+    return_: Buffer
+    valid: Buffer
     """bool, or None where all rows are valid."""
-    old_dist_info: Any
-    old_value: Any
-    old_log_prob: Any = None
+    old_dist_info: Buffer
+    old_value: Buffer
+    old_log_prob: Buffer = None
     """log-probability of the action under the policy that acted, where the loss compares with it."""
-    episode_start: Any = None
+    episode_start: Buffer = None
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
 
 
@@ -88,7 +87,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self.batch_size = self.batch_spec.size
         self._running_return = torch.zeros(self.batch_spec.B, device=self.agent.device)
 
-    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Any]:
+    def loss_inputs(self, samples: Samples, hyper: Hyper) -> tuple[LossInputs, Buffer]:
         """Return a batch with its advantages, on the agent's device, and the recurrent state before its first row.
 
         The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
@@ -145,16 +144,16 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         unused = "reward_clip" in self.arguments() and not self.normalize_reward
         return {**super().remarks(), **({"reward_clip": "not used without normalize_reward"} if unused else {})}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, and the running returns of the episodes that go on."""
         return {**super().state_dict(), "running_return": self._running_return.clone()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         self._running_return.copy_(state_dict["running_return"])
 
-    def forward(self, batch: LossInputs, init_rnn_state: Any) -> tuple[Any, torch.Tensor]:
+    def forward(self, batch: LossInputs, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)

@@ -26,6 +26,7 @@ from rlpyt.functional import (
     valid_mean,
     value_loss,
 )
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_func, buffer_to
@@ -119,8 +120,8 @@ class PPO(PolicyGradientAlgo):
         return stack_metrics(metrics)
 
     def minibatch_rows(
-        self, batch: LossInputs, init_rnn_state: Any, valid: torch.Tensor
-    ) -> Iterator[tuple[LossInputs, Any]]:
+        self, batch: LossInputs, init_rnn_state: Buffer, valid: torch.Tensor
+    ) -> Iterator[tuple[LossInputs, Buffer]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
         A minibatch without a valid row is left out.
@@ -149,7 +150,7 @@ class PPO(PolicyGradientAlgo):
         return [part for part in idxs[order].tensor_split(int(self.minibatches)) if len(part) > 0]
 
     def loss(
-        self, batch: LossInputs, init_rnn_state: Any, hyper: Hyper
+        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of a minibatch and its metrics."""
         dist_info, value = self.forward(batch, init_rnn_state)
@@ -171,7 +172,7 @@ class PPO(PolicyGradientAlgo):
         metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
         return loss, {name: metric.detach() for name, metric in metrics.items()}
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
         return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 
@@ -12,6 +12,7 @@ from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import ScheduleLike, squared_loss, td_target
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
 
@@ -87,7 +88,7 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         rate: float = hyper.q_learning_rate if name == "q" else hyper.learning_rate
         return rate
 
-    def update(self, batch: Any, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update(self, batch: Buffer, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values, and where they are due of the policy and the targets."""
         outputs = self.forward(batch, self.agent.features, self.agent.target_features, self.next_features)
         metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
@@ -98,7 +99,7 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
             self.agent.update_target(hyper.target_update_tau)
         return metrics
 
-    def update_q(self, batch: Any, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_q(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values."""
         y = self.q_target(batch, outputs, hyper)
         q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
@@ -109,7 +110,7 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
 
     @torch.no_grad()
-    def q_target(self, batch: Any, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y, [M] or [T, M]."""
         y = td_target(batch.return_, batch.bootstrap_discount, self.next_value(outputs, hyper))
         return y.clamp(-hyper.q_target_clip, hyper.q_target_clip)
@@ -119,11 +120,11 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         """Return V of the rows that are bootstrapped from, [M] or [T, M]."""
 
     @abstractmethod
-    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the policy at rows of features without gradient; return its metrics."""
 
     @abstractmethod
     def q_metrics(
-        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return the metrics of a step of the action values q [n_q, ...], whose losses are [n_q]."""

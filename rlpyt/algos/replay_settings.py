@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,7 +29,7 @@ from rlpyt.replays import (
     mapped_file,
 )
 from rlpyt.spaces import frame_counts
-from rlpyt.types import BatchSpec, Samples
+from rlpyt.types import BatchSpec, Samples, StateDict
 from rlpyt.utils.arrays import buffer_from_example
 
 
@@ -241,11 +241,11 @@ class ReplaySettings(RlAlgorithm[AgentT]):
                 "another memory use RlAlgorithm."
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream and replay."""
         return {**super().state_dict(), "replay": self.replay.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         super().load_state_dict(state_dict)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -13,8 +12,9 @@ from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.functional import ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
-from rlpyt.types import AgentInputs, Run
+from rlpyt.types import AgentInputs, Run, StateDict
 from rlpyt.utils.arrays import buffer_to
 
 Q_POLICIES = ("min", "mean")
@@ -138,11 +138,11 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             q = q[buffer_to(drawn, q.device)]
         return soft_value(clipped_double_q(q), log_prob, self.alpha(hyper))
 
-    def q_target(self, batch: Any, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
+    def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return y with the scaled rewards."""
         return super().q_target(batch._replace(return_=batch.return_ * hyper.reward_scale), outputs, hyper)
 
-    def update_policy(self, batch: Any, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
+    def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
         action, log_prob, dist_info = self._act(features)
         q = self.agent.q(features, action)
@@ -166,7 +166,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             "entropy": -self.mean_of_rows(log_prob, batch),
         }
 
-    def _act(self, features: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def _act(self, features: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
         """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
         distribution = self.agent.distribution
         dist_info = distribution.DistInfo(*self.agent.pi(features))
@@ -174,7 +174,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         return *distribution.sample_with_log_prob(dist_info, noise.to(self.agent.device, non_blocking=True)), dist_info
 
     def q_metrics(
-        self, batch: Any, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
+        self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Return losses and means of the first and the last action values."""
         q1, q2 = q[0], q[-1]
@@ -187,12 +187,12 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             "qMeanDiff": self.mean_of_rows((q1 - q2).abs(), batch),
         }
 
-    def optim_state_dict(self) -> dict[str, Any]:
+    def optim_state_dict(self) -> StateDict:
         """Return the state of each optimiser, and log alpha."""
         return {**super().optim_state_dict(), "log_alpha": self._log_alpha.detach().clone()}
 
     @torch.no_grad()
-    def load_optim_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_optim_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `optim_state_dict`."""
         super().load_optim_state_dict(state_dict)
         self._log_alpha.copy_(state_dict["log_alpha"])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentInputs, AgentStep
+from rlpyt.types import AgentInputs, AgentStep, StateDict
 from rlpyt.utils.compute import ComputeSettings
 
 
@@ -43,11 +44,11 @@ class Actor(ABC):
         """
 
     @abstractmethod
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Select the actions of all environments, [B]; advances the recurrent state."""
 
     @abstractmethod
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of the rows; the recurrent state stays where it is."""
 
     @abstractmethod
@@ -55,11 +56,11 @@ class Actor(ABC):
         """Forget the episode of one environment, numbered from 0 among these."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return random stream, recurrent state and exploration state."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
 
 
@@ -120,7 +121,7 @@ class Agent(CheckedSubclasses, ABC):
     # ---- learning ----
 
     @abstractmethod
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: Any, *rnn: Any) -> Any:
+    def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
         """Return what the model gives, with gradient, on the device: distribution parameters, values."""
 
     @abstractmethod
@@ -128,7 +129,7 @@ class Agent(CheckedSubclasses, ABC):
         """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
 
     @abstractmethod
-    def update_obs_rms(self, observation: Any, valid: torch.Tensor | None = None) -> None:
+    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
         """Let the normalisers take in a batch of observations, where `valid` is True."""
 
     @abstractmethod
@@ -136,7 +137,7 @@ class Agent(CheckedSubclasses, ABC):
         """Draw what the networks are random in for the next update; None turns the randomness off."""
 
     @abstractmethod
-    def example_inputs(self, n_rows: int = 1) -> tuple[Any, Any, Any]:
+    def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
         """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""
 
     @abstractmethod
@@ -156,11 +157,11 @@ class Agent(CheckedSubclasses, ABC):
         """Return what an optimiser updates."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return all learned and normalising state."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
 
 
@@ -184,7 +185,7 @@ class ExploringAgent(Agent):
         """Let `train_mode(itr)` set how far exploration has gone after iteration itr; None leaves it as it is."""
 
     @abstractmethod
-    def warm_up(self, inputs: AgentInputs, init_rnn_state: Any, episode_start: Any) -> tuple[Any, Any]:
+    def warm_up(self, inputs: AgentInputs, init_rnn_state: Buffer, episode_start: Buffer) -> tuple[Buffer, Buffer]:
         """Return the recurrent states of network and target network after [T, B] rows, both from one state before."""
 
     @abstractmethod
@@ -199,11 +200,11 @@ class QAgent(ExploringAgent):
     """What the network gives: "q", "categorical", "quantiles" or "implicit quantiles"."""
 
     @abstractmethod
-    def q_values(self, output: Any) -> torch.Tensor:
+    def q_values(self, output: Buffer) -> torch.Tensor:
         """Return q [.., A] of what a network gives."""
 
     @abstractmethod
-    def target(self, *inputs: Any) -> Any:
+    def target(self, *inputs: Any) -> Buffer:
         """Return what the target network gives; arguments are those of `__call__`."""
 
 
@@ -237,7 +238,7 @@ class QpgPolicyAgent(ExploringAgent):
         """Return the same by the target."""
 
     @abstractmethod
-    def pi(self, features: AgentInputs) -> Any:
+    def pi(self, features: AgentInputs) -> Buffer:
         """Return what the policy gives."""
 
     @abstractmethod

@@ -18,16 +18,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import ClassVar, Generic, NoReturn, TypeVar
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.functional import ScheduleLike, as_schedule
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
 from rlpyt.settings import Hyper
-from rlpyt.types import BatchSpec, Places, Run, Samples, TrajInfo
+from rlpyt.types import BatchSpec, Places, Run, Samples, StateDict, TrajInfo
 
 Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
@@ -92,7 +93,7 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
 
     @abstractmethod
-    def hyper_parameters(self) -> dict[str, Any]:
+    def hyper_parameters(self) -> dict[str, object]:
         """Return the hyper-parameters as they were given, for the run's params.json."""
 
     @abstractmethod
@@ -100,19 +101,19 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         """Return the hyper-parameters that may be schedules as they stand at a step, as attributes."""
 
     @abstractmethod
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return what an iteration will do, for the plan printed at the start."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return optimiser, counters and replay."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
 
     @abstractmethod
-    def optim_state_dict(self) -> dict[str, Any]:
+    def optim_state_dict(self) -> StateDict:
         """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
 
 
@@ -175,7 +176,7 @@ class Sampler(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return where the work will run, for the plan printed at the start."""
 
     @abstractmethod
@@ -191,11 +192,11 @@ class Sampler(CheckedSubclasses, ABC):
         """Close environments and workers; may be called again, and after a failure."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where the training environments, random streams and recurrent states stand."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
 
 
@@ -254,7 +255,7 @@ class Replay(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def append_samples(self, samples: Any, td_abs_error: Any = None) -> None:
+    def append_samples(self, samples: Buffer, td_abs_error: Buffer = None) -> None:
         """Write [T, B] rows after the newest, over the oldest ones when full.
 
         Args:
@@ -264,7 +265,7 @@ class Replay(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def sample_batch(self, batch_size: int) -> Any:
+    def sample_batch(self, batch_size: int) -> Buffer:
         """Draw a batch to train on, CPU tensors.
 
         Returns:
@@ -292,9 +293,9 @@ class Replay(CheckedSubclasses, ABC):
         """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return rows, priorities, counters and random stream."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned; a state that is refused changes nothing."""

@@ -15,8 +15,10 @@ import numpy as np
 from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
-from rlpyt.envs.base import EnvError, env_name
+from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
+from rlpyt.types import Kwargs, StateDict
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Wrappers of gymnasium.make and gym.make that check calls or change the interface, and keep no state.
@@ -73,7 +75,7 @@ class EnvAdapter:
         self._seeded_reset = seeded_reset(env)
         self._continues_from: Any = None
 
-    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None) -> Reset:
         """Start an episode; return its first observation in row form, and the info of the environment.
 
         Args:
@@ -90,7 +92,7 @@ class EnvAdapter:
         except Exception as error:
             raise self._error("reset", error) from error
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Buffer) -> Step:
         """Take one step.
 
         Args:
@@ -120,14 +122,14 @@ class EnvAdapter:
             raise self._error(f"step with action {action!r:.200}", error) from error
         return observation, reward, bool(terminated), bool(truncated), info
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state of the environment; empty if it, or a wrapper around it, has no `state_dict`."""
         keeper, limits = self._state_keeper()
         if keeper is None or self._continues_from is not None:
             return {}
         return {"env": keeper.state_dict(), "elapsed_steps": [limit._elapsed_steps for limit in limits]}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Load what `state_dict` returned; an environment without a state is left as it is."""
         keeper, limits = self._state_keeper()
         if state_dict and keeper is not None:
@@ -161,7 +163,7 @@ class EnvAdapter:
         if close is not None:
             close()
 
-    def _reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+    def _reset(self, seed: int | None) -> Reset:
         continues_from, self._continues_from = self._continues_from, None
         if seed is not None:
             self.seed = seed
@@ -195,9 +197,7 @@ class EnvAdapter:
         )
 
 
-def make_env(
-    EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], rank: int = 0, seed: int | None = None
-) -> EnvAdapter:
+def make_env(EnvCls: Callable[..., Any], env_kwargs: Kwargs, rank: int = 0, seed: int | None = None) -> EnvAdapter:
     """Build an environment and wrap it in the adapter.
 
     Args:
@@ -255,7 +255,7 @@ def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
     return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
 
 
-def _number(reward: Any) -> float:
+def _number(reward: Buffer) -> float:
     """Return a reward as a Python float; environments of old gym may return an array of one element."""
     try:
         return float(reward.item() if isinstance(reward, np.ndarray) else reward)
@@ -265,7 +265,7 @@ def _number(reward: Any) -> float:
         ) from None
 
 
-def read_reset(result: Any, space: Space) -> tuple[Any, dict[str, Any]]:
+def read_reset(result: Any, space: Space) -> Reset:
     """Return (observation, info) of a reset, which may be an observation alone, even one that is a tuple."""
     is_pair = type(result) is tuple and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping))
     if is_pair and not (isinstance(space, Tuple) and space.contains(result)):

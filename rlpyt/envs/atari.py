@@ -11,8 +11,10 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces, FrameStack
+from rlpyt.types import StateDict
 
 
 class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
@@ -175,7 +177,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         """Return the screen, uint8 [height, width, 3] in colour and full size."""
         return self.ale.getScreenRGB()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return everything that the future depends on, with the states of the emulator and the generator."""
         return {
             "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
@@ -187,7 +189,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
             "lost_life": self._lost_life,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from what `state_dict` returned for the same game and settings."""
         # Only cloneSystemState restores the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
         self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
@@ -210,7 +212,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._n_steps = 0
         self._show_first_frame()
 
-    def _act(self, action: Any) -> float:
+    def _act(self, action: Buffer) -> float:
         """Repeat an action; only the screens of the last two frames are read, which take 11 us each."""
         act = self.ale.act
         score = 0

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlpyt.envs.atari import find_rom
+from rlpyt.envs.base import VectorStep
 from rlpyt.spaces import FrameStack
 from rlpyt.utils.processes import available_cores
 
@@ -160,7 +161,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         nothing = np.zeros(self.num_envs)
         return observation, {"game_score": nothing, "traj_done": nothing.astype(bool), "lives": info["lives"]}
 
-    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> VectorStep:
         """Take one step in every game; see `send` and `recv`."""
         self.send(actions)
         return self.recv()
@@ -176,7 +177,7 @@ class AtariVec(VectorWrapper[Any, Any, Any, Any, Any]):
         actions[self._over | self._cut] = self._noop
         self.env.send(actions)  # type: ignore[attr-defined]
 
-    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def recv(self) -> VectorStep:
         """Wait for all games.
 
         Returns:

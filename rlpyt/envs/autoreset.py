@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
+from rlpyt.envs.base import Reset, VectorStep
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import Info, Kwargs
+
 
 class NextStepEnv:
     """Vector environment in SAME_STEP or DISABLED mode, converted to NEXT_STEP.
@@ -50,23 +54,23 @@ class NextStepEnv:
         self._begins = self._ended.copy()  # of these, those that begin a new game, not another life
         self._takes_mask = self._find_out_about_masks()
 
-    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> Reset:
         """Start episodes, in all environments or in those of `options["reset_mask"]`."""
         # Read past the notes of `ResetOptions`: only the environment's own look at the mask counts.
         mask = None if options is None else dict.get(options, "reset_mask")
         self._ended[... if mask is None else mask] = False
         kwargs = {"seed": seed, "options": options}
-        result: tuple[Any, dict[str, Any]]
+        result: Reset
         result = self.env.reset(**{key: value for key, value in kwargs.items() if value is not None})
         return result
 
-    def send(self, actions: Any) -> None:
+    def send(self, actions: Buffer) -> None:
         """Start a step; where an episode is over, the action should be the null action."""
         if self._ended.any() and not self._same_step:
             reset_part(self.env, self._ended)
         self._env_send(actions)
 
-    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def recv(self) -> VectorStep:
         """Complete the step, in NEXT_STEP's way."""
         observation, reward, terminated, truncated, info = self._env_recv()
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
@@ -87,7 +91,7 @@ class NextStepEnv:
         self._begins = _traj_done(info, done)
         return observation, reward, terminated, truncated, info
 
-    def _with_final(self, observation: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _with_final(self, observation: Buffer, info: Info) -> Reset:
         """Return observation and info with those of the episodes that ended in their places."""
         rest = {key: value for key, value in info.items() if key.lstrip("_") not in ("final_obs", "final_info")}
         if not self._ended.any():
@@ -148,7 +152,7 @@ class ResetOptions(dict[str, Any]):
         return super().__iter__()
 
 
-def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
+def reset_part(env: Any, mask: np.ndarray) -> Reset:
     """Reset the environments of a mask.
 
     Args:
@@ -162,7 +166,7 @@ def reset_part(env: Any, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
         TypeError: if the environment ignored the mask.
     """
     options = ResetOptions(reset_mask=np.array(mask, bool))
-    result: tuple[Any, dict[str, Any]] = env.reset(options=options)
+    result: Reset = env.reset(options=options)
     if not options.was_read:
         raise TypeError(
             "it takes no notice of options['reset_mask'], and so has reset all its environments. One that can "
@@ -214,7 +218,7 @@ def autoreset_mode(env: Any, name: str) -> AutoresetMode:
     return mode
 
 
-def in_next_step(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def in_next_step(env_kwargs: Kwargs) -> dict[str, Any]:
     """Return the arguments of a vector environment with its autoreset mode, if one is named, set to NEXT_STEP.
 
     The rows are the same in every mode, and this mode needs no further resets.
@@ -228,7 +232,7 @@ def in_next_step(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-def _with_rows(batch: Any, rows: Any, mask: np.ndarray) -> Any:
+def _with_rows(batch: Buffer, rows: Buffer, mask: np.ndarray) -> Buffer:
     """Return a copy of a batch of observations with the rows of a mask replaced.
 
     Args:
@@ -242,13 +246,13 @@ def _with_rows(batch: Any, rows: Any, mask: np.ndarray) -> Any:
     return batch
 
 
-def _row(batch: Any, b: int) -> Any:
+def _row(batch: Buffer, b: int) -> Buffer:
     if isinstance(batch, Mapping):
         return {key: _row(part, b) for key, part in batch.items()}
     return tuple(_row(part, b) for part in batch) if isinstance(batch, tuple) else batch[b]
 
 
-def _put(batch: Any, b: int, row: Any) -> None:
+def _put(batch: Buffer, b: int, row: Buffer) -> None:
     if isinstance(batch, Mapping):
         for key, part in batch.items():
             _put(part, b, row[key])
@@ -259,7 +263,7 @@ def _put(batch: Any, b: int, row: Any) -> None:
         batch[b] = row
 
 
-def _with_info(info: Mapping[str, Any], final: Mapping[str, Any], mask: np.ndarray) -> dict[str, Any]:
+def _with_info(info: Info, final: Info, mask: np.ndarray) -> dict[str, Any]:
     """Return an info in which the environments of the mask have the values of `final`, and no others.
 
     If `final` is empty, the info of the step is kept.
@@ -283,11 +287,11 @@ def _with_info(info: Mapping[str, Any], final: Mapping[str, Any], mask: np.ndarr
     return merged
 
 
-def _traj_done(info: Mapping[str, Any], like: np.ndarray) -> np.ndarray:
+def _traj_done(info: Info, like: np.ndarray) -> np.ndarray:
     """Return where an end is that of a game: wherever info does not say that it is not."""
     return np.where(_given(info, "traj_done", like), info.get("traj_done", True), True).astype(bool)
 
 
-def _given(info: Mapping[str, Any], key: str, like: np.ndarray) -> np.ndarray:
+def _given(info: Info, key: str, like: np.ndarray) -> np.ndarray:
     """Return which environments gave a key, by gymnasium's mask of it, where there is one."""
     return info[f"_{key}"] if f"_{key}" in info else np.full_like(like, key in info)

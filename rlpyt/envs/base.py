@@ -8,9 +8,17 @@ that returns (observation, info), and `step(action)` that returns (observation, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space
+
+Reset: TypeAlias = tuple[Buffer, dict[str, Any]]
+"""Observation and info of a reset, of one environment or of many."""
+VectorStep: TypeAlias = tuple[Buffer, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+"""Observation, reward, terminated, truncated and info of a step of a vector environment."""
 
 
 class EnvError(RuntimeError):
@@ -20,10 +28,10 @@ class EnvError(RuntimeError):
 class EnvStep(NamedTuple):
     """Result of `step` of an `Env`; env_info is a named tuple or a dictionary."""
 
-    observation: Any
-    reward: Any
-    done: Any
-    env_info: Any
+    observation: Buffer
+    reward: Buffer
+    done: Buffer
+    env_info: Buffer
 
 
 class EnvInfo(NamedTuple):
@@ -61,7 +69,7 @@ class Env(ABC):
         """Start an episode and return its first observation."""
 
     @abstractmethod
-    def step(self, action: Any) -> EnvStep:
+    def step(self, action: Buffer) -> EnvStep:
         """Take one step."""
 
     def close(self) -> None:  # noqa: B027

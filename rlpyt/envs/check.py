@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 from rlpyt.envs.adapter import EnvAdapter
 from rlpyt.envs.base import EnvError
 from rlpyt.envs.info import numeric
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
 
 
@@ -27,8 +28,8 @@ class EnvExamples(NamedTuple):
     """
 
     spaces: EnvSpaces
-    observation: Any
-    action: Any
+    observation: Buffer
+    action: Buffer
     reward: np.float32
     info: dict[str, np.ndarray]
     ignored_info: tuple[str, ...]
@@ -92,7 +93,7 @@ def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], t
     return examples, tuple(ignored)
 
 
-def check_bounds(where: str, space: Space, observation: Any, warned: set[str]) -> None:
+def check_bounds(where: str, space: Space, observation: Buffer, warned: set[str]) -> None:
     """Raise for integers out of their bounds, and warn of floats, once for each part of the observation.
 
     Args:
@@ -139,7 +140,7 @@ def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, A
         yield from _leaves(part, value[key], f"{name}[{key!r}]")
 
 
-def copy_of(value: Any) -> Any:
+def copy_of(value: Any) -> Buffer:
     """Return a copy of an observation in row form."""
     return type(value)(*[copy_of(x) for x in value]) if isinstance(value, tuple) else np.array(value)
 

@@ -11,7 +11,7 @@ import difflib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -21,7 +21,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict
 
+from rlpyt.envs.base import Reset
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space
+from rlpyt.types import Kwargs
 
 # MuJoCo writes its largest number, mjMAXVAL, for an actuator without a bound.
 _NO_BOUND = 1e10
@@ -35,7 +38,7 @@ def dm_control_make(
     pixels: tuple[int, int] | None = None,
     n_frames: int = 3,
     camera_id: int = 0,
-    task_kwargs: Mapping[str, Any] | None = None,
+    task_kwargs: Kwargs | None = None,
 ) -> DmControlEnv | DmControlPixelsEnv:
     """Return a task of the DeepMind Control Suite.
 
@@ -87,7 +90,7 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         # Shimmy writes a thousand times the seconds of a step, into one dictionary for all environments.
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
 
-    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Any:
+    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Buffer:
         """Return the observation.
 
         Args:
@@ -96,7 +99,7 @@ class _SuiteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Start an episode; a seed decides it and all that follow."""
         parts, _ = self.env.reset(seed=seed)
         return self.observe(parts, is_first=True), {}
@@ -126,7 +129,7 @@ class DmControlEnv(_SuiteEnv):
         )
         self._names = list(self.observation_space.spaces) if isinstance(self.observation_space, Dict) else list(sizes)
 
-    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Any:
+    def observe(self, parts: dict[str, np.ndarray], is_first: bool) -> Buffer:
         """Return the vectors."""
         vectors = {name: np.asarray(parts[name], np.float32).reshape(-1) for name in self._names}
         return np.concatenate(list(vectors.values())) if self._flatten else vectors

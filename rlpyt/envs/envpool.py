@@ -12,7 +12,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rlpyt.envs.base import Reset, VectorStep
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack
+from rlpyt.types import Info
 from rlpyt.utils.processes import available_cores
 
 
@@ -92,9 +95,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
-    def reset(
-        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Start episodes.
 
         Args:
@@ -115,12 +116,12 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
             observation, info = self._pool.reset()
         return self._in_order(observation, info["env_id"]), self._info(info, np.zeros(len(info["env_id"]), bool))
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Buffer) -> VectorStep:
         """Take one step in every environment; see `send` and `recv`."""
         self.send(actions)
         return self.recv()
 
-    def send(self, actions: Any) -> None:
+    def send(self, actions: Buffer) -> None:
         """Let the threads step.
 
         Args:
@@ -128,7 +129,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         """
         self._pool.send(actions)
 
-    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def recv(self) -> VectorStep:
         """Wait for all environments.
 
         Returns:
@@ -157,7 +158,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
             self._pool = self._envpool.make_gymnasium(self.task_id, seed=seeds, **self._options)
             _ = self._pool.observation_space  # it is made, with its warnings, when it is first used
 
-    def _info(self, info: dict[str, Any], truncated: np.ndarray) -> dict[str, Any]:
+    def _info(self, info: Info, truncated: np.ndarray) -> dict[str, Any]:
         """Return the info for samplers; `info["terminated"]` of EnvPool tells the end of a game from that of a life."""
         if {"lives", "reward", "terminated"} <= info.keys():
             kept = {
@@ -170,7 +171,7 @@ class EnvPoolVec(VectorEnv[Any, Any, Any]):
         ordered: dict[str, Any] = self._in_order(kept, info["env_id"])
         return ordered
 
-    def _in_order(self, values: Any, env_ids: np.ndarray) -> Any:
+    def _in_order(self, values: Any, env_ids: np.ndarray) -> Buffer:
         """Put the values of some environments, in any order, into their places; the others are zero."""
         if isinstance(values, dict):
             return {key: self._in_order(value, env_ids) for key, value in values.items()}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 
 from rlpyt.envs.adapter import read_reset, seeded_reset
 from rlpyt.envs.base import Env, EnvStep
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import as_gymnasium
-from rlpyt.types import InfoDict
+from rlpyt.types import Info, InfoDict
 from rlpyt.utils.arguments import NamedArguments
 
 serve_old_names(__name__)
@@ -32,7 +32,7 @@ class GymEnvWrapper(Env, metaclass=NamedArguments):
         TypeError: if a space is of an unsupported kind.
     """
 
-    def __init__(self, env: Any, info_example: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env: Any, info_example: Info | None = None) -> None:
         self.env = env
         self.spec = getattr(env, "spec", None)
         self._info_example = dict(info_example or {})
@@ -54,7 +54,7 @@ class GymEnvWrapper(Env, metaclass=NamedArguments):
         result = self.env.reset() if seed is None else self._seeded_reset(seed)
         return read_reset(result, self.observation_space)[0]
 
-    def step(self, action: Any) -> EnvStep:
+    def step(self, action: Buffer) -> EnvStep:
         """Take one step; `timeout` of env_info is True if only a time limit ended the episode."""
         observation, reward, *ends, info = self.env.step(action)
         done = any(ends)
@@ -70,7 +70,7 @@ class GymEnvWrapper(Env, metaclass=NamedArguments):
         self.env.close()
 
 
-def make(id: str, info_example: Mapping[str, Any] | None = None, **env_kwargs: Any) -> GymEnvWrapper:
+def make(id: str, info_example: Info | None = None, **env_kwargs: Any) -> GymEnvWrapper:
     """Return `gymnasium.make(id, **env_kwargs)` in the interface of rlpyt 0.1.
 
     Args:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
+from rlpyt.types import Info
 
 RESERVED = ("traj_done", "game_score")
 """Fields that samplers and TrajInfo read by themselves."""
@@ -27,13 +28,13 @@ class InfoRecorder(NamedTuple):
     row. `notice` is a text to show once about the fields that are not recorded, or empty.
     """
 
-    example: Any
-    record: Callable[[Mapping[str, Any]], Any]
+    example: Buffer
+    record: Callable[[Info], Buffer]
     notice: str
 
 
 def info_recorder(
-    keys: Iterable[str] | Mapping[str, Any], info_example: Mapping[str, Any], ignored: Iterable[str] = ()
+    keys: Iterable[str] | Mapping[str, Any], info_example: Info, ignored: Iterable[str] = ()
 ) -> InfoRecorder:
     """Return the recorder of some fields of info.
 
@@ -65,7 +66,7 @@ def info_recorder(
     nulls = [(key, _null(key, examples[key])) for key in names]
     EnvInfo = namedarraytuple("EnvInfo", names)
 
-    def record(info: Mapping[str, Any]) -> NamedArrayTuple:
+    def record(info: Info) -> NamedArrayTuple:
         return EnvInfo(
             *[null if (value := info.get(key)) is None else as_recorded(key, value, null) for key, null in nulls]
         )
@@ -116,7 +117,7 @@ def numeric(value: Any) -> np.ndarray | None:
     return array if array.dtype.kind == "b" else None
 
 
-def _null(key: str, example: Any) -> np.ndarray:
+def _null(key: str, example: Buffer) -> np.ndarray:
     if isinstance(example, np.ndarray | np.generic) and example.dtype.kind in _RECORDED_FROM:
         return np.zeros(example.shape, example.dtype)
     array = numeric(example)

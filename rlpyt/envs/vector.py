@@ -8,7 +8,7 @@ in other modes are converted to this one (see `rlpyt.envs.autoreset`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -18,7 +18,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space, iterate
 
 from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part
-from rlpyt.envs.base import EnvError, env_name
+from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import (
     EnvSpaces,
     Space,
@@ -28,6 +29,7 @@ from rlpyt.spaces import (
     to_env,
     to_rows,
 )
+from rlpyt.types import Kwargs
 
 # Forms of the argument of `reset(seed=...)`, in the order in which they are tried. Sync and Async of gymnasium take a
 # list, ale-py an array, and environments written with arrays (CartPole of gymnasium) have one generator for all.
@@ -84,7 +86,7 @@ class VectorEnvAdapter:
         self.can_reset_some = True
         """Whether it can reset a part of itself; known after `try_reset_some`."""
 
-    def reset(self, seeds: Sequence[int] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seeds: Sequence[int] | None = None) -> Reset:
         """Start an episode in every environment.
 
         Args:
@@ -108,7 +110,7 @@ class VectorEnvAdapter:
             raise self._error("reset", error) from error
         return self._rows(observation, "reset"), info
 
-    def reset_some(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    def reset_some(self, mask: np.ndarray) -> Reset:
         """Start an episode in some environments.
 
         Args:
@@ -135,7 +137,7 @@ class VectorEnvAdapter:
             self.can_reset_some = False
             self._source.reset()  # also in the middle of a step
 
-    def send(self, action: Any) -> None:
+    def send(self, action: Buffer) -> None:
         """Send one action to each environment, without waiting if the environment can.
 
         Args:
@@ -196,14 +198,14 @@ class VectorEnvAdapter:
                 raise
             self.env.unwrapped.close(terminate=True)
 
-    def _seeded_reset(self, seeds: list[int]) -> tuple[Any, dict[str, Any]]:
+    def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""
         if len(seeds) != self.n:
             raise ValueError(f"expected {self.n} seeds, got {len(seeds)}.")
         refused: Exception | None = None
         for form in self._seed_forms:
             try:
-                result: tuple[Any, dict[str, Any]] = self._source.reset(seed=form(seeds))
+                result: Reset = self._source.reset(seed=form(seeds))
             except _NOT_THIS_FORM as error:
                 refused = refused or error
             else:
@@ -223,7 +225,7 @@ class VectorEnvAdapter:
             raise ValueError(f"{name}: expected shape {(self.n,)}, got {vector.shape}.")
         return vector
 
-    def _rows(self, observation: Any, doing: str) -> Any:
+    def _rows(self, observation: Buffer, doing: str) -> Buffer:
         try:
             return self._to_rows(observation)
         except Exception as error:
@@ -250,9 +252,7 @@ def makes_vector_env(EnvCls: Any) -> bool:
         return False
 
 
-def make_vector_env(
-    EnvCls: Callable[..., Any], env_kwargs: Mapping[str, Any], ranks: Sequence[int]
-) -> VectorEnvAdapter:
+def make_vector_env(EnvCls: Callable[..., Any], env_kwargs: Kwargs, ranks: Sequence[int]) -> VectorEnvAdapter:
     """Build a vector environment and wrap it in the adapter.
 
     Args:

@@ -10,7 +10,9 @@ import numpy as np
 
 from rlpyt.envs.check import EnvExamples, check_bounds, check_images, copy_of, equal, info_examples
 from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import null_action, null_value, random_value
+from rlpyt.types import Info
 
 
 def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
@@ -65,7 +67,7 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
     )
 
 
-def info_at(info: Mapping[str, Any], b: int, n: int | None = None) -> dict[str, Any]:
+def info_at(info: Info, b: int, n: int | None = None) -> dict[str, Any]:
     """Return the part of one environment in the info of a vector environment.
 
     It leaves out three kinds of fields: those that this environment did not give, by the mask of gymnasium ("_key",
@@ -88,12 +90,12 @@ def info_at(info: Mapping[str, Any], b: int, n: int | None = None) -> dict[str, 
     return one
 
 
-def _check_all_bounds(env: VectorEnvAdapter, observation: Any, warned: set[str]) -> None:
+def _check_all_bounds(env: VectorEnvAdapter, observation: Buffer, warned: set[str]) -> None:
     for b, rank in enumerate(env.ranks):
         where = f"{env.name} (rank {rank}), its step {env.n_steps}"
         check_bounds(where, env.observation_space, observation[b], warned)
 
 
-def _is_mask_in(info: Mapping[str, Any], key: str) -> bool:
+def _is_mask_in(info: Info, key: str) -> bool:
     mask = info.get(key)
     return key.startswith("_") and key[1:] in info and isinstance(mask, np.ndarray) and mask.dtype == bool

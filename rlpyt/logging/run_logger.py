@@ -23,6 +23,7 @@ from rlpyt.logging.snapshots import (
     snapshot_names,
 )
 from rlpyt.logging.values import to_cell, to_numbers
+from rlpyt.types import StateDict
 
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
     zip(STATISTICS, (np.mean, np.std, np.median, np.min, np.max), strict=True)
@@ -223,12 +224,12 @@ class Logger:
         with self._disk_may_be_full("params.json"):
             write_json(path, known | to_json(params))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the position in the rows, as plain data for a checkpoint."""
         keys = list(self._csv.keys) if self._csv else []
         return {"n_rows": self._n_rows, "step": self._step, "keys": keys}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed.
 
         Args:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from gymnasium import Space
@@ -20,6 +19,7 @@ from rlpyt.models.encoders import Observation, make_encoder
 from rlpyt.models.ensemble import EnsembleMlpModel
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
+from rlpyt.namedarraytuple import Buffer
 
 
 class FeatureModel(Model):
@@ -210,7 +210,7 @@ class ActorModel(nn.Module):
         prev_reward: torch.Tensor,
         rnn_state: RnnState | None = None,
         episode_start: torch.Tensor | None = None,
-    ) -> Any:
+    ) -> Buffer:
         """Return the output of the policy and, if recurrent, the next state; see `Model`."""
         if not self.body.recurrent:
             return self.pi(self.body(observation, prev_action, prev_reward), prev_action, prev_reward)

@@ -8,14 +8,13 @@ from `first` to before `end` are in reach: the replay holds all rows that they r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.replays.interface import Allocate
-from rlpyt.types import Places
+from rlpyt.types import Places, StateDict
 
 _MAX_ROUNDS = 16  # redraws before all start indexes are listed, which takes milliseconds for a million
 _FINAL = {
@@ -201,14 +200,14 @@ class Index(CheckedSubclasses, ABC):
         """Return plain numbers and strings that a state must agree with to be loaded."""
         return {"index": type(self).__name__}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return random stream and counter; a subclass adds what else decides what is drawn.
 
         The range in reach is not part of it, as it follows from the rows held.
         """
         return {"rng": self.rng.bit_generator.state, "n_priorities_dropped": self.n_priorities_dropped}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned; `first` and `end` are set before."""
         self.rng.bit_generator.state = state_dict["rng"]
         self._counts[2] = state_dict["n_priorities_dropped"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlpyt.namedarraytuple import NamedArrayTuple
-from rlpyt.types import AgentInputs
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.types import AgentInputs, StateDict
 
 Allocate = Callable[[Any, Any], Any]
 """Makes zeroed numpy arrays from an example of one row and leading dimensions. It decides where the arrays lie."""
@@ -18,17 +18,17 @@ Allocate = Callable[[Any, Any], Any]
 class SamplesToBuffer(NamedArrayTuple):
     """Rows of a batch that a replay stores, [T, B]; see `rlpyt.types` for the fields."""
 
-    observation: Any
-    action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    valid: Any
-    prev_rnn_state: Any = None
+    observation: Buffer
+    action: Buffer
+    reward: Buffer
+    terminated: Buffer
+    truncated: Buffer
+    valid: Buffer
+    prev_rnn_state: Buffer = None
     """Recurrent state before the row, [T, B, N, H] leaves; None for a feed-forward agent."""
-    prev_action: Any = None
+    prev_action: Buffer = None
     """Action of the row before, null at an episode's start. Not stored: it is compared after a state was loaded."""
-    prev_reward: Any = None
+    prev_reward: Buffer = None
     """Reward of the row before, float32. Not stored: it is compared after a state was loaded."""
 
 
@@ -84,7 +84,7 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+    def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return observations at time indexes and environments, which are broadcast against each other."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Storage(ABC):
         """Return what the agent was given at rows; `rows_before` rows before each must be held."""
 
     @abstractmethod
-    def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+    def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return the recurrent states before rows [M], leaves [M, N, H]; None where none are stored.
 
         Args:
@@ -105,11 +105,11 @@ class Storage(ABC):
         """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the rows held and the number of steps written."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned.
 
         Raises:

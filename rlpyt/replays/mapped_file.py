@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.interface import Allocate
 from rlpyt.utils.arrays import buffer_func, build_array
 from rlpyt.utils.shared_memory import SharedMemory
@@ -39,11 +40,11 @@ def mapped_file(folder: str | Path) -> Allocate:
     return partial(_allocate, folder)
 
 
-def _allocate(folder: Path, example: Any, leading_dims: int | Sequence[int]) -> Any:
+def _allocate(folder: Path, example: Buffer, leading_dims: int | Sequence[int]) -> Any:
     return buffer_func(example, _array, folder, leading_dims)
 
 
-def _array(example: Any, folder: Path, leading_dims: int | Sequence[int]) -> np.ndarray:
+def _array(example: Buffer, folder: Path, leading_dims: int | Sequence[int]) -> np.ndarray:
     row = build_array(example, ())
     lead = (leading_dims,) if isinstance(leading_dims, int) else tuple(leading_dims)
     size = int(np.prod([*lead, row.nbytes], dtype=object))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from rlpyt.replays.index import Index, checked_priorities
 from rlpyt.replays.interface import Allocate
 from rlpyt.replays.sum_tree import SumTree
+from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_from_example
 
 _LEAST_PRIORITY = 1e-6  # so that every start index can be drawn again
@@ -162,12 +162,12 @@ class PrioritizedIndex(Index):
         """Return the kind of index, and alpha as it was at the start of the run."""
         return {**super().settings(), "pri_alpha": self._given_alpha}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return priorities as they came, their exponent, counter and random stream."""
         own = {"priorities": torch.from_numpy(self._priorities.copy()), "alpha": self._alpha}
         return {**super().state_dict(), **own, "largest": float(self._largest[0])}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state_dict)
         self._priorities[:] = np.asarray(state_dict["priorities"])

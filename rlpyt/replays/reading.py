@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.functional import NStepReturn, episode_start_from_valid, n_step_return
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_methods import CheckedSubclasses, TellsOldAttributes
 from rlpyt.replays.interface import Storage
 from rlpyt.types import AgentInputs, Places
@@ -22,16 +22,16 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """
 
     agent_inputs: AgentInputs
-    action: Any
-    return_: Any
+    action: Buffer
+    return_: Buffer
     """float32, discounted sum of n rewards, or of those up to the first end of an episode."""
-    terminated: Any
+    terminated: Buffer
     """bool, whether the episode ended in termination within the n steps: bootstrap_discount is 0."""
-    bootstrap_discount: Any
+    bootstrap_discount: Buffer
     """float32, discount ** (number of rewards summed), or 0."""
     target_inputs: AgentInputs
     """Inputs of the row after the last reward summed: the final row of the episode where it ended."""
-    is_weights: Any = None
+    is_weights: Buffer = None
     """float32, importance weights of prioritized sampling; None where all rows weigh the same."""
     places: Places | None = None
     """Places in the replay, for `update_priorities`; they stay on the CPU."""
@@ -45,22 +45,22 @@ class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """
 
     all_inputs: AgentInputs
-    episode_start: Any
+    episode_start: Buffer
     """bool, rows before which the recurrent state is zero."""
-    init_rnn_state: Any
+    init_rnn_state: Buffer
     """Recurrent state before the first row, [M, N, H] leaves; None is zero."""
-    action: Any
-    return_: Any
+    action: Buffer
+    return_: Buffer
     """float32, see `SamplesFromReplay`."""
-    terminated: Any
+    terminated: Buffer
     """bool, see `SamplesFromReplay`."""
-    bootstrap_discount: Any
+    bootstrap_discount: Buffer
     """float32, see `SamplesFromReplay`."""
-    steps: Any
+    steps: Buffer
     """int64, number of rows from a row to the row that it bootstraps from."""
-    valid: Any
+    valid: Buffer
     """bool, whether to train on the row: False where it holds the final observation of an episode."""
-    is_weights: Any = None
+    is_weights: Buffer = None
     """[M] float32, importance weight of each sequence; None where all weigh the same."""
     places: Places | None = None
     """Places [M] in the replay, for `update_priorities`; they stay on the CPU."""
@@ -74,15 +74,15 @@ class RewardsAndEnds(Protocol):
     """Rows of which n-step returns are computed, numpy arrays [T, B]."""
 
     @property
-    def reward(self) -> Any:
+    def reward(self) -> Buffer:
         """Rewards, float32."""
 
     @property
-    def terminated(self) -> Any:
+    def terminated(self) -> Buffer:
         """Flags, bool."""
 
     @property
-    def truncated(self) -> Any:
+    def truncated(self) -> Buffer:
         """Flags, bool."""
 
 

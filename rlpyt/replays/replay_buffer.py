@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ import torch
 
 from rlpyt.core import Replay
 from rlpyt.functional import sequence_priority
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays.index import Index
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.reading import Reading, ReplayBatch
-from rlpyt.types import Places
+from rlpyt.types import Places, StateDict
 from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buffer
 
 
@@ -132,7 +132,7 @@ class ReplayBuffer(Replay):
         self.discount = self.discount if discount is None else discount
         self.eta = self.eta if eta is None else eta
 
-    def append_samples(self, samples: SamplesToBuffer, td_abs_error: Any = None) -> None:
+    def append_samples(self, samples: SamplesToBuffer, td_abs_error: Buffer = None) -> None:
         """Write [T, B] rows after the newest, over the oldest ones when full; see `RowStorage.write`.
 
         Args:
@@ -160,7 +160,7 @@ class ReplayBuffer(Replay):
         first = -(-(storage.written - storage.held + storage.rows_before) // interval)
         return first, max(first, -(-(storage.written - self.reading.rows_after) // interval))
 
-    def _checked_errors(self, td_abs_error: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def _checked_errors(self, td_abs_error: Buffer, shape: tuple[int, ...]) -> np.ndarray:
         errors = None if td_abs_error is None else np.asarray(numpify_buffer(td_abs_error), np.float32)
         if errors is None or errors.shape != shape:
             raise ValueError(
@@ -195,7 +195,7 @@ class ReplayBuffer(Replay):
         error, valid = torch.from_numpy(self._td_abs_error[T_idxs]), torch.from_numpy(storage.rows.valid[T_idxs])
         return sequence_priority(error, valid, self.eta).numpy()
 
-    def sample_batch(self, batch_size: int) -> Any:
+    def sample_batch(self, batch_size: int) -> Buffer:
         """Draw transitions (`SamplesFromReplay`) or sequences (`SequencesFromReplay`), CPU tensors.
 
         Raises:
@@ -241,7 +241,7 @@ class ReplayBuffer(Replay):
         own = {"input_priorities": self._td_abs_error is not None}
         return {**self.reading.settings(), **self.index.settings(), **own}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return rows held (tensors that share the replay's memory), priorities, counters, stream and settings."""
         state = {
             "settings": self.settings(),
@@ -250,7 +250,7 @@ class ReplayBuffer(Replay):
         }
         return state if self._td_abs_error is None else {**state, "td_abs_error": torch.from_numpy(self._td_abs_error)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned; a state that is refused changes nothing.
 
         Raises:

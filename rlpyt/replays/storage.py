@@ -6,7 +6,7 @@ action of a row led to is always in the next row of the ring, across the border 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from rlpyt.functional.checks import check_bool
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.observations import ObservationArray, make_keeper
-from rlpyt.types import AgentInputs
+from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
 _PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
@@ -160,7 +160,7 @@ class RowStorage(Storage):
 
     # ---- reading ----
 
-    def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+    def observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return observations at time indexes and environments, which are broadcast against each other."""
         return buffer_func(self._observations, lambda keeper: keeper.read(T_idxs, B_idxs))
 
@@ -174,7 +174,7 @@ class RowStorage(Storage):
         action, reward = self.rows.action, self.rows.reward
         return AgentInputs(self.observation(T_idxs, B_idxs), action[before, B_idxs], reward[before, B_idxs])
 
-    def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+    def rnn_state(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Buffer:
         """Return the recurrent states before rows [M] that have one stored; None if none are stored."""
         return None if self._rnn_states is None else self._rnn_states[T_idxs // self.rnn_state_interval, B_idxs]
 
@@ -193,13 +193,13 @@ class RowStorage(Storage):
         arrays = self._arrays().items()
         return {name: array[: -(-held * len(array) // self.T)] for name, array in arrays}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the rows held, as tensors that share the arrays' memory, and the number of steps written."""
         arrays = {name: torch.from_numpy(array) for name, array in self._held_arrays(self.written).items()}
         newest = [keeper.newest() for keeper in buffer_leaves(self._observations)]
         return {"T": self.T, "written": self.written, "arrays": arrays, "newest": torchify_buffer(tuple(newest))}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned.
 
         Raises:
@@ -261,7 +261,7 @@ class RowStorage(Storage):
         return t[0]
 
 
-def _keepers(example: Any, n_frames: Any, make: Callable[[np.ndarray, int], ObservationArray]) -> Any:
+def _keepers(example: Buffer, n_frames: Any, make: Callable[[np.ndarray, int], ObservationArray]) -> Buffer:
     """Return a ring buffer for each array of the observations, in the structure of an observation."""
     if not isinstance(example, tuple):
         return make(np.asarray(example), int(n_frames))
@@ -275,7 +275,7 @@ def _keepers(example: Any, n_frames: Any, make: Callable[[np.ndarray, int], Obse
     return type(example)(*keepers) if isinstance(example, NamedArrayTuple) else tuple(keepers)
 
 
-def named_leaves(buffer: Any, name: str = "") -> dict[str, Any]:
+def named_leaves(buffer: Buffer, name: str = "") -> dict[str, Any]:
     """Return the leaves of a buffer under their paths, such as "observation.image"; None is left out."""
     if buffer is None:
         return {}

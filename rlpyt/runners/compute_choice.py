@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
 from rlpyt.core import Agent
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
 from rlpyt.utils.compute import ComputeSettings
@@ -55,7 +55,7 @@ def choose_settings(agent: Agent, affinity: Affinity) -> ComputeSettings:
     return best
 
 
-def _seconds(agent: Agent, settings: ComputeSettings, rows: Any) -> float:
+def _seconds(agent: Agent, settings: ComputeSettings, rows: Buffer) -> float:
     """Return the seconds of a forward and backward pass, the best of three after one to warm up."""
     agent.to_device(settings)
     rows = buffer_to(rows, settings.device)

@@ -22,7 +22,7 @@ from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quo
 from rlpyt.samplers.parts import CompletedTraj, in_order
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
-from rlpyt.types import BatchSpec, Run, Samples, TrajInfo, traj_info_maker
+from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.checks import whole_number
 
 
@@ -60,7 +60,7 @@ class BaseSampler(Settings, Sampler):
 
     EnvCls: Callable[..., Any]
     """Any callable that returns an environment (see `rlpyt.envs`), `gymnasium.make` among them."""
-    env_kwargs: Mapping[str, Any] | None
+    env_kwargs: Kwargs | None
     """Its arguments; None is none."""
     batch_T: int
     """Time steps of a batch."""
@@ -76,7 +76,7 @@ class BaseSampler(Settings, Sampler):
     """Evaluation environments; 0 for no evaluation."""
     eval_CollectorCls: Callable[..., Evaluator] | None = Evaluator
     """The loop of an evaluation; None is the default."""
-    eval_env_kwargs: Mapping[str, Any] | None = None
+    eval_env_kwargs: Kwargs | None = None
     """Arguments of the evaluation environments; None is those of training."""
     eval_max_steps: int | None = None
     """Steps of one evaluation at most, all environments together."""
@@ -110,7 +110,7 @@ class BaseSampler(Settings, Sampler):
         # A WaitResetCollector is another way to say it, of rlpyt 0.1.
         self.mid_batch_reset = bool(self.mid_batch_reset and (self.CollectorCls or Collector).mid_batch_reset)  # type: ignore[union-attr]
         self._gives_score = False
-        self._traj_info_kwargs: dict[str, Any] = {}
+        self._traj_info_kwargs: Kwargs = {}
         self._specs: Specs = {}
         self._collector: Collector  # set by `build`
         self._evaluator: Evaluator
@@ -312,7 +312,7 @@ class BaseSampler(Settings, Sampler):
             traj_info.GameScore = 0.0
         return traj_info
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return where the work will run."""
         return {"sampler": type(self).__name__}
 
@@ -329,20 +329,20 @@ class BaseSampler(Settings, Sampler):
 
     # ---- state ----
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where training environments, streams and recurrent states stand; an evaluation leaves no state."""
         self._check_running()
         return {"collectors": self.collector_states()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, with the same number of workers."""
         self._check_running()
         self.load_collector_states(state_dict["collectors"])
 
-    def collector_states(self) -> list[dict[str, Any]]:
+    def collector_states(self) -> list[StateDict]:
         """Return the state of every collector."""
         return [self._collector.state_dict()]
 
-    def load_collector_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+    def load_collector_states(self, states: Sequence[StateDict]) -> None:
         """Take over what `collector_states` returned."""
         self._collector.load_state_dict(states[0])

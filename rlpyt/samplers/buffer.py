@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.core import Agent
-from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
@@ -28,14 +27,14 @@ class RowMemory(NamedArrayTuple):
 
     inputs: AgentInputs
     """[T + 1, B]; the last row is the one after the batch."""
-    terminated: Any
-    truncated: Any
-    valid: Any
-    env_info: Any
-    agent_info: Any
-    bootstrap_value: Any
+    terminated: Buffer
+    truncated: Buffer
+    valid: Buffer
+    env_info: Buffer
+    agent_info: Buffer
+    bootstrap_value: Buffer
     """[1, B] float32, or None."""
-    resting: Any
+    resting: Buffer
     """[1, B] bool."""
 
 
@@ -82,7 +81,7 @@ class Rows:
         """Return the columns of parts with these numbers of environments, in order."""
         return [Rows(self.memory[:, lo:hi]) for lo, hi in pairwise(accumulate(sizes, initial=0))]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Buffer, ...]:
         return Rows, (self.memory,)
 
 
@@ -97,7 +96,7 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
         share_memory: whether workers write the rows.
     """
 
-    def allocate(leaf: Any, length: int) -> Any:
+    def allocate(leaf: Buffer, length: int) -> Buffer:
         return buffer_from_example(leaf, (length, B), share_memory)
 
     inputs = AgentInputs(example.env.observation, example.agent.action, example.env.reward)
@@ -115,7 +114,7 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
     )
 
 
-def example_of(agent: Agent, spaces: EnvSpaces, env_info: Any) -> Samples:
+def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
     """Return one row of what the agent and an environment give, as numpy, to allocate rows from.
 
     Args:

@@ -6,18 +6,19 @@ it); everything is written straight into the batch's memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from rlpyt.core import Actor, Agent
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import agent_inputs_of
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
+from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 
 
@@ -78,11 +79,11 @@ class ActingPart:
         for b in np.flatnonzero(mask):
             self.actor.reset_one(int(b))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where environments and actor stand."""
         return {"envs": self.envs.state_dict(), "agent": self.actor.state_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         self.envs.load_state_dict(state_dict["envs"])
         self.actor.load_state_dict(state_dict["agent"])
@@ -151,11 +152,11 @@ class Collector(CheckedSubclasses):
         for part in self.parts:
             part.envs.wake()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where environments and actors stand."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         for part, saved in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(saved)
@@ -178,6 +179,6 @@ def start_collector(spec: FleetSpec, agent: Agent, parts: Sequence[Part], overla
     return spec.LoopCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 
-def _copy_leaves(out: list[torch.Tensor], buffer: Any) -> None:
+def _copy_leaves(out: list[torch.Tensor], buffer: Buffer) -> None:
     for dest, src in zip(out, buffer_leaves(buffer), strict=True):
         dest.copy_(src)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.core import Agent, EvalResult
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, start_collector
 from rlpyt.samplers.evaluator import Evaluator, merge, start_evaluator
@@ -20,6 +21,7 @@ from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.types import StateDict
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message
 
@@ -32,7 +34,7 @@ class CollectorServer(FleetServer):
     _collector: Collector
     _evaluator: Evaluator | None = None
 
-    def __call__(self, request: tuple[Any, ...]) -> Any:
+    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("start", check, agent, rows):
@@ -116,12 +118,12 @@ class CpuSampler(ParallelSampler):
         requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
         return merge(self.pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers))))
 
-    def collector_states(self) -> list[dict[str, Any]]:
+    def collector_states(self) -> list[StateDict]:
         """Return the state of every worker's collector."""
         self._share_agent()
         return self._ask_all("state_dict")
 
-    def load_collector_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+    def load_collector_states(self, states: Sequence[StateDict]) -> None:
         """Take over what `collector_states` returned, with the same number of workers."""
         if len(states) != len(self._worker_specs):
             raise ValueError(

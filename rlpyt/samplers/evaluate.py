@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from rlpyt.core import Agent, EvalResult
@@ -10,14 +10,14 @@ from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Fleet
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, quotas
-from rlpyt.types import TrajInfo
+from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.checks import whole_number
 
 
 def evaluate(
     agent: Agent,
     EnvCls: Callable[..., Any],
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Kwargs | None = None,
     *,
     n_trajectories: int = 100,
     n_envs: int = 10,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.types import TrajInfo
+from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.seeds import Role, stream_seed
 
 NO_LIMIT = 2**62
@@ -41,7 +41,7 @@ class FleetSpec:
     """Whether the environments are for training or for evaluation."""
     EnvCls: Callable[..., Any]
     """Makes an environment."""
-    env_kwargs: Mapping[str, Any] | None
+    env_kwargs: Kwargs | None
     """Its arguments."""
     env_ranks: list[int]
     """Global ranks of the environments of this process."""
@@ -53,7 +53,7 @@ class FleetSpec:
     """The loop: a `Collector` or an `Evaluator`."""
     TrajInfoCls: Callable[..., TrajInfo] = TrajInfo
     """The statistics of a trajectory."""
-    traj_info_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    traj_info_kwargs: Kwargs = field(default_factory=dict)
     """Its arguments, such as the discount."""
     env_info_keys: Sequence[str] | Mapping[str, Any] = ()
     """Names of the numbers in the environments' info that are recorded."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
-from rlpyt.types import TrajInfo
+from rlpyt.types import Info, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
@@ -35,7 +36,7 @@ class NativePart(LocalPart):
         self,
         env: VectorEnvAdapter,
         rows: Rows,
-        env_info_nulls: Mapping[str, Any] | None = None,
+        env_info_nulls: Info | None = None,
         new_traj_info: Callable[[], TrajInfo] = TrajInfo,
         progress: Progress | None = None,
         wait_reset: bool = False,
@@ -124,17 +125,17 @@ class NativePart(LocalPart):
             self._end_episode(t, b, rows.next_observation[t, b], bool(info.get("traj_done", done)[b]), completed)
         return completed
 
-    def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Mapping[str, Any]) -> None:
+    def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Info) -> None:
         reward = self.rows.reward[t].tolist()
         score = info["game_score"].tolist() if "game_score" in info else None
         for b in steps.tolist():
-            one: dict[str, Any] = {} if score is None else {"game_score": score[b]}
+            one: Info = {} if score is None else {"game_score": score[b]}
             if self._own_traj_info:
                 self._step_traj_info(t, b, reward[b], bool(done[b]), {**one, **info_at(info, b)})
             else:
                 self._traj_infos[b].step(None, None, reward[b], bool(done[b]), None, one)
 
-    def _record_info(self, t: int, info: Mapping[str, Any]) -> None:
+    def _record_info(self, t: int, info: Info) -> None:
         for key, null in self._env_info_nulls.items():
             out = self.rows.env_info[t][key]
             out[...] = as_recorded(key, info[key], out) if key in info else null
@@ -156,13 +157,13 @@ class NativePart(LocalPart):
             self._begin_lost(b)
         self._after_loss = self.env.reset(seeds)[0]
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned; native environments cannot be restored, and begin new episodes."""
         super().load_state_dict(state_dict)
         self.begin_after_loss()
 
 
-def _write(dest: Any, src: Any, mask: np.ndarray) -> None:
+def _write(dest: Buffer, src: Buffer, mask: np.ndarray) -> None:
     """Copy the rows of the mask, in every leaf."""
     for to, what in zip(buffer_leaves(dest), buffer_leaves(src), strict=True):
         to[mask] = what[mask]

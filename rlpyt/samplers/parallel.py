@@ -131,7 +131,7 @@ class ParallelSampler(BaseSampler):
 
     # ---- where and how many ----
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> dict[str, object]:
         """Return where the work runs."""
         return {**super().plan(), "workers": len(self._worker_specs)}
 

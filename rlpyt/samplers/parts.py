@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from rlpyt.envs import EnvAdapter
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
-from rlpyt.types import InfoDict, TrajInfo
+from rlpyt.types import Info, InfoDict, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
@@ -43,7 +44,7 @@ class Part(ABC):
     rows: Rows
     ranks: list[int]
     """Global ranks of the environments, in the order of the rows' B dimension."""
-    null_action: Any
+    null_action: Buffer
     """What counts as the action before the first step, in row form."""
     waits_for: str
     """What `recv` spends its time on, for the measured breakdown: "environments" or "waiting"."""
@@ -76,11 +77,11 @@ class Part(ABC):
         """Wait until the environments that were woken are reset."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where every environment and trajectory stands."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned; an environment that cannot is treated as lost."""
 
 
@@ -158,7 +159,9 @@ class LocalPart(Part):
         rows.action[t, b], rows.reward[t, b] = self.null_action, 0.0
         rows.terminated[t, b] = rows.truncated[t, b] = rows.valid[t, b] = False
 
-    def _end_episode(self, t: int, b: int, observation: Any, traj_done: bool, completed: list[CompletedTraj]) -> None:
+    def _end_episode(
+        self, t: int, b: int, observation: Buffer, traj_done: bool, completed: list[CompletedTraj]
+    ) -> None:
         self._ended[b], self._game_goes_on[b] = True, not traj_done
         if self._wait_reset:
             self._resting[b] = True
@@ -170,13 +173,13 @@ class LocalPart(Part):
         self._unlogged[b] = False
         self._traj_infos[b] = self._new_traj_info()
 
-    def _step_traj_info(self, t: int, b: int, reward: float, done: bool, info: Mapping[str, Any]) -> None:
+    def _step_traj_info(self, t: int, b: int, reward: float, done: bool, info: Info) -> None:
         """Let the statistics of the user's own class see all of row t."""
         rows = self.rows
         agent_info = None if rows.agent_info is None else rows.agent_info[t, b]
         self._traj_infos[b].step(rows.observation[t, b], rows.action[t, b], reward, done, agent_info, InfoDict(info))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where every trajectory stands, and the row after the batch."""
         return {
             "last_row": [torch.from_numpy(np.array(leaf)) for leaf in buffer_leaves(self.rows.after)],
@@ -186,7 +189,7 @@ class LocalPart(Part):
             "traj_infos": [deepcopy(vars(info)) for info in self._traj_infos],
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         for leaf, saved in zip(buffer_leaves(self.rows.after), state_dict["last_row"], strict=True):
             leaf[...] = saved.numpy()
@@ -213,7 +216,7 @@ class ListPart(LocalPart):
         self,
         envs: Sequence[EnvAdapter],
         rows: Rows,
-        record_info: Callable[[Mapping[str, Any]], Any] | None = None,
+        record_info: Callable[[Info], Buffer] | None = None,
         new_traj_info: Callable[[], TrajInfo] = TrajInfo,
         progress: Progress | None = None,
         wait_reset: bool = False,
@@ -289,7 +292,7 @@ class ListPart(LocalPart):
             self._begin_lost(b)
         self._seeds = list(seeds)
 
-    def _reset_env(self, b: int) -> Any:
+    def _reset_env(self, b: int) -> Buffer:
         """Begin an episode, and return its first observation."""
         seed, self._seeds[b] = self._seeds[b], None
         self._progress.env_rank = self.envs[b].rank
@@ -297,11 +300,11 @@ class ListPart(LocalPart):
         self._ended[b] = False
         return observation
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where every environment and trajectory stands."""
         return {**super().state_dict(), "envs": [env.state_dict() for env in self.envs], "seeds": list(self._seeds)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state_dict)
         self._seeds = list(state_dict["seeds"])

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.stopwatch import Stopwatch
+from rlpyt.types import StateDict
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
 
@@ -20,7 +22,7 @@ class EnvServer(FleetServer):
     _parts: dict[FleetRole, LocalPart]
     _stopwatches: dict[FleetRole, Stopwatch]
 
-    def __call__(self, request: tuple[Any, ...]) -> Any:
+    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("step", role, t):
@@ -67,7 +69,7 @@ class RemotePart(Part):
     waits_for = "waiting"
 
     def __init__(
-        self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, role: FleetRole, null_action: Any
+        self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, role: FleetRole, null_action: Buffer
     ) -> None:
         self.rows, self.null_action = rows, null_action
         self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
@@ -102,11 +104,11 @@ class RemotePart(Part):
         """Wait until the workers have reset the environments that were woken."""
         self._pool.settle(self._workers)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return where the environments of every worker stand."""
         return {"workers": self._pool.ask(dict.fromkeys(self._workers, ("state_dict", self._role)))}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, with the same number of workers."""
         saved = state_dict["workers"]
         if len(saved) != len(self._workers):

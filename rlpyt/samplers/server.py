@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import psutil
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
@@ -30,7 +29,7 @@ class FleetServer:
         progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
 
-    def __call__(self, request: tuple[Any, ...]) -> Any:
+    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("check",):

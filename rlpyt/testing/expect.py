@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import Space, random_value
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 
@@ -27,7 +28,7 @@ def expect(holds: bool, what: str, came: object, expected: str) -> None:
         raise AssertionError(f"{what}: got {came!s:.300}; expected {expected}.")
 
 
-def expect_close(what: str, came: Any, reference: Any, expected: str, tol: float = 0.0) -> None:
+def expect_close(what: str, came: Buffer, reference: Buffer, expected: str, tol: float = 0.0) -> None:
     """Compare two buffers leaf by leaf; integers and flags exactly, floats up to `tol`."""
     a, b = ([torch.as_tensor(leaf).detach() for leaf in buffer_leaves(x)] for x in (came, reference))
     expect(len(a) == len(b), what, f"{len(a)} arrays", f"{len(b)}, {expected}")
@@ -63,7 +64,7 @@ def reloaded(state: Any) -> Any:
     return torch.load(file, weights_only=True)
 
 
-def random_batch(space: Space, lead: tuple[int, ...], rng: np.random.Generator) -> Any:
+def random_batch(space: Space, lead: tuple[int, ...], rng: np.random.Generator) -> Buffer:
     """Return random values of a space in row form, [*lead, ...] arrays."""
     batch = buffer_from_example(random_value(space, rng), lead)
     for index in np.ndindex(lead):

@@ -13,6 +13,7 @@ from torch import nn
 
 from rlpyt.agents.own_models import build_model
 from rlpyt.models import draw_randomness, encoded_action_size
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces
 from rlpyt.testing.expect import expect, expect_close, random_batch, seeded
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -37,7 +38,7 @@ class _ModelCase:
         width = encoded_action_size(self.spaces.action)
         return observation, torch.rand((*lead, width), generator=g), torch.rand(lead, generator=g)
 
-    def outputs(self, model: nn.Module, inputs: Any, rnn_state: Any = None, *start: Any) -> tuple[list[Any], Any]:
+    def outputs(self, model: nn.Module, inputs: Buffer, rnn_state: Buffer = None, *start: Any) -> tuple[list[Any], Any]:
         """Return the heads' tensors, and the next recurrent state."""
         result = model(*inputs, rnn_state, *start) if self.recurrent else model(*inputs)
         if not self.recurrent:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.core import Replay
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import SamplesFromReplay, SamplesToBuffer
 from rlpyt.spaces import EnvSpaces, null_action, random_value
 from rlpyt.testing.expect import expect, expect_close, expect_raises, reloaded
@@ -100,7 +100,7 @@ def _chunks(start: int, end: int) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-def _check_batch(name: str, batch: Any, rows: SamplesToBuffer, batch_size: int) -> None:
+def _check_batch(name: str, batch: Buffer, rows: SamplesToBuffer, batch_size: int) -> None:
     for leaf in buffer_leaves(batch):
         sized = batch_size in tuple(leaf.shape[:2])
         expect(sized, f"{name}: shape in a batch of {batch_size}", tuple(leaf.shape), f"{batch_size} leading")
@@ -118,5 +118,5 @@ def _key(row: SamplesToBuffer) -> str:
     return _key_of(row.observation, row.action)
 
 
-def _key_of(observation: Any, action: Any) -> str:
+def _key_of(observation: Buffer, action: Buffer) -> str:
     return repr([np.asarray(leaf).tolist() for leaf in buffer_leaves((observation, action))])

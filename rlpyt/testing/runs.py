@@ -14,7 +14,7 @@ from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.runners import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.testing.expect import expect, expect_close, reloaded, seeded
-from rlpyt.types import Samples
+from rlpyt.types import Kwargs, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
 
@@ -29,7 +29,7 @@ def check_sampler(
     n_itr: int = 5,
     seed: int = 0,
     make_agent: Callable[[], Agent] = PgAgent,
-    sampler_kwargs: Mapping[str, Any] | None = None,
+    sampler_kwargs: Kwargs | None = None,
 ) -> None:
     """Run a sampler shortly, and check its rows against their convention and against those of `SerialSampler`.
 

@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_names import PAGE, SETTINGS
 
 P = ParamSpec("P")
@@ -57,7 +58,7 @@ class NamedArguments(_Meta):
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __call__(cls, *args: Any, **kwargs: Any) -> Buffer:
             """Return an instance; raise TypeError with close names for an unknown argument."""
             try:
                 return super().__call__(*args, **kwargs)

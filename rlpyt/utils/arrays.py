@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.shared_memory import shared_array
 
 
-def buffer_func(buffer: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def buffer_func(buffer: Buffer, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Buffer:
     """Return the buffer with `func(leaf, *args, **kwargs)` in place of every leaf."""
     if buffer is None:
         return None
@@ -25,7 +26,7 @@ def buffer_func(buffer: Any, func: Callable[..., Any], *args: Any, **kwargs: Any
     return func(buffer, *args, **kwargs)
 
 
-def buffer_method(buffer: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+def buffer_method(buffer: Buffer, method: str, *args: Any, **kwargs: Any) -> Buffer:
     """Return the buffer with the result of `leaf.method(*args, **kwargs)` in place of every leaf.
 
     For scripts of rlpyt 0.1, as is `get_leading_dims`.
@@ -33,7 +34,7 @@ def buffer_method(buffer: Any, method: str, *args: Any, **kwargs: Any) -> Any:
     return buffer_func(buffer, lambda leaf: getattr(leaf, method)(*args, **kwargs))
 
 
-def buffer_leaves(buffer: Any) -> list[Any]:
+def buffer_leaves(buffer: Buffer) -> list[Any]:
     """Return all leaves in order, without None."""
     if buffer is None:
         return []
@@ -42,7 +43,7 @@ def buffer_leaves(buffer: Any) -> list[Any]:
     return [buffer]
 
 
-def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> Any:
+def buffer_from_example(example: Buffer, leading_dims: int | Sequence[int], share_memory: bool = False) -> Buffer:
     """Allocate a buffer of zeros as numpy arrays: every leaf has the leading dimensions and those of the example.
 
     Args:
@@ -56,7 +57,7 @@ def buffer_from_example(example: Any, leading_dims: int | Sequence[int], share_m
     return buffer_func(example, build_array, leading_dims, share_memory)
 
 
-def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: bool = False) -> np.ndarray:
+def build_array(example: Buffer, leading_dims: int | Sequence[int], share_memory: bool = False) -> np.ndarray:
     """Allocate one array with leading dimensions and those of the example; see `buffer_from_example`."""
     a = _numpy(example) if isinstance(example, torch.Tensor) else np.asarray(example)
     if a.dtype.kind not in "biufc":
@@ -68,18 +69,18 @@ def build_array(example: Any, leading_dims: int | Sequence[int], share_memory: b
     return (shared_array if share_memory else np.zeros)(lead + a.shape, dtype=a.dtype)
 
 
-def torchify_buffer(buffer: Any) -> Any:
+def torchify_buffer(buffer: Buffer) -> Buffer:
     """Return the buffer as torch tensors that share the arrays' memory."""
     return buffer_func(buffer, _torch)
 
 
-def _torch(x: Any) -> torch.Tensor:
+def _torch(x: Buffer) -> torch.Tensor:
     if isinstance(x, np.ndarray):  # first: the usual case, and the faster test
         return torch.from_numpy(x)
     return x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
 
 
-def numpify_buffer(buffer: Any) -> Any:
+def numpify_buffer(buffer: Buffer) -> Buffer:
     """Return the buffer as numpy arrays that share the memory of CPU tensors; bfloat16 becomes float32 copies."""
     return buffer_func(buffer, lambda x: _numpy(x) if isinstance(x, torch.Tensor) else np.asarray(x))
 
@@ -89,14 +90,14 @@ def _numpy(x: torch.Tensor) -> np.ndarray:
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
-def buffer_to(buffer: Any, device: torch.device | str | None) -> Any:
+def buffer_to(buffer: Buffer, device: torch.device | str | None) -> Buffer:
     """Return the buffer of tensors on a device, ready to be read there. Tensors that are there are not copied."""
     # A device queues the copy before the work that reads it. The CPU would read before the copy has arrived.
     non_blocking = device is not None and torch.device(device).type != "cpu"
     return buffer_func(buffer, lambda x: x.to(device, non_blocking=non_blocking))
 
 
-def get_leading_dims(buffer: Any, n_dim: int = 1) -> tuple[int, ...] | None:
+def get_leading_dims(buffer: Buffer, n_dim: int = 1) -> tuple[int, ...] | None:
     """Return the first `n_dim` dimensions, which must be the same for all leaves.
 
     Raises:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from rlpyt.namedarraytuple import Buffer
+
 
 def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:
     """Return the number of leading dimensions of a tensor, and their sizes.
@@ -30,7 +32,7 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
     return lead_dim, T, B, tensor.shape[lead_dim:]
 
 
-def restore_leading_dims(tensors: Any, lead_dim: int, T: int = 1, B: int = 1) -> Any:
+def restore_leading_dims(tensors: Any, lead_dim: int, T: int = 1, B: int = 1) -> Buffer:
     """Give tensors [T*B, ...] the leading dimensions that `infer_leading_dims` found.
 
     Args:
