@@ -313,8 +313,11 @@ def test_none_is_the_default_loop():
     sampler = SerialSampler(
         CountingEnv, {}, batch_T=2, batch_B=1, CollectorCls=None, eval_CollectorCls=None, mid_batch_reset=True
     )
-    assert sampler.CollectorCls is Collector
+    assert sampler.CollectorCls is None  # fields keep what was given
     assert sampler.mid_batch_reset
+    sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
+    assert type(sampler._collector) is Collector
+    sampler.shutdown()
 
 
 def test_statistics_of_another_kind_are_refused():

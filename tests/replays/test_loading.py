@@ -222,10 +222,10 @@ def test_an_algorithm_that_goes_on_with_fresh_environments_learns_from_no_transi
 
     first, second = learner(), learner()
     for itr in range(5):
-        first[0].append(itr, first[1].obtain_samples(itr)[0], first[0].hyper(0))
+        first[0].append(itr, first[1].obtain_samples(itr)[0])
     second[0].load_state_dict(first[0].state_dict())
     for itr in range(5, 10):
-        second[0].append(itr, second[1].obtain_samples(itr)[0], second[0].hyper(0))
+        second[0].append(itr, second[1].obtain_samples(itr)[0])
     batch = second[0].replay.sample_batch(2000)
     if not recurrent:
         episode = batch.agent_inputs.observation // 1000
