@@ -45,7 +45,7 @@ class Taker(SerialSampler):
         (SerialSampler, dict(ENV, batch_T=4, batch_b=2), "Serial.* has no argument 'batch_b'. Did you mean batch_B?"),
         (CpuSampler, dict(ENV, batch_T=4, n_envs=2), "CpuSampler has no argument 'n_envs'. Did you mean batch_B?"),
         (MinibatchRl, dict(n_step=4), "MinibatchRl has no argument 'n_step'. Did you mean n_steps?"),
-        (DqnAgent, dict(eps_end=0.1), "DqnAgent has no argument 'eps_end'. It has: ModelCls, model_kwargs, .*, eps_init, "),
+        (DqnAgent, dict(eps_end=0.1), "DqnAgent has no argument 'eps_end'. It has: ModelCls, .*, eps_init, "),
         (CatDqnAgent, dict(n_atom=5, eps_init=1), "Cat.* has no argument 'n_atom'. Did you mean n_atoms?.*eps_init"),
         (SacAgent, dict(policy_kwargs={}), r"SacAgent has no argument 'policy_kwargs'. Did you mean model_kwargs\?"),
         (PgModel, dict(hidden_size=3), "PgModel has no argument 'hidden_size'. Did you mean hidden_sizes?"),
