@@ -97,12 +97,13 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
     # ---- learning ----
 
     def append(self, itr: int, samples: Samples) -> None:
-        """Store a batch, and give the replay the hyper-parameters as they stand at this iteration."""
+        """Give the replay the hyper-parameters as they stand at this iteration, and store a batch."""
         hyper = self.hyper(itr * self.steps_per_itr)
+        # First, as the priorities of new sequences are computed with eta.
+        self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
         errors = self.input_errors(samples, hyper) if self.has_input_priorities else None
         self.replay.append_samples(self.samples_to_buffer(samples), errors)
         self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
-        self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
 
     def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
         """Return the absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
@@ -227,11 +228,11 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             "replay_ratio": (self.replay_ratio, self._ratio_of(self.n_updates(self.hyper(0))), "updates an iteration"),
             "min_steps_learn": (self.min_steps_learn, first, "iterations"),
         }
+        # An index of one's own may take priorities without the setting.
+        prioritized = self.prioritized_replay or self.replay.takes_priorities
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
-        unused = unused_settings(
-            self.arguments(), prioritized=self.prioritized_replay, sequences=sequences, has_beta=has_beta
-        )
-        line_is_used = self.prioritized_replay and not has_beta and self.pri_beta_init != self.pri_beta_final
+        unused = unused_settings(self.arguments(), prioritized=prioritized, sequences=sequences, has_beta=has_beta)
+        line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished}
 

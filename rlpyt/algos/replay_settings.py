@@ -63,7 +63,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     prioritized_replay: bool = False
     """Whether rows are drawn in proportion to priority ** pri_alpha (Schaul et al. 2016)."""
     pri_alpha: ScheduleLike = 0.6
-    """Exponent of the priorities, from 0; what a schedule gives holds for priorities that are set from then on."""
+    """Exponent of the priorities, from 0; what a schedule gives holds for all priorities, those set before too."""
     pri_beta: ScheduleLike | None = None
     """Exponent of the importance weights; None is a line from `pri_beta_init` to `pri_beta_final`."""
     pri_beta_init: float = 0.4

@@ -203,7 +203,7 @@ class BaseSampler(Settings, Sampler):
 
         Args:
             specs: the fleets of this replica.
-            affinity: of the run; see `rlpyt.runners.affinity`.
+            affinity: of the run; see `rlpyt.utils.affinity`.
 
         Raises:
             EnvError: if an environment cannot be built, or has other spaces than the one that was checked.

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
 from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
 from rlpyt.functional import Linear
+from rlpyt.replays import PrioritizedIndex
 from tests.algos.small_problems import RandomEnv, build, set_up
 
 REPLAY: dict[str, Any] = dict(min_steps_learn=64, replay_size=600)
@@ -68,6 +69,7 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
         ),
         (DQN(**REPLAY, eps_schedule=Linear(0, 1, steps=50)), {}),
         (DQN(**REPLAY, eps_steps=100, pri_alpha=0.5), dict(pri_alpha="not used, prioritized_replay is False")),
+        (DQN(**REPLAY, eps_steps=100, IndexCls=PrioritizedIndex, pri_alpha=0.5, pri_beta=0.5), {}),
         (
             DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta_steps=1600),
             dict(pri_beta_steps="1,600, longer than the run, which ends at 20 % of them"),

@@ -131,6 +131,20 @@ def test_the_priority_of_a_sequence_follows_pri_eta() -> None:
     assert found == [pytest.approx(x) for x in ([3.0, 8.0], [2.0, 5.0], [1.0, 2.0])]
 
 
+def test_the_priorities_of_new_sequences_follow_pri_eta() -> None:
+    algo = R2D1(
+        batch_T=4, batch_B=2, warmup_T=0, store_rnn_state_interval=4, min_steps_learn=2 * STEPS, replay_size=600,
+        n_step_return=1, replay_ratio=0.25, pri_eta=at(1.0, 0.5, 0.0),
+    )  # fmt: skip
+    sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
+    replay: Any = algo.replay
+    etas, given = list[float](), replay._input_priorities
+    replay._input_priorities = lambda first, end: (etas.append(replay.eta), given(first, end))[1]
+    for itr in range(5):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert etas == [1.0, 1.0, 1.0, 0.5, 0.0]
+
+
 def test_the_bound_of_normalised_rewards_follows_its_schedule() -> None:
     algo, agent = A2C(normalize_reward=True, reward_clip="lin_0.5_0"), CategoricalPgAgent(model_kwargs=SMALL)
     sampler = set_up(algo, agent, RandomEnv)
