@@ -121,6 +121,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         offered = self.make_env_to_model_kwargs(self.env_spaces)
         if self.ModelCls is None:
             assert self.preset is not None
+            if self.recurrent not in (True, False, "lstm"):
+                raise ValueError(
+                    f"{type(self).__name__}: recurrent is {self.recurrent!r}, and its model of rlpyt 0.1 has an LSTM; "
+                    "expected True. To choose the layer use an agent with the default model, such as "
+                    "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
+                )
             return type(self).preset(**offered, **self.preset_kwargs())  # type: ignore[misc]
         return build_model(f"{type(self).__name__}: ModelCls", self.ModelCls, offered, self.model_kwargs or {})
 

@@ -19,6 +19,7 @@ from rlpyt.agents import (
     BaseAgent,
     DdpgAgent,
     DqnAgent,
+    MujocoLstmAgent,
     PgAgent,
     R2d1Agent,
     RecurrentSacAgent,
@@ -148,6 +149,12 @@ def test_recurrence_may_be_set_in_the_body_of_a_class_and_must_not_contradict():
     with pytest.raises(ValueError, match=r"feature_kwargs has recurrent='lstm'; expected None"):
         SacAgent(feature_kwargs=dict(recurrent="lstm")).initialize(BOX)
     assert isinstance(RecurrentSacAgent(), SacAgent)
+
+
+def test_a_model_of_rlpyt_0_1_has_no_other_recurrent_layer():
+    with pytest.raises(ValueError, match=r"MujocoLstmAgent: recurrent is 'gru', and its model .* has an LSTM"):
+        MujocoLstmAgent(recurrent="gru").initialize(BOX)
+    MujocoLstmAgent(recurrent="lstm").initialize(BOX)
 
 
 # ---- schedules ----
