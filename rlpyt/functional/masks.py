@@ -112,7 +112,9 @@ def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.
     check_same_shape("explained_variance", value=value, return_=return_, valid=valid)
     _, unexplained = _centre(return_ - value, valid)
     _, variance = _centre(return_, valid)
-    return torch.where(variance > 0, 1 - unexplained / variance, 0.0)
+    # The mean of equal returns may differ from each of them by some roundings.
+    rounding = 16 * torch.finfo(variance.dtype).eps * valid_mean(return_, valid).abs()
+    return torch.where(variance > rounding.square(), 1 - unexplained / variance, 0.0)
 
 
 @torch.no_grad()

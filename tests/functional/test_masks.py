@@ -90,6 +90,16 @@ def test_explained_variance_where_there_is_none():
     assert explained_variance(values, ones, valid).item() == 0
 
 
+@pytest.mark.parametrize("return_", [0.1, 0.3, -99.7, 1e6 + 0.3])
+@pytest.mark.parametrize("n", [3, 7, 100, 1000, 4095])
+def test_explained_variance_of_equal_returns_whose_mean_is_rounded(n, return_):
+    values = torch.linspace(-1, 1, n)
+    assert explained_variance(values, torch.full((n,), return_)).item() == 0
+    assert explained_variance(values, torch.full((n,), return_), values < 0.5).item() == 0
+    almost = return_ * (1 + 1e-4 * values)
+    assert explained_variance(almost + 1, almost).item() == pytest.approx(1, abs=0.01)
+
+
 def test_perplexity_is_of_the_valid_rows_and_does_not_overflow():
     entropy = torch.tensor([math.log(4), math.log(2), 1e4], requires_grad=True)
     perplexity = mean_perplexity(entropy, torch.tensor([True, True, False]))
