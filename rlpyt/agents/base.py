@@ -12,7 +12,7 @@ from torch import nn
 
 from rlpyt.agents.actor import ModelActor, OwnStepActor
 from rlpyt.agents.by_hand import ActsByHand
-from rlpyt.agents.given import as_env_spaces, check_state
+from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
 from rlpyt.agents.own_models import build_model, random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
@@ -48,12 +48,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     ModelCls: Callable[..., nn.Module] | None = None
     """Called with `model_kwargs`, and with those of `make_env_to_model_kwargs(env_spaces)` that it takes; None is the
     agent's default, which serves any pair of spaces."""
-    _: KW_ONLY
     model_kwargs: Kwargs | None = None
     """Further arguments of the model."""
     initial_model_state_dict: StateDict | None = field(default=None, repr=False, metadata={"weights": True})
     """Weights to start from, as `agent.state_dict()["model"]` returned them; or all that `agent.state_dict()` returned,
     of which only weights are taken."""
+    _: KW_ONLY
     recurrent: bool | str = False
     """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
@@ -68,6 +68,8 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     def __post_init__(self) -> None:
         """Check the settings; a subclass calls this first and adds its own checks."""
         super().__post_init__()
+        state = self.initial_model_state_dict
+        check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.forget_networks()
         self.numbers = SharedNumbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(self.scheduled(), 1)})

@@ -1,11 +1,26 @@
-"""Checks of what an agent is given: the spaces of an environment, and states."""
+"""Checks of what an agent is given: settings, the spaces of an environment, and states."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict
+
+
+def check_dictionaries(who: str, **given: object) -> None:
+    """Refuse anything but dictionaries, such as the QModelCls that agents of rlpyt 0.1 had as their second argument.
+
+    Raises:
+        TypeError: if a setting is something else.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Mapping | None):
+            raise TypeError(
+                f"{who}: {name} is {value!r:.100}; expected a dictionary or None. Only ModelCls, model_kwargs and "
+                "initial_model_state_dict may come without a name, in this order. Name all others, as QModelCls=..."
+            )
 
 
 def as_env_spaces(who: str, given: Any) -> EnvSpaces:

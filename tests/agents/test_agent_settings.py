@@ -84,7 +84,19 @@ def test_what_was_given_stays_as_it_was_given(AgentCls):
     ):
         AgentCls(model_kwarg=given)
     with pytest.raises(TypeError, match=r"positional"):
-        AgentCls(None, {})
+        AgentCls(None, {}, None, False)
+
+
+@pytest.mark.parametrize("AgentCls", CONCRETE)
+def test_the_three_settings_that_rlpyt_0_1_took_without_a_name(AgentCls):
+    state = dict(weight=1)
+    agent = AgentCls(dict, SMALL, state)
+    assert (agent.ModelCls, agent.model_kwargs, agent.initial_model_state_dict) == (dict, SMALL, state)
+    assert AgentCls(**agent.given()).given() == agent.given()
+    with pytest.raises(TypeError, match=r"model_kwargs is <class 'list'>; expected a dictionary.* as QModelCls="):
+        AgentCls(dict, list)  # the agents of DDPG, TD3 and SAC had QModelCls here
+    with pytest.raises(TypeError, match=r"initial_model_state_dict is \[4\]; expected a dictionary"):
+        AgentCls(dict, SMALL, [4])
 
 
 def test_a_subclass_with_an_init_of_its_own_passes_settings_on():
