@@ -15,6 +15,7 @@ from rlpyt.logging.run_directory import IfTaken, hold_run_directory, record_stat
 from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.sinks import Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
+from rlpyt.utils.arguments import named_arguments
 
 _CURRENT: ContextVar[Logger | None] = ContextVar("rlpyt_logger", default=None)
 
@@ -32,6 +33,7 @@ def current_logger() -> Logger:
     return logger
 
 
+@named_arguments
 @contextlib.contextmanager
 def logger_context(
     log_dir: str | os.PathLike[str],

@@ -65,7 +65,10 @@ def runner_from_params(
     params = _read(path)
     record, chosen = params["runner"], params.get("compute")
     if record["settings"].get("settings") is None and not {"affinity", "settings"} & changes.keys() and chosen:
-        changes["settings"] = ComputeSettings(**chosen)
+        try:
+            changes["settings"] = ComputeSettings(**chosen)
+        except (TypeError, ValueError) as error:
+            raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
     runner = part_from_record(record, known=known, trusted=trusted, **changes)
     if not isinstance(runner, MinibatchRlBase):
         raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
@@ -124,6 +127,11 @@ class _Reader:
     """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages."""
 
     def __init__(self, known: Iterable[object], trusted: Iterable[str]) -> None:
+        if isinstance(trusted, str) or not isinstance(known, Iterable):
+            raise TypeError(
+                f"runner_from_params: got known={known!r:.100} and trusted={trusted!r:.100}; expected lists, such as "
+                'known=[MyEnv] and trusted=["my_project"].'
+            )
         self._known: dict[str | None, Any] = {path: value for value in known for path in _paths(value)}
         self._trusted = tuple(trusted)
         self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
@@ -229,7 +237,7 @@ class _Reader:
     def _check_text(self, text: str, place: str) -> None:
         """Refuse a text that `gymnasium.make` takes for a module to import, as in "module:Name-v0"."""
         module, colon, _ = text.partition(":")
-        is_module = colon and all(word.isidentifier() for word in module.split("."))
+        is_module = colon and all(word.replace("-", "_").isidentifier() for word in module.split("."))
         if is_module and not _is_in(module, (*_LIBRARIES, *self._trusted, "cuda")):
             raise RecordError(
                 f"runner_from_params: {place} is {text!r}, which gymnasium.make takes for a module to import; expected "
@@ -252,6 +260,8 @@ class _Reader:
 
     def _unrecorded(self, record: object, place: str) -> NoReturn:
         what = record["unrecorded"] if isinstance(record, dict) and "unrecorded" in record else record
+        if not place:
+            raise RecordError(f"runner_from_params: the runner has the class {what!r:.100}; expected a name.")
         first, _, other = place.partition(".")
         change = f"{first}={{{other!r}: ...}}" if other else f"{first}=..."
         raise RecordError(

@@ -102,6 +102,13 @@ class BaseSampler(Settings, Sampler):
             raise TypeError(
                 f"{type(self).__name__}: EnvCls is {self.EnvCls!r}; expected a callable that returns an environment."
             )
+        self._check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
+        for name in ("CollectorCls", "eval_CollectorCls"):
+            self._check_kind(name, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
+        for name in ("env_kwargs", "eval_env_kwargs"):
+            self._check_kind(
+                name, lambda x: isinstance(x, Mapping | None), "a dictionary of the environment's arguments"
+            )
         self.batch_spec = BatchSpec(self._whole("batch_T"), self._whole("batch_B"))
         self._whole("max_decorrelation_steps", 0)
         self.eval_size()
@@ -114,6 +121,11 @@ class BaseSampler(Settings, Sampler):
         self._specs: Specs = {}
         self._collector: Collector  # set by `build`
         self._evaluator: Evaluator
+
+    def _check_kind(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
+        value = getattr(self, name)
+        if not holds(value):
+            raise TypeError(f"{type(self).__name__}: {name} is {value!r:.100}; expected {expected}.")
 
     def _whole(self, name: str, least: int = 1, expected: str | None = None) -> int:
         return whole_number(type(self).__name__, name, getattr(self, name), least, expected)

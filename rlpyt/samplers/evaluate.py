@@ -11,9 +11,11 @@ from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Fleet
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, quotas
 from rlpyt.types import Kwargs, TrajInfo
+from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.checks import whole_number
 
 
+@named_arguments
 def evaluate(
     agent: Agent,
     EnvCls: Callable[..., Any],

@@ -175,6 +175,7 @@ def test_weights_are_not_in_the_record(tmp_path, capsys):
         ("[" * 100_000, "is no JSON file"),
         ("[]", "has no record of a runner"),
         ('{"runner": {"class": "rlpyt.runners:MinibatchRl"}}', "has no record of a runner"),
+        ('{"runner": {"class": 3, "settings": {}}}', "the runner has the class 3; expected a name"),
         ('{"runner": {"class": "rlpyt.algos:PPO", "settings": {}}}', "one of PPO; expected that of a runner"),
     ],
 )
@@ -183,6 +184,20 @@ def test_a_file_that_is_no_record_is_refused(content, message, tmp_path):
         (tmp_path / "params.json").write_text(content)
     with pytest.raises((RecordError, FileNotFoundError), match=message):
         runner_from_params(tmp_path)
+
+
+def test_a_damaged_choice_of_device_is_refused(recorded):
+    params = json.loads((recorded / "params.json").read_text())
+    params["compute"]["speed"] = "high"
+    (recorded / "params.json").write_text(json.dumps(params))
+    with pytest.raises(RecordError, match="under 'compute'"):
+        runner_from_params(recorded, known=[CountingEnv])
+
+
+@pytest.mark.parametrize("given", [dict(known=CountingEnv), dict(trusted="my_project")])
+def test_one_name_instead_of_a_list_is_refused(given, recorded):
+    with pytest.raises(TypeError, match="expected lists, such as known="):
+        runner_from_params(recorded, **given)
 
 
 def test_other_versions_are_named(recorded, capsys):

@@ -308,6 +308,7 @@ def holder(value: Any) -> dict[str, Any]:
         {"partial": {"function": {"name": "gymnasium:make"}, "args": ["antigravity:X-v0"], "keywords": {}}},
         {"id": f"{TRAP}:X-v0"},
         ["os:X"],
+        ["my-module:X"],
         {"tuple": 5},
         {"dtype": "load"},
         {"device": "import os"},

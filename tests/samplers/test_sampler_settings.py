@@ -41,6 +41,20 @@ def test_what_is_no_whole_number_is_refused(name, value, expected):
         make(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TrajInfoCls", 1, "a class, or another callable that returns a TrajInfo"),
+        ("CollectorCls", 100, "a class, or None"),  # max_decorrelation_steps, had it a name
+        ("eval_CollectorCls", "last", "a class, or None"),
+        ("eval_env_kwargs", "CartPole-v1", "a dictionary of the environment's arguments"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(name, value, expected):
+    with pytest.raises(TypeError, match=f"CpuSampler: {name} is {value!r}; expected {expected}"):
+        make(**{name: value})
+
+
 def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
     with pytest.raises(ValueError, match=r"SerialSampler: n_parts is 1\.5; expected a whole number from 1"):
         make(SerialSampler, n_parts=1.5)

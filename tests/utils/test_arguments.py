@@ -14,11 +14,12 @@ from torch import nn
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, SacAgent
 from rlpyt.algos import DQN, PPO
+from rlpyt.logging import logger_context
 from rlpyt.models import PgModel
 from rlpyt.old_names import SETTINGS
 from rlpyt.runners import MinibatchRl
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arguments import close_names
 
@@ -57,6 +58,13 @@ class Taker(SerialSampler):
 def test_an_unknown_name_is_answered_with_the_close_ones(Cls: Any, kwargs: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=f"^{said}"):
         Cls(**kwargs)
+
+
+def test_a_function_answers_an_unknown_name_too() -> None:
+    with pytest.raises(TypeError, match=r"^evaluate has no argument 'n_trajectory'. Did you mean n_trajectories\?"):
+        evaluate(DqnAgent(), **ENV, n_trajectory=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^logger_context has no argument 'snapshotmode'. Did you mean snapshot_mode"):
+        logger_context("data", snapshotmode="all")  # type: ignore[call-arg]
 
 
 def test_names_that_a_subclass_takes_are_its_own() -> None:
