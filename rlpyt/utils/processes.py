@@ -90,7 +90,7 @@ class Worker:
         child.close()
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])
-        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bound on a write alone
+        self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bounds alone
         self.send_bytes(first_request)
 
     @property
@@ -114,8 +114,7 @@ class Worker:
             data: the request.
             timeout: seconds until the part that is not yet read must fit into the pipe.
         """
-        bound = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -126,19 +125,27 @@ class Worker:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
             raise WorkerError(text, self.rank) from None
 
-    def receive(self) -> Any:
+    def receive(self, timeout: float = 300.0) -> Any:
         """Return the reply that has arrived.
 
+        Args:
+            timeout: seconds to wait for more of a reply that has arrived in part.
+
         Raises:
-            WorkerError: if the worker raised, or is dead.
+            WorkerError: if the worker raised, is dead, or stands still in the middle of its reply.
         """
         # A reply that was sent before a death is still in the pipe: read it first.
         if not self._has_reply.poll(0):
             raise self._death()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
         try:
-            reply = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionResetError):
+            data = self._connection.recv_bytes()
+        except BlockingIOError:
+            text = f"{self._where()} has made no progress for {timeout:g} s: the rest of its reply does not come."
+            raise WorkerError(text, self.rank) from None
+        except (EOFError, OSError):  # also "got end of file during message"
             raise self._death() from None
+        reply = pickle.loads(data)
         if isinstance(reply, Failure):
             text = f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
             raise WorkerError(text, self.rank)
@@ -160,6 +167,12 @@ class Worker:
             "stand under `if __name__ == '__main__':`."
         )
         return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
+
+
+def _timeval(seconds: float) -> bytes:
+    """Return a time as the socket options take it, in which 0 would mean without end."""
+    seconds = min(max(seconds, 1e-3), 1e9)
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 @contextmanager
@@ -253,7 +266,7 @@ def receive_all(
         try:
             ready = watch.wait()
             for worker in ready:
-                replies[worker.rank] = worker.receive()
+                replies[worker.rank] = worker.receive(timeout)
                 watch.forget(worker)
                 del waiting[worker.rank]
         except WorkerError as error:

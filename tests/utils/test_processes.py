@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from rlpyt.utils import processes, worker_main
 from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
-from rlpyt.utils.shared_memory import shared_array
+from rlpyt.utils.shared_memory import dumps, shared_array
 from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
 
 ROOT = Path(__file__).parents[2]
@@ -190,6 +190,28 @@ def test_no_progress_is_an_error_and_slow_progress_is_not():
         with pytest.raises(WorkerError, match=r"step 15, has made no progress for 0.5 s.*raise .*worker_timeout"):
             ask(made, "sleep", 60.0, timeout=0.5)
         assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGSTOP, "the rest of its")]
+)
+def test_a_worker_lost_in_the_middle_of_its_reply_is_an_error(number, text):
+    """A large reply, such as the state of many games, does not fit into the pipe."""
+    with workers(1) as made:
+        made[0].send(("zeros", 50_000_000))
+        made[0]._has_reply.poll(10_000)
+        time.sleep(0.3)  # the pipe is full
+        os.kill(made[0].pid, number)
+        start = time.monotonic()
+        with pytest.raises(WorkerError, match=text):
+            receive_all(made, timeout=0.5)
+        assert time.monotonic() - start < 3
+
+
+def test_there_may_be_no_limit_of_time():
+    with workers(1) as made:
+        made[0].send_bytes(dumps(("echo", 1)), timeout=float("inf"))
+        assert receive_all(made, timeout=float("inf")) == [1]
 
 
 def test_a_fast_worker_is_not_blamed_for_a_slow_one():
