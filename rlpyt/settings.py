@@ -14,7 +14,7 @@ from numbers import Real
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
 
-from rlpyt.functional import SCHEDULED, Schedule, ScheduleLike, as_schedule
+from rlpyt.functional import SCHEDULED, Constant, Schedule, ScheduleLike, as_schedule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
 
@@ -167,16 +167,19 @@ class Settings(metaclass=SettingsType):
         """
         self._n_steps = n_steps
         self._bound: dict[str, tuple[Any, Schedule | None]] = {}
+        self._given_last: list[Any] | None = None
         self.hyper(0)
 
     def hyper(self, step: int) -> Hyper:
         """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
-        hyper = Hyper()
-        values = vars(hyper)
-        for name in self.scheduled():
-            schedule = self.bound_schedule(name)
-            values[name] = None if schedule is None else schedule(step)
-        return hyper
+        given = [getattr(self, name) for name in _that_decide(type(self))]
+        if self._given_last is None or self._given_last != given:
+            schedules = {name: self.bound_schedule(name) for name in self.scheduled()}
+            self._values = {name: None if s is None else s(step) for name, s in schedules.items()}
+            # Constants are not asked again: an iteration of one row is short.
+            self._moving = {name: s for name, s in schedules.items() if s is not None and type(s) is not Constant}
+            self._given_last = given
+        return Hyper(**{**self._values, **{name: schedule(step) for name, schedule in self._moving.items()}})
 
     def bound_schedule(self, name: str) -> Schedule | None:
         """Return the schedule of a setting over the steps of the run; None where the setting is None."""
@@ -192,6 +195,12 @@ def _set_by_dataclass(cls: type, name: str) -> bool:
     """Return whether the value of a field in a class body is that of a dataclass."""
     owner = next((c for c in cls.__mro__ if name in vars(c)), None)
     return owner is None or "__dataclass_fields__" in vars(owner)
+
+
+@cache
+def _that_decide(cls: type) -> list[str]:
+    """Return the settings that the values of scheduled ones follow from: these themselves, and those of yes or no."""
+    return [*_scheduled(cls), *(f.name for f in fields(cls) if f.type in (bool, "bool"))]
 
 
 @cache
