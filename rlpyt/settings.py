@@ -155,7 +155,10 @@ class Settings(metaclass=SettingsType):
         return _scheduled(cls)
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
-        """Return the number or schedule that a setting follows. A subclass may derive it from other settings."""
+        """Return the number or schedule that a setting follows.
+
+        A subclass may derive it from other settings that are schedules or truth values, and from what `bind` finds.
+        """
         schedule: ScheduleLike | None = getattr(self, name)
         return schedule
 

@@ -108,7 +108,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one more for log alpha if it is learned."""
         super().optim_initialize(rank)
-        self._auto_entropy = -float(self.agent.distribution.n_free)
         log_alpha = torch.tensor(math.log(self.alpha_init), device=self.agent.device)
         self._log_alpha = torch.nn.Parameter(log_alpha, requires_grad=self.fixed_alpha is None)
         if self.fixed_alpha is None:
@@ -118,6 +117,11 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def learning_rate_of(self, name: str, hyper: Hyper) -> float:
         """Return the learning rate of the optimiser "pi", "q" or "alpha", as it stands."""
         return hyper.alpha_learning_rate if name == "alpha" else super().learning_rate_of(name, hyper)
+
+    def bind(self, n_steps: int) -> None:
+        """Bind the schedules to the length of a run, and "auto" to the number of dimensions of its actions."""
+        self._auto_entropy = -float(self.agent.distribution.n_free)
+        super().bind(n_steps)
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or for a target entropy of "auto" the number of this action space."""
