@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -352,6 +353,22 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         So it goes on under an `optimize_agent` of one's own, too. Where the schedule gives None it stays as it is.
         """
         self._exploration = schedule
+
+    def _on_schedule(self) -> list[str]:
+        """Return the settings that follow a schedule, and no plain number."""
+        return [name for name in self.scheduled() if not isinstance(getattr(self, name), Real | None)]
+
+    def state_dict(self) -> StateDict:
+        """Return the networks' state by name, the numbers that belong to it, and scheduled settings as they stand."""
+        now = {name: float(self.numbers[name][0]) for name in self._on_schedule()}
+        return {**super().state_dict(), **({"scheduled": now} if now else {})}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned; a setting that is a plain number here stays it."""
+        super().load_state_dict(state_dict)
+        for name in self._on_schedule():
+            # The batch after it is collected before `train_mode` sets them again.
+            self.numbers[name][:] = state_dict.get("scheduled", {}).get(name, self.numbers[name])
 
     @property
     def fraction(self) -> float:

@@ -61,7 +61,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     target_update_tau: ScheduleLike = 0.005
     """Fraction by which the targets move at every target update; 1 copies."""
     fixed_alpha: ScheduleLike | None = None
-    """Weight of the entropy, from 0; None learns it."""
+    """Weight of the entropy, from 0; None learns it. A run that begins with a number or a schedule keeps to one."""
     target_entropy: ScheduleLike = "auto"
     """Of the policy, in nats, where alpha is learned; "auto" is -1 for every dimension of the actions whose
     bounds differ."""

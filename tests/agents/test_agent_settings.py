@@ -172,6 +172,28 @@ def test_a_model_of_rlpyt_0_1_has_no_other_recurrent_layer():
 # ---- schedules ----
 
 
+def test_a_loaded_agent_goes_on_with_the_noise_of_its_schedule():
+    def noise_after_loading(action_std: Any) -> float:
+        agent = DdpgAgent(action_std=action_std, **SMALL_QPG)
+        agent.initialize(BOX)
+        agent.bind(100, 10)
+        agent.load_state_dict(state)
+        return float(agent.numbers["action_std"][0])
+
+    saved = DdpgAgent(action_std="lin_0.4", **SMALL_QPG)
+    saved.initialize(BOX)
+    saved.bind(100, 10)
+    saved.train_mode(4)
+    state = pickle.loads(pickle.dumps(saved.state_dict()))
+    assert noise_after_loading("lin_0.4") == noise_after_loading(lambda step: 1.0) == pytest.approx(0.2)
+    assert noise_after_loading(0.3) == 0.3
+    del state["scheduled"]  # as in files of agents without schedules
+    assert noise_after_loading("lin_0.4") == pytest.approx(0.4)
+    plain = DdpgAgent(**SMALL_QPG)
+    plain.initialize(BOX)
+    assert list(plain.state_dict()) == list(state)
+
+
 @pytest.mark.parametrize("AgentCls", [DdpgAgent, Td3Agent, RecurrentTd3Agent])
 def test_the_noise_follows_its_schedule_in_every_process(AgentCls):
     agent = AgentCls(action_std="lin_0.4", **SMALL_QPG)
