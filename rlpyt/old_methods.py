@@ -158,6 +158,7 @@ OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
 _PI, _Q = 'Use self.descents["pi"].optimizer.', 'Use self.descents["q"].optimizer, which has all action values.'
 _BY_STEPS = "Hyper-parameters count steps; self.hyper(step) has their values."
 _INITIALIZE = "RlAlgorithm.initialize sets it. Call super().initialize, with all arguments, first in your own."
+_INIT = "The constructor of the base sets it. Call super().__init__ in your own, with the settings of the base."
 _BATCH = "obtain_samples returns the batch; numpify_buffer of it has the same memory."
 _LOOP = "Environments and loop are the sampler's own. Put your own loop into a Collector or an Evaluator."
 _PARTS = "Collector.parts has the parts of the fleet, each as part.envs with its rows."
@@ -168,9 +169,11 @@ _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 
 SET_LATER: dict[str, dict[str, str]] = {
     "Algorithm": {"batch_size": "It is the rows that one update consumes. Set it in initialize."},
-    "RlAlgorithm": dict.fromkeys(
-        ("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE
-    ),
+    "RlAlgorithm": {
+        **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
+        "optim_kwargs": _INIT,
+    },
+    "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 

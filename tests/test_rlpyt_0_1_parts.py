@@ -84,6 +84,18 @@ def test_an_algorithm_that_does_not_call_its_base_is_told_to():
         run(Alone(), CategoricalPgAgent(model_kwargs=SMALL))
 
 
+@pytest.mark.parametrize(("Base", "name"), [(RlAlgorithm, "optim_kwargs"), (CategoricalPgAgent, "numbers")])
+def test_a_part_whose_constructor_does_not_call_its_base_is_told_to(Base, name):
+    class Alone(Base):
+        def __init__(self, discount: float = 0.9) -> None:
+            self.discount = discount
+
+    with pytest.raises(
+        AttributeError, match=rf"Alone has no '{name}'\. The constructor of the base sets it\. Call super"
+    ):
+        getattr(Alone(), name)
+
+
 @pytest.mark.parametrize(
     ("AlgoCls", "agent", "at_end"),
     [(DQN, DqnAgent(model_kwargs=SMALL), 0.5), (SAC, SacAgent(), 1.0), (DDPG, DdpgAgent(), 1.0)],

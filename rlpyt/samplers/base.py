@@ -114,6 +114,7 @@ class BaseSampler(Settings, Sampler):
         self.eval_size()
         if self.acting_threads is not None:
             self._whole("acting_threads")
+        self._asked_mid_batch_reset = self.mid_batch_reset
         # A WaitResetCollector is another way to say it, of rlpyt 0.1.
         self.mid_batch_reset = bool(self.mid_batch_reset and (self.CollectorCls or Collector).mid_batch_reset)  # type: ignore[union-attr]
         self._gives_score = False
@@ -121,6 +122,12 @@ class BaseSampler(Settings, Sampler):
         self._specs: Specs = {}
         self._collector: Collector  # set by `build`
         self._evaluator: Evaluator
+
+    def given(self) -> dict[str, Any]:
+        """Return all settings by name, `mid_batch_reset` without what the `CollectorCls` has changed."""
+        changed = self._asked_mid_batch_reset and not (self.CollectorCls or Collector).mid_batch_reset  # type: ignore[union-attr]
+        given = super().given()
+        return given | {"mid_batch_reset": True} if changed and "mid_batch_reset" in given else given
 
     def _check_kind(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
         value = getattr(self, name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlpyt.agents import CategoricalPgAgent
-from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
+from rlpyt.samplers import CpuSampler, SerialSampler, WaitResetCollector, evaluate
 from tests.toy_envs import CountingEnv
 
 
@@ -53,6 +53,14 @@ def test_what_is_no_whole_number_is_refused(name, value, expected):
 def test_what_is_of_another_kind_is_refused(name, value, expected):
     with pytest.raises(TypeError, match=f"CpuSampler: {name} is {value!r}; expected {expected}"):
         make(**{name: value})
+
+
+def test_resets_are_of_the_collector_and_not_of_the_settings():
+    sampler = make(CollectorCls=WaitResetCollector)
+    assert not sampler.mid_batch_reset
+    assert sampler.given()["mid_batch_reset"]
+    assert sampler.replace(CollectorCls=None).mid_batch_reset
+    assert not make(CollectorCls=WaitResetCollector, mid_batch_reset=False).replace(CollectorCls=None).mid_batch_reset
 
 
 def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
