@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional
 
 import pytest
 
-from rlpyt.algos import DQN, PPO
+from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
 from rlpyt.settings import Settings, setting_docs
 
@@ -126,6 +126,8 @@ def test_values_of_the_wrong_kind() -> None:
         make(Thing, 2.5)
     with pytest.raises(ValueError, match="Thing: optional: got the string 'linear'"):
         make(Thing, 3, optional="linear")
+    with pytest.raises(ValueError, match="Thing: aliased is <function .*; expected a number"):
+        make(Thing, 3, aliased=lambda step: float("nan"))
 
 
 def test_a_default_in_the_body_of_a_class_that_is_no_dataclass() -> None:
@@ -174,6 +176,13 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_when_it_is_bound() -> N
     thing.bind(1000)
 
 
+def test_the_run_that_was_bound_last_counts() -> None:
+    thing = Thing(1, rate="lin_2_1")
+    for n_steps, expected in ((100, 1.5), (200, 1.75)):
+        thing.bind(n_steps)
+        assert thing.hyper(50).rate == expected
+
+
 def test_a_schedule_may_follow_from_other_settings() -> None:
     class Derived(Thing):
         def schedule_of(self, name: str) -> Any:
@@ -206,3 +215,8 @@ def test_every_setting_of_the_library_has_one(Cls: Any) -> None:
     docs = setting_docs(Cls)
     assert [name for name in inspect.signature(Cls).parameters if not docs.get(name)] == []
     assert all(f"    {name}: " in Cls.__doc__ for name in inspect.signature(Cls).parameters)
+
+
+def test_the_docstring_of_a_setting_is_that_of_its_last_declaration() -> None:
+    assert setting_docs(TD3)["target_update_interval"] == "Updates of the action values between target updates."
+    assert "    target_update_interval: Updates of the action values between" in (TD3.__doc__ or "")

@@ -85,6 +85,44 @@ def test_a_batch_in_evaluation_leaves_training_as_it_was() -> None:
     assert torch.equal(agent.step(*rows).agent_info.dist_info.mean, first), "it began with the evaluation's state"
 
 
+def test_sample_mode_goes_on_with_the_rows_and_states_of_training() -> None:
+    agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
+    rows = random_inputs(agent.env_spaces, 2)
+
+    def mean(itr: int) -> Any:
+        agent.sample_mode(itr)
+        return agent.step(*rows).agent_info.dist_info.mean
+
+    first, second = mean(0), mean(1)
+    assert not torch.equal(second, first)
+    agent.reset()
+    assert torch.equal(mean(2), first)
+    agent.eval_mode(3)
+    agent.step(*rows)
+    assert torch.equal(mean(3), second)
+
+
+def test_an_agent_that_is_initialised_again_begins_anew() -> None:
+    agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
+    for set_mode in (agent.sample_mode, agent.eval_mode):
+        set_mode(0)
+        agent.step(*random_inputs(agent.env_spaces, 2))
+        agent.initialize(agent.env_spaces)
+        assert agent.mode is None
+        set_mode(0)
+        states = agent.step(*random_inputs(agent.env_spaces, 2)).agent_info.prev_rnn_state
+        assert not any(leaf.any() for leaf in buffer_leaves(states))
+
+
+def test_another_number_of_rows_leaves_an_evaluation_deterministic() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+    agent.eval_mode(7, deterministic=True)
+    for B in (1, 64, 3):
+        agent.step(torch.zeros(B, 3), torch.zeros(B, dtype=torch.int64), torch.zeros(B))
+        assert (agent.deterministic, agent.in_charge.itr, len(agent.in_charge.env_ranks)) == (True, 7, B)
+
+
 def test_what_is_left_out_is_null_and_dictionaries_are_read_by_their_keys() -> None:
     parts: dict[str, spaces.Space[Any]] = {
         "a": spaces.Box(-1, 1, (2,), np.float32),

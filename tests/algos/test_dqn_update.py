@@ -297,3 +297,12 @@ def test_the_same_rows_come_of_workers_that_follow_epsilon_and_weights():
     worker_actions, worker_agent = run(CpuSampler, n_workers=2)
     assert torch.equal(actions, worker_actions)
     check_parameters(worker_agent, parameters64(agent), rtol=0, atol=0)
+
+
+def test_the_frames_of_an_observation_may_be_given():
+    found = []
+    for frame_stack in (None, 1, 3):  # of the three numbers of an observation
+        algo = small_dqn(frame_stack=frame_stack)
+        set_up(algo, small_agent(), RandomEnv)
+        found.append(algo.replay.storage.rows_before)
+    assert found == [1, 1, 2]

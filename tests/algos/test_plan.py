@@ -96,3 +96,8 @@ def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None
     assert (made["rows an update"], made["updates an iteration"], made["replay ratio"]) == (12, 4, "1.5")
     assert algo.input_priorities is None
     assert algo.has_input_priorities
+
+
+def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -> None:
+    made = plan(DQN(**REPLAY, replay_ratio=lambda step: 2.0 if step < 32 else 4.0))
+    assert (made["first update at step"], made["updates an iteration"], made["replay ratio"]) == (64, 4, "4")

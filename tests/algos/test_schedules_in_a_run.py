@@ -145,6 +145,17 @@ def test_the_priorities_of_new_sequences_follow_pri_eta() -> None:
     assert etas == [1.0, 1.0, 1.0, 0.5, 0.0]
 
 
+def test_exploration_follows_a_schedule_of_its_own() -> None:
+    algo, agent = DQN(**REPLAY, eps_schedule=at(0.25, 0.5, 1.0)), DqnAgent(model_kwargs=SMALL)
+    sampler = set_up(algo, agent, RandomEnv)
+    fractions = [agent.fraction]
+    for itr in range(4):
+        sampler.obtain_samples(itr)
+        agent.train_mode(itr)
+        fractions.append(agent.fraction)
+    assert fractions == [0.25, 0.25, 0.25, 0.5, 1.0]
+
+
 def test_the_bound_of_normalised_rewards_follows_its_schedule() -> None:
     algo, agent = A2C(normalize_reward=True, reward_clip="lin_0.5_0"), CategoricalPgAgent(model_kwargs=SMALL)
     sampler = set_up(algo, agent, RandomEnv)
