@@ -126,7 +126,7 @@ def test_values_of_the_wrong_kind() -> None:
         make(Thing, 2.5)
     with pytest.raises(ValueError, match="Thing: optional: got the string 'linear'"):
         make(Thing, 3, optional="linear")
-    with pytest.raises(ValueError, match="Thing: aliased is <function .*; expected a number"):
+    with pytest.raises(ValueError, match=r"Thing: aliased is <function .*; expected a number"):
         make(Thing, 3, aliased=lambda step: float("nan"))
 
 

@@ -227,3 +227,16 @@ def test_an_optimiser_may_start_from_a_given_state():
     set_up(other_algo, other, RandomEnv, seed=1)
     learn(other_algo, collected, range(2, 4))
     check_parameters(other, parameters64(agent), rtol=0, atol=0)
+
+
+def test_a_state_with_another_replay_is_refused_and_changes_nothing():
+    algo, agent = DQN(**DQN_KWARGS), DqnAgent(model_kwargs=SMALL)
+    learn(algo, batches(set_up(algo, agent, RandomEnv), 3), range(3))
+    other = DQN(**{**DQN_KWARGS, "replay_size": 400})
+    set_up(other, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    before = other.generator.get_state()
+    with pytest.raises(ValueError, match=r"Loading a replay: got T=.*Build the algorithm with the replay_size"):
+        other.load_state_dict(algo.state_dict())
+    assert algo.update_counter > other.update_counter == 0
+    assert torch.equal(other.generator.get_state(), before)
+    assert not other.optim_state_dict()["state"]

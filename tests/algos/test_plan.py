@@ -62,6 +62,7 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
             DQN(replay_size=600, min_steps_learn=70, eps_steps=100),
             dict(min_steps_learn="70 rounded to 96, whole iterations"),
         ),
+        (DQN(**REPLAY, eps_steps=320), {}),
         (DQN(**REPLAY, eps_steps=3200), dict(eps_steps="3,200, longer than the run, which ends at 10 % of them")),
         (
             DQN(**REPLAY, eps_steps=50, eps_schedule=Linear(0, 1, steps=50)),
@@ -101,3 +102,8 @@ def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None
 def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -> None:
     made = plan(DQN(**REPLAY, replay_ratio=lambda step: 2.0 if step < 32 else 4.0))
     assert (made["first update at step"], made["updates an iteration"], made["replay ratio"]) == (64, 4, "4")
+
+
+def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
+    made = plan(PPO(minibatches=4, epochs=3))
+    assert (made["rows an update"], made["updates an iteration"]) == (8, 12)

@@ -361,6 +361,14 @@ def test_kl_stops_the_epochs_of_a_batch_only():
     assert n_updates(limit)[0] == 2 * (first_over + 1)
 
 
+def test_the_last_minibatch_of_an_epoch_stops_the_epochs():
+    """In the first one of all the policy is the one that acted."""
+    algo = PPO(learning_rate=0.3, minibatches=2, epochs=5, target_kl=1e-6, OptimCls=torch.optim.SGD)
+    kl = optimize(algo, 0, batches(set_up(algo, make_agent(None), RandomEnv), 1)[0])["kl"]
+    assert len(kl) == 2
+    assert kl[0] < 1e-6 < kl[1]
+
+
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])
 def test_metrics_are_what_their_names_say(AlgoCls):
     algo = AlgoCls(**(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))

@@ -231,6 +231,21 @@ def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
     assert_equal_batches(with_evaluation, without)
 
 
+def test_the_progress_of_an_evaluation_of_workers_begins_at_zero():
+    seen: list[int] = []
+    with running("cpu2", counting_agent(), eval_n_envs=2, eval_max_trajectories=4) as sampler:
+        sampler.evaluate_agent(0)
+        given = sampler.pool.ask
+
+        def ask(requests: Any, on_wait: Any) -> Any:
+            on_wait()
+            return given(requests, on_wait)
+
+        sampler.pool.ask = ask
+        sampler.run_evaluation(1, seen.append, False)
+    assert seen[0] == 0
+
+
 def stochastic_agent() -> Any:
     """Return an agent whose evaluations depend on the stream of its actions, with weights that are always the same."""
     return random_agent(recurrent=True)

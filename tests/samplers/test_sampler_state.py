@@ -83,6 +83,17 @@ def test_a_sampler_can_go_back_to_any_row():
             assert_equal_batches(collect(sampler, 12, first=itr), batches[itr : itr + 12])
 
 
+def test_an_environment_without_a_state_is_lost_when_one_is_loaded():
+    options: dict[str, Any] = {**OPTIONS, "env_kwargs": {"id": "CartPole-v1"}}
+    with running("serial", random_agent(), gymnasium.make, **options) as sampler:
+        collect(sampler, 2)
+        sampler.load_state_dict(sampler.state_dict())
+        [(samples, _)] = collect(sampler, 1, first=2)
+    assert not samples.env.valid[0].any()
+    assert samples.env.valid[1].all()
+    assert samples.env.observation[1].abs().max() <= 0.05  # of CartPole after a reset
+
+
 def test_a_state_of_other_workers_is_refused():
     with running("cpu2", counting_agent()) as sampler:
         state = sampler.state_dict()
