@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
+from rlpyt.agents import DqnAgent
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.spaces import null_action, null_value, to_env
+from rlpyt.spaces import EnvSpaces, null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
@@ -318,3 +320,41 @@ def test_a_workers_copy_holds_nothing_of_the_device(agent):
     theirs = [x for module in modules for x in (*module.parameters(), *module.buffers())]
     assert theirs
     assert not mine & {id(x) for x in theirs}
+
+
+def test_a_saved_state_stays_as_it_was() -> None:
+    kind = next(kind for kind in KINDS if kind.startswith("RecurrentGaussian"))
+    actor = make_agent(kind).actor([0, 1], 2, seed=0)
+    actor.begin(0)
+    for _ in range(2):
+        actor.step(*inputs_of(kind, 2))
+    saved = actor.state_dict()["rnn_state"]
+    assert all(leaf[:, 1].any() for leaf in saved)
+    actor.reset_one(1)
+    assert all(leaf[:, 1].any() for leaf in saved)
+
+
+def test_a_restarted_worker_has_noise_of_its_own() -> None:
+    agent = make_agent(next(iter(KINDS)))
+    states = [agent.actor([0], 2, seed=0, restarts=restarts).generator.get_state() for restarts in (0, 0, 1, 2)]
+    assert torch.equal(states[0], states[1])
+    assert len({tuple(state.tolist()) for state in states}) == 3
+
+
+def test_a_workers_copy_is_sent_without_the_schedule_and_the_actors_by_hand() -> None:
+    agent = make_agent(next(iter(KINDS)))
+    agent.explore_by(lambda itr: None)  # which cannot be pickled, as what it belongs to need not be
+    agent.sample_mode(0)
+    copy = pickle.loads(dumps(agent.worker_copy()))
+    assert (copy._exploration, copy._in_charge, copy._in_training) == (None, None, None)
+
+
+def test_the_target_s_normaliser_is_that_of_the_network() -> None:
+    env_spaces = EnvSpaces(spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(2))
+    agent = DqnAgent(model_kwargs=dict(hidden_sizes=8, normalize_observation=True))
+    agent.initialize(env_spaces)
+    inputs = 5 + 2 * torch.randn(50, 3), torch.zeros(50, dtype=torch.int64), torch.zeros(50)
+    before = agent(*inputs).detach()
+    agent.update_obs_rms(inputs[0])
+    assert not torch.equal(agent(*inputs), before)
+    assert torch.equal(agent.target(*inputs), agent(*inputs))

@@ -13,9 +13,10 @@ import torch
 from rlpyt.envs import AtariEnv, EnvError, make_env
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
 from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.fleet_spec import quotas
+from rlpyt.samplers.fleet_spec import FleetRole, quotas
 from rlpyt.samplers.parts import ListPart
 from rlpyt.spaces import null_value
+from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -356,6 +357,14 @@ def test_more_environments_than_episodes_are_not_built():
 )
 def test_quotas(n_envs, n_trajectories, expected):
     assert quotas(n_envs, n_trajectories) == expected
+
+
+def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():
+    made: dict[str, Any] = dict(batch_T=4, batch_B=2, eval_n_envs=2)
+    run = Run(batch_spec=BatchSpec(4, 2))
+    for limits, expected in ((dict(eval_max_trajectories=5, eval_max_steps=60), 5), (dict(eval_max_steps=60), 60)):
+        specs = SerialSampler(CountingEnv, {}, **made, **limits).make_specs(run)
+        assert specs[FleetRole.EVAL].amount == expected
 
 
 def test_evaluation_uses_the_weights_as_they_are_now():
