@@ -302,7 +302,9 @@ class ListPart(LocalPart):
 
     def state_dict(self) -> StateDict:
         """Return where every environment and trajectory stands."""
-        return {**super().state_dict(), "envs": [env.state_dict() for env in self.envs], "seeds": list(self._seeds)}
+        # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
+        envs = [env.state_dict() if seed is None else {} for env, seed in zip(self.envs, self._seeds, strict=True)]
+        return {**super().state_dict(), "envs": envs, "seeds": list(self._seeds)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""

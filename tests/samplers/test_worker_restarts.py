@@ -762,13 +762,27 @@ def test_a_worker_lost_before_a_state_is_loaded_takes_it_over(kind):
         assert_equal_batches(collect(sampler, 5, first=2), expected)
 
 
+class StateOfAnEpisodeEnv(CountingEnv):
+    """Environment that has no state before its first reset."""
+
+    began = False
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.began = True
+        return super().reset(**kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        assert self.began
+        return super().state_dict()
+
+
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_a_state_saved_right_after_a_loss_goes_on_as_the_run_does(kind):
-    with restarting(kind, random_agent(True), CountingEnv) as sampler:
+    with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
         collect(sampler, 2)
         kill(sampler, 1)
         state = sampler.state_dict()
         expected = collect(sampler, 5, first=2)
-    with restarting(kind, random_agent(True), CountingEnv) as sampler:
+    with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
         sampler.load_state_dict(state)
         assert_equal_batches(collect(sampler, 5, first=2), expected)
