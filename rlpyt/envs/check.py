@@ -56,12 +56,7 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     rng = np.random.default_rng(seed)
     first = copy_of(env.reset(seed)[0])
     again, _ = env.reset(seed)
-    if not equal(first, again):
-        warnings.warn(
-            f"{env.name}: two resets with seed {seed} gave different observations; runs with this environment "
-            "will not repeat. Draw its random numbers from a generator seeded by reset(seed=...).",
-            stacklevel=2,
-        )
+    check_repeats(env.name, f"seed {seed}", first, again)
     check_images(env.name, env.observation_space)
     warned: set[str] = set()
     check_bounds(env.where, env.observation_space, again, warned)
@@ -91,6 +86,16 @@ def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], t
         else:
             ignored.append(key)
     return examples, tuple(ignored)
+
+
+def check_repeats(name: str, seed: str, first: Buffer, again: Buffer) -> None:
+    """Warn where two resets with the same seed, named for the message, gave different observations in row form."""
+    if not _equal(first, again):
+        warnings.warn(
+            f"{name}: two resets with {seed} gave different observations; runs with this environment will not repeat. "
+            "Draw its random numbers from a generator seeded by reset(seed=...).",
+            stacklevel=3,
+        )
 
 
 def check_bounds(where: str, space: Space, observation: Buffer, warned: set[str]) -> None:
@@ -145,8 +150,8 @@ def copy_of(value: Any) -> Buffer:
     return type(value)(*[copy_of(x) for x in value]) if isinstance(value, tuple) else np.array(value)
 
 
-def equal(a: Any, b: Any) -> bool:
+def _equal(a: Any, b: Any) -> bool:
     """Return whether two observations in row form are equal."""
     if isinstance(a, tuple):
-        return all(equal(x, y) for x, y in zip(a, b, strict=True))
+        return all(_equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))

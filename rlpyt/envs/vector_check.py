@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 
-from rlpyt.envs.check import EnvExamples, check_bounds, check_images, copy_of, equal, info_examples
+from rlpyt.envs.check import EnvExamples, check_bounds, check_images, check_repeats, copy_of, info_examples
 from rlpyt.envs.vector import VectorEnvAdapter, batch_rows_space
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import null_action, null_value, random_value
@@ -37,12 +36,7 @@ def check_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> Env
     seeds = rng.integers(2**31, size=env.n).tolist()
     first = copy_of(env.reset(seeds)[0])
     again, _ = env.reset(seeds)
-    if not equal(first, again):
-        warnings.warn(
-            f"{env.name}: two resets with the same seeds gave different observations; runs with this environment will "
-            "not repeat. Draw its random numbers from generators seeded by reset(seed=...).",
-            stacklevel=2,
-        )
+    check_repeats(env.name, "the same seeds", first, again)
     check_images(env.name, env.observation_space)
     warned: set[str] = set()
     _check_all_bounds(env, again, warned)

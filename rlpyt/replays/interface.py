@@ -60,11 +60,6 @@ class Storage(ABC):
         return min(self.written, self.T)
 
     @property
-    def cursor(self) -> int:
-        """Time index that is written next."""
-        return self.written % self.T
-
-    @property
     def oldest(self) -> int:
         """Time index of the oldest step held."""
         return (self.written - self.held) % self.T
