@@ -10,7 +10,7 @@ import torch
 from rlpyt.core import Algorithm
 
 
-def part_of(algo: Algorithm, method: str, returned: Any, Kind: type[Any]) -> Any:
+def part_of(algo: Algorithm[Any], method: str, returned: Any, Kind: type[Any]) -> Any:
     """Return a part of the replay that a method or a class of the user gave.
 
     Raises:
@@ -22,7 +22,7 @@ def part_of(algo: Algorithm, method: str, returned: Any, Kind: type[Any]) -> Any
     return returned
 
 
-def loss_and_metrics(algo: Algorithm, returned: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+def loss_and_metrics(algo: Algorithm[Any], returned: Any) -> tuple[torch.Tensor, dict[str, Any]]:
     """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave.
 
     Raises:
@@ -34,7 +34,7 @@ def loss_and_metrics(algo: Algorithm, returned: Any) -> tuple[torch.Tensor, dict
     return parts[0], dict(parts[1])
 
 
-def loss_and_errors(algo: Algorithm, method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+def loss_and_errors(algo: Algorithm[Any], method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """Return the loss, absolute TD errors and further metrics that `loss` or `td_loss` of Q-learning gave.
 
     Raises:
@@ -50,7 +50,7 @@ def loss_and_errors(algo: Algorithm, method: str, returned: Any) -> tuple[torch.
     return loss, errors, dict(own)
 
 
-def update_metrics(algo: Algorithm, method: str, returned: Any) -> dict[str, Any]:
+def update_metrics(algo: Algorithm[Any], method: str, returned: Any) -> dict[str, Any]:
     """Return the metrics that a step of a policy or of action values gave.
 
     Raises:
@@ -69,7 +69,7 @@ def _all_tensors(parts: list[Any]) -> bool:
     return all(isinstance(part, torch.Tensor) for part in parts)
 
 
-def _refuse(algo: Algorithm, method: str, returned: Any, expected: str) -> NoReturn:
+def _refuse(algo: Algorithm[Any], method: str, returned: Any, expected: str) -> NoReturn:
     raise TypeError(
         f"{type(algo).__name__}.{method} returned {_described(returned)}; expected {expected}. Let it return that."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         self._units = {torch.device("cpu"): units}
 
     @classmethod
-    def from_space(cls, space: spaces.Space) -> Self:
+    def from_space(cls, space: spaces.Space[Any]) -> Self:
         """Return the units in which the bounds of a Box are -1 and 1. A dimension with equal bounds is fixed.
 
         Raises:

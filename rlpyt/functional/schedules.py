@@ -264,7 +264,7 @@ def _clamp(value: float, start: float, end: float) -> float:
 
 def _is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a Python or numpy number, and no bool."""
-    return isinstance(value, Real) and type(value) is not bool
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_numbers(what: str, *, least: float = -math.inf, finite: bool = True, **numbers: float) -> None:
