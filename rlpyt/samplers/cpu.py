@@ -134,7 +134,7 @@ class CpuSampler(ParallelSampler):
         self.pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
 
     @staticmethod
-    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Any) -> Any:
         """Go on with the batch from the row that the lost worker was at; begin its share of an evaluation again."""
         match request:
             case ("collect", itr, _) if progress.row is not None:

@@ -53,7 +53,7 @@ class GpuSampler(ParallelSampler):
         return [RemotePart(self.pool, x, some, role, null_action) for x, some in zip(ranks, columns, strict=True)]
 
     @staticmethod
-    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Any) -> Any:
         """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
         match request:
             case ("step", role, t):

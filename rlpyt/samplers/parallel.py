@@ -113,7 +113,7 @@ class ParallelSampler(BaseSampler):
     # ---- losses ----
 
     @staticmethod
-    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Any) -> Any:
         """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 

@@ -31,7 +31,7 @@ class SetUp(NamedTuple):
     accept: Callable[[Any], None]
 
 
-def _same_request(rank: int, progress: Progress, request: Any) -> Any:
+def _same_request(progress: Progress, request: Any) -> Any:
     return request
 
 
@@ -51,7 +51,7 @@ class WorkerPool:
         n_workers: number of workers.
         start_method: "forkserver", "spawn" or "fork".
         restarts: lost workers that are replaced, all together, before a loss is raised.
-        on_loss: `on_loss(rank, progress, request)` returns the request that the new worker takes up; it is given the
+        on_loss: `on_loss(progress, request)` returns the request that the new worker takes up; it is given the
             progress that the lost worker had made, and the request that was under way. It changes nothing.
         tell: `tell(error, restarts_left)` is called for every worker that was replaced.
     """
@@ -68,7 +68,7 @@ class WorkerPool:
         n_workers: int,
         start_method: str,
         restarts: int = 0,
-        on_loss: Callable[[int, Progress, Any], Any] = _same_request,
+        on_loss: Callable[[Progress, Any], Any] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
     ) -> None:
         self._serve, self._start_method = serve, start_method
@@ -156,7 +156,7 @@ class WorkerPool:
                 for message, accept in self._set_up[rank]:
                     worker.send_bytes(message.data, self.start_timeout)
                     accept(receive_all([worker], self.start_timeout)[0])
-                request = self._on_loss(rank, progress, lost.request)
+                request = self._on_loss(progress, lost.request)
                 resumed = lost if request is lost.request else Message.of(request)
                 worker.send_bytes(resumed.data)
                 self._under_way[rank] = resumed

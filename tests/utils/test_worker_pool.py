@@ -166,8 +166,8 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
     seen: list[Any] = []
     told: list[tuple[str, int]] = []
 
-    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
-        seen.append((rank, progress, request))
+    def on_loss(progress: Progress, request: Any) -> Any:
+        seen.append((progress, request))
         return request
 
     def tell(error: WorkerError, restarts_left: int) -> None:
@@ -178,9 +178,9 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
         request = "unless_new", name, *args
         assert pool.ask({0: ("which",), 1: request, 2: ("which",)}) == [(0, 0), (1, 1), (2, 0)]
         assert (pool.n_restarts, pool.restarts_left) == (1, 1)
-        ((rank, progress, under_way),) = seen
+        ((progress, under_way),) = seen
         ((text, restarts_left),) = told
-        assert (rank, under_way, restarts_left) == (1, request, 1)
+        assert (under_way, restarts_left) == (request, 1)
         # As the lost worker left it; the new one has made progress of its own since.
         assert (progress.env_rank, progress.step) == {"kill": (5, 23), "raise": (3, 17)}.get(loss, (10, 7))
         assert "Worker 1 (pid" in text
@@ -189,8 +189,8 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
 
 
 def test_another_request_may_be_taken_up_instead():
-    with pool_of(1, restarts=1, on_loss=lambda rank, progress, request: ("echo", (rank, request))) as pool:
-        assert pool.ask({0: ("kill",)}) == [(0, ("kill",))]
+    with pool_of(1, restarts=1, on_loss=lambda progress, request: ("echo", request)) as pool:
+        assert pool.ask({0: ("kill",)}) == [("kill",)]
 
 
 # ---- set-up ----
@@ -259,7 +259,7 @@ def test_several_may_be_lost_at_once():
 def test_a_replacement_that_cannot_be_made_counts_and_the_next_one_hears_of_the_first_loss():
     seen: list[Any] = []
 
-    def on_loss(rank: int, progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Any) -> Any:
         seen.append(([progress.env_rank, progress.step], request))
         return request
 
