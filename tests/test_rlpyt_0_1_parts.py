@@ -86,7 +86,7 @@ def test_an_algorithm_that_does_not_call_its_base_is_told_to():
 
 @pytest.mark.parametrize(("Base", "name"), [(RlAlgorithm, "optim_kwargs"), (CategoricalPgAgent, "numbers")])
 def test_a_part_whose_constructor_does_not_call_its_base_is_told_to(Base, name):
-    class Alone(Base):
+    class Alone(Base):  # type: ignore[misc, valid-type]
         def __init__(self, discount: float = 0.9) -> None:
             self.discount = discount
 

@@ -34,7 +34,9 @@ def loss_and_metrics(algo: Algorithm[Any], returned: Any) -> tuple[torch.Tensor,
     return parts[0], dict(parts[1])
 
 
-def loss_and_errors(algo: Algorithm[Any], method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+def loss_and_errors(
+    algo: Algorithm[Any], method: str, returned: Any
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """Return the loss, absolute TD errors and further metrics that `loss` or `td_loss` of Q-learning gave.
 
     Raises:

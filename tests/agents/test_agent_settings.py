@@ -102,7 +102,7 @@ def test_the_three_settings_that_rlpyt_0_1_took_without_a_name(AgentCls):
 def test_a_subclass_with_an_init_of_its_own_passes_settings_on():
     class Mine(DqnAgent):
         def __init__(self, *args: Any, size: int = 3, **kwargs: Any) -> None:
-            super().__init__(*args, model_kwargs=dict(hidden_sizes=size), **kwargs)
+            super().__init__(*args, **{"model_kwargs": dict(hidden_sizes=size), **kwargs})
             self.size = size
 
     agent = Mine(eps_final=0.5, size=7)

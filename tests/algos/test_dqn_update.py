@@ -304,5 +304,6 @@ def test_the_frames_of_an_observation_may_be_given():
     for frame_stack in (None, 1, 3):  # of the three numbers of an observation
         algo = small_dqn(frame_stack=frame_stack)
         set_up(algo, small_agent(), RandomEnv)
-        found.append(algo.replay.storage.rows_before)
+        replay: Any = algo.replay
+        found.append(replay.storage.rows_before)
     assert found == [1, 1, 2]

@@ -139,7 +139,12 @@ def test_the_priorities_of_new_sequences_follow_pri_eta() -> None:
     sampler = set_up(algo, R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4)), RandomEnv, dict(p_end=0.0))
     replay: Any = algo.replay
     etas, given = list[float](), replay._input_priorities
-    replay._input_priorities = lambda first, end: (etas.append(replay.eta), given(first, end))[1]
+
+    def watched(first: int, end: int) -> Any:
+        etas.append(replay.eta)
+        return given(first, end)
+
+    replay._input_priorities = watched
     for itr in range(5):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
     assert etas == [1.0, 1.0, 1.0, 0.5, 0.0]

@@ -235,6 +235,7 @@ def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
 def test_the_progress_of_an_evaluation_of_workers_begins_at_zero():
     seen: list[int] = []
     with running("cpu2", counting_agent(), eval_n_envs=2, eval_max_trajectories=4) as sampler:
+        assert isinstance(sampler, CpuSampler)
         sampler.evaluate_agent(0)
         given = sampler.pool.ask
 
@@ -242,7 +243,7 @@ def test_the_progress_of_an_evaluation_of_workers_begins_at_zero():
             on_wait()
             return given(requests, on_wait)
 
-        sampler.pool.ask = ask
+        sampler.pool.ask = ask  # type: ignore[method-assign, assignment]
         sampler.run_evaluation(1, seen.append, False)
     assert seen[0] == 0
 
@@ -363,7 +364,7 @@ def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():
     made: dict[str, Any] = dict(batch_T=4, batch_B=2, eval_n_envs=2)
     run = Run(batch_spec=BatchSpec(4, 2))
     for limits, expected in ((dict(eval_max_trajectories=5, eval_max_steps=60), 5), (dict(eval_max_steps=60), 60)):
-        specs = SerialSampler(CountingEnv, {}, **made, **limits).make_specs(run)
+        specs = SerialSampler(CountingEnv, {}, **{**made, **limits}).make_specs(run)
         assert specs[FleetRole.EVAL].amount == expected
 
 
