@@ -157,7 +157,7 @@ class Settings(metaclass=SettingsType):
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the number or schedule that a setting follows.
 
-        A subclass may derive it from other settings that are schedules or truth values, and from what `bind` finds.
+        A subclass may derive it from other settings that are schedules or plain numbers, and from what `bind` finds.
         """
         schedule: ScheduleLike | None = getattr(self, name)
         return schedule
@@ -176,7 +176,7 @@ class Settings(metaclass=SettingsType):
     def hyper(self, step: int) -> Hyper:
         """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
         given = [getattr(self, name) for name in _that_decide(type(self))]
-        if self._given_last is None or self._given_last != given:
+        if not self._bound or self._given_last != given:
             schedules = {name: self.bound_schedule(name) for name in self.scheduled()}
             self._values = {name: None if s is None else s(step) for name, s in schedules.items()}
             # Constants are not asked again: an iteration of one row is short.
@@ -202,8 +202,9 @@ def _set_by_dataclass(cls: type, name: str) -> bool:
 
 @cache
 def _that_decide(cls: type) -> list[str]:
-    """Return the settings that the values of scheduled ones follow from: these themselves, and those of yes or no."""
-    return [*_scheduled(cls), *(f.name for f in fields(cls) if f.type in (bool, "bool"))]
+    """Return the settings that the values of scheduled ones follow from: these themselves, and plain numbers."""
+    plain = (bool, int, float, "bool", "int", "float")
+    return [*_scheduled(cls), *(f.name for f in fields(cls) if f.type in plain)]
 
 
 @cache

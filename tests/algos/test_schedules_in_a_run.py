@@ -102,6 +102,14 @@ def test_pri_beta_takes_the_place_of_the_line() -> None:
     assert [x["beta"] for x in seen] == [0.7] * 5
 
 
+def test_the_line_of_pri_beta_may_be_set_during_a_run() -> None:
+    algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_beta_init=0.2, pri_beta_final=0.2)
+    set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert algo.hyper(STEPS).pri_beta == pytest.approx(0.2)
+    algo.pri_beta_init = algo.pri_beta_final = 0.7
+    assert algo.hyper(STEPS).pri_beta == pytest.approx(0.7)
+
+
 def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:
     algo = DQN(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_alpha=0.5)
     sampler = set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
