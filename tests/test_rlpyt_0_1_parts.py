@@ -80,7 +80,7 @@ def test_an_algorithm_that_does_not_call_its_base_is_told_to():
         def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> None:
             self.optimizer = self.OptimCls(agent.parameters(), lr=1e-3)
 
-    with pytest.raises(AttributeError, match=r"Alone has no '_bound'. RlAlgorithm.initialize sets it. Call super"):
+    with pytest.raises(AttributeError, match=r"Alone has no '\w+'. RlAlgorithm.initialize sets it. Call super"):
         run(Alone(), CategoricalPgAgent(model_kwargs=SMALL))
 
 

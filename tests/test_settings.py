@@ -220,3 +220,13 @@ def test_every_setting_of_the_library_has_one(Cls: Any) -> None:
 def test_the_docstring_of_a_setting_is_that_of_its_last_declaration() -> None:
     assert setting_docs(TD3)["target_update_interval"] == "Updates of the action values between target updates."
     assert "    target_update_interval: Updates of the action values between" in (TD3.__doc__ or "")
+
+
+def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():
+    algo = DQN(pri_beta_init=0.4, pri_beta_final=1.0, pri_beta_steps=100)
+    algo.bind(1000)
+    assert algo.hyper(100).pri_beta == 1.0
+    algo.pri_beta_final = 0.6
+    algo.eps_steps = 50
+    assert algo.hyper(100).pri_beta == pytest.approx(0.6)
+    assert algo.hyper(50).eps_schedule == 1.0
