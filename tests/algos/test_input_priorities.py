@@ -11,7 +11,7 @@ import torch
 from rlpyt.agents import CatDqnAgent, DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, CategoricalDQN
 from rlpyt.functional import Linear
-from rlpyt.replays import ReplayBuffer
+from rlpyt.replays import PrioritizedIndex, ReplayBuffer
 from tests.algos.small_problems import RandomEnv, copied, joined, optimize, set_up
 
 B, ROWS = 3, 40
@@ -168,3 +168,13 @@ def test_distributions_have_none_and_refuse_them():
     set_up(algo, CatDqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv)
     assert isinstance(algo.replay, ReplayBuffer)
     assert algo.replay._td_abs_error is None
+
+
+def test_an_index_has_the_settings_of_the_algorithm_from_the_start():
+    settings: dict[str, Any] = dict(prioritized_replay=True, pri_alpha=0.3, pri_beta=0.7, min_steps_learn=100)
+    made: list[dict[str, Any]] = [dict(unique_draws=True), dict(unique_draws=False), dict(IndexCls=PrioritizedIndex)]
+    for own in made:
+        algo: Any = DQN(**settings, **own)
+        set_up(algo, DqnAgent(model_kwargs=dict(hidden_sizes=6)), RandomEnv, T=8, B=B)
+        index = algo.replay.index
+        assert (index.alpha, index.beta, index.unique) == (0.3, 0.7, own.get("unique_draws", False))
