@@ -20,7 +20,14 @@ from rlpyt.utils.arguments import NamedArguments, argument_names, positional_nam
 
 
 class Hyper(SimpleNamespace):
-    """Values of the settings that may be schedules, at one step, as attributes."""
+    """Values of the settings that may be schedules, at one step, as attributes.
+
+    Three that every algorithm has are declared, so that an editor can follow them.
+    """
+
+    discount: float
+    learning_rate: float
+    clip_grad_norm: float
 
 
 class SettingsType(NamedArguments):

@@ -136,8 +136,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
 
     def learning_rate_of(self, name: str, hyper: Hyper) -> float:
         """Return the learning rate of an optimiser of `descents`, as it stands."""
-        rate: float = hyper.learning_rate
-        return rate
+        return hyper.learning_rate
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
