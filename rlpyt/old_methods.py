@@ -170,9 +170,7 @@ _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 SET_LATER: dict[str, dict[str, str]] = {
     "Algorithm": {"batch_size": "It is the rows that one update consumes. Set it in initialize."},
     "RlAlgorithm": {
-        **dict.fromkeys(
-            ("_bound", "_given_last", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE
-        ),
+        **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
     "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),

@@ -14,8 +14,7 @@ from numbers import Real
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
 
-from rlpyt.functional import SCHEDULED, Constant, Schedule, ScheduleLike, as_schedule
-from rlpyt.namedarraytuple import Buffer
+from rlpyt.functional import SCHEDULED, Constant, ScheduleLike, as_schedule
 from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
 
 
@@ -35,7 +34,7 @@ class SettingsType(NamedArguments):
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Buffer:
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             """Return an instance that knows the arguments it was made with."""
             part = super().__call__(*args, **kwargs)
             vars(part)["_given"] = args, kwargs
@@ -176,29 +175,20 @@ class Settings(metaclass=SettingsType):
             ValueError: if one of them does not fit that length.
         """
         self._n_steps = n_steps
-        self._bound: dict[str, tuple[Any, Schedule | None]] = {}
-        self._given_last: list[Any] | None = None
+        self._bound: list[Any] | None = None
         self.hyper(0)
 
     def hyper(self, step: int) -> Hyper:
         """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
         given = [getattr(self, name) for name in _that_decide(type(self))]
-        if not self._bound or self._given_last != given:
-            schedules = {name: self.bound_schedule(name) for name in self.scheduled()}
-            self._values = {name: None if s is None else s(step) for name, s in schedules.items()}
+        if self._bound != given:
+            follows = {name: self.schedule_of(name) for name in self.scheduled()}
+            bound = {n: as_schedule(s, self._n_steps, name=n) for n, s in follows.items() if s is not None}
+            self._values = {name: bound[name](step) if name in bound else None for name in follows}
             # Constants are not asked again: an iteration of one row is short.
-            self._moving = {name: s for name, s in schedules.items() if s is not None and type(s) is not Constant}
-            self._given_last = given
+            self._moving = {name: schedule for name, schedule in bound.items() if type(schedule) is not Constant}
+            self._bound = given
         return Hyper(**{**self._values, **{name: schedule(step) for name, schedule in self._moving.items()}})
-
-    def bound_schedule(self, name: str) -> Schedule | None:
-        """Return the schedule of a setting over the steps of the run; None where the setting is None."""
-        given = self.schedule_of(name)
-        bound = self._bound.get(name)
-        if bound is None or (bound[0] is not given and bound[0] != given):
-            schedule = None if given is None else as_schedule(given, self._n_steps, name=name)
-            bound = self._bound[name] = given, schedule
-        return bound[1]
 
 
 def _set_by_dataclass(cls: type, name: str) -> bool:

@@ -41,7 +41,6 @@ class RecurrentCategoricalPgAgent(CategoricalPgAgent):
     """`CategoricalPgAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -49,7 +48,6 @@ class RecurrentGaussianPgAgent(GaussianPgAgent):
     """`GaussianPgAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,7 +55,6 @@ class R2d1Agent(DqnAgent):
     """`DqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,7 +62,6 @@ class RecurrentCatDqnAgent(CatDqnAgent):
     """`CatDqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,7 +69,6 @@ class RecurrentQrDqnAgent(QrDqnAgent):
     """`QrDqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,7 +76,6 @@ class RecurrentIqnAgent(IqnAgent):
     """`IqnAgent` whose model carries a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,7 +83,6 @@ class RecurrentDdpgAgent(DdpgAgent):
     """`DdpgAgent` whose features carry a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -97,7 +90,6 @@ class RecurrentTd3Agent(Td3Agent):
     """`Td3Agent` whose features carry a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -105,7 +97,6 @@ class RecurrentSacAgent(SacAgent):
     """`SacAgent` whose features carry a state."""
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 # ---- agents with a model of rlpyt 0.1 ----
@@ -127,7 +118,6 @@ class AtariLstmAgent(CategoricalPgAgent):
     sizes_of: ClassVar[SizesOf] = staticmethod(image_model_kwargs)
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,7 +136,6 @@ class MujocoLstmAgent(GaussianPgAgent):
     sizes_of: ClassVar[SizesOf] = staticmethod(vector_model_kwargs)
 
     recurrent: bool | str = True
-    """Whether the model carries a state; "lstm" and "gru" say by which layer, where the model is the default one."""
 
 
 @dataclass(kw_only=True, eq=False)

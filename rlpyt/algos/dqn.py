@@ -12,10 +12,10 @@ import torch
 from rlpyt.algos.metrics import own_and_named_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
 from rlpyt.algos.remarks import unfinished_line
-from rlpyt.algos.replay_settings import line
 from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import QAgent
 from rlpyt.functional import (
+    Linear,
     ScheduleLike,
     double_q_value,
     huber_loss,
@@ -122,13 +122,13 @@ class DQN(OffPolicyAlgo[QAgent]):
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `eps_schedule` a line over `eps_steps`."""
         if name == "eps_schedule" and self.eps_schedule is None:
-            return line(0.0, 1.0, self.eps_steps)
+            return Linear(0.0, 1.0, steps=self.eps_steps)
         return super().schedule_of(name)
 
     def exploration_after(self, itr: int) -> float | None:
         """Return how far exploration has been annealed after an iteration, from 0 to 1."""
-        schedule = self.bound_schedule("eps_schedule")
-        return None if schedule is None else schedule((itr + 1) * self.steps_per_itr)
+        fraction: float | None = self.hyper((itr + 1) * self.steps_per_itr).eps_schedule
+        return fraction
 
     def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given."""

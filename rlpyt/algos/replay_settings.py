@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -134,7 +133,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""
         if name == "pri_beta" and self.pri_beta is None:
-            return line(self.pri_beta_init, self.pri_beta_final, self.pri_beta_steps)
+            return Linear(self.pri_beta_init, self.pri_beta_final, steps=self.pri_beta_steps)
         return super().schedule_of(name)
 
     @property
@@ -249,9 +248,3 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         super().load_state_dict(state_dict)
-
-
-@cache
-def line(start: float, end: float, steps: float) -> Linear:
-    """Return a straight line over steps: the same object for the same numbers, so that it is bound once."""
-    return Linear(start, end, steps=steps)

@@ -81,7 +81,7 @@ class Rows:
         """Return the columns of parts with these numbers of environments, in order."""
         return [Rows(self.memory[:, lo:hi]) for lo, hi in pairwise(accumulate(sizes, initial=0))]
 
-    def __reduce__(self) -> tuple[Buffer, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Rows, (self.memory,)
 
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.core import Agent, EvalResult
-from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, start_collector
 from rlpyt.samplers.evaluator import Evaluator, merge, start_evaluator
@@ -19,7 +18,7 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
-from rlpyt.samplers.server import FleetServer
+from rlpyt.samplers.server import FleetServer, Reply, Request
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import StateDict
 from rlpyt.utils.progress import Progress
@@ -34,7 +33,7 @@ class CollectorServer(FleetServer):
     _collector: Collector
     _evaluator: Evaluator | None = None
 
-    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
+    def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("start", check, agent, rows):
@@ -134,7 +133,7 @@ class CpuSampler(ParallelSampler):
         self.pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
 
     @staticmethod
-    def on_loss(progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Request) -> Request:
         """Go on with the batch from the row that the lost worker was at; begin its share of an evaluation again."""
         match request:
             case ("collect", itr, _) if progress.row is not None:

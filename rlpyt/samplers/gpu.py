@@ -16,6 +16,7 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.remote_part import EnvServer, RemotePart
+from rlpyt.samplers.server import Request
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.utils.progress import Progress
 
@@ -53,7 +54,7 @@ class GpuSampler(ParallelSampler):
         return [RemotePart(self.pool, x, some, role, null_action) for x, some in zip(ranks, columns, strict=True)]
 
     @staticmethod
-    def on_loss(progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Request) -> Request:
         """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
         match request:
             case ("step", role, t):

@@ -11,6 +11,7 @@ from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
+from rlpyt.samplers.server import Request
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import WorkerPool
@@ -113,7 +114,7 @@ class ParallelSampler(BaseSampler):
     # ---- losses ----
 
     @staticmethod
-    def on_loss(progress: Progress, request: Any) -> Any:
+    def on_loss(progress: Progress, request: Request) -> Request:
         """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 

@@ -10,7 +10,7 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
-from rlpyt.samplers.server import FleetServer
+from rlpyt.samplers.server import FleetServer, Reply, Request
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import StateDict
 from rlpyt.utils.worker_pool import Message, WorkerPool
@@ -22,7 +22,7 @@ class EnvServer(FleetServer):
     _parts: dict[FleetRole, LocalPart]
     _stopwatches: dict[FleetRole, Stopwatch]
 
-    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
+    def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("step", role, t):

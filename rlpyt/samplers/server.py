@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import psutil
 
-from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import LocalPart
 from rlpyt.utils.progress import Progress
+
+Request: TypeAlias = tuple[Any, ...]
+"""Name of the request, and its arguments."""
+Reply: TypeAlias = Any
+"""Result of a request; None where there is none."""
 
 
 class FleetServer:
@@ -29,7 +35,7 @@ class FleetServer:
         progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
 
-    def __call__(self, request: tuple[Buffer, ...]) -> Buffer:
+    def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""
         match request:
             case ("check",):

@@ -10,7 +10,6 @@ from difflib import SequenceMatcher
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_names import PAGE, SETTINGS
 
 P = ParamSpec("P")
@@ -58,7 +57,7 @@ class NamedArguments(_Meta):
 
     if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Buffer:
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             """Return an instance; raise TypeError with close names for an unknown argument."""
             try:
                 return super().__call__(*args, **kwargs)
