@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.utils.replicas import Replicas
 
 StateDict: TypeAlias = Mapping[str, Any]
 """State of an object as plain data: tensors, numbers, texts, and lists and dictionaries of them."""
@@ -47,10 +48,8 @@ class Run:
     """Iterations that the run will make."""
     seed: int = 0
     """Of all random streams."""
-    world_size: int = 1
-    """Replicas."""
-    rank: int = 0
-    """Number of this replica, from 0."""
+    replicas: Replicas = field(default_factory=Replicas)
+    """This replica and those that it agrees with."""
     mid_batch_reset: bool = True
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     bootstrap_value: bool = False
@@ -59,8 +58,22 @@ class Run:
     """Arguments of `TrajInfoCls`."""
     affinity: Mapping[str, Any] = field(default_factory=dict)
     """Cores and devices; see `rlpyt.utils.affinity.Affinity`."""
+    n_batches: int = 1
+    """Batches that the sampler's memory holds; that of iteration itr is in place itr % n_batches."""
+    share_memory: bool = False
+    """Whether other processes read the sampler's memory."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
+
+    @property
+    def world_size(self) -> int:
+        """Replicas."""
+        return self.replicas.world_size
+
+    @property
+    def rank(self) -> int:
+        """Number of this replica, from 0."""
+        return self.replicas.rank
 
     @property
     def steps_per_itr(self) -> int:

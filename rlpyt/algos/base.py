@@ -71,7 +71,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
 
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
-        self.agent = agent
+        self.agent, self.replicas = agent, run.replicas
         self.update_counter = 0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
         self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
@@ -90,7 +90,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
         """Return the gradient steps of parameters, or of parameter groups, by an optimiser of `OptimCls`."""
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
-        return GradientDescent(optimizer, learning_rate)
+        return GradientDescent(optimizer, learning_rate, self.replicas)
 
     def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""
@@ -148,7 +148,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         self._refuse_if_several("given an")
         if optimizer is not None:
-            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate)
+            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate, self.replicas)
         else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
             vars(self).get("descents", {}).pop("model", None)
 

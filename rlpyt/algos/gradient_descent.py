@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 
 import torch
 
 from rlpyt.types import StateDict
+from rlpyt.utils.replicas import Replicas
 
 
 class GradientDescent:
@@ -19,10 +21,15 @@ class GradientDescent:
     Args:
         optimizer: over the parameters to be changed; another one may be set at any time.
         learning_rate: at the start of the run, from 0. Where it is 0, every group must have it.
+        replicas: whose gradients are averaged before they are clipped.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, learning_rate: float, replicas: Replicas | None = None
+    ) -> None:
         self.optimizer, self.learning_rate = optimizer, learning_rate
+        self._replicas = replicas or Replicas()
+        self._differentiated: list[torch.nn.Parameter] = []
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
@@ -30,13 +37,21 @@ class GradientDescent:
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        loss.backward(inputs=[parameter for parameter in parameters if parameter.requires_grad])
+        self._backward_pass(parameters)(loss)
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm)
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
             group["lr"] = scale * learning_rate
         self.optimizer.step()
         return grad_norm
+
+    def _backward_pass(self, parameters: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
+        """Return the backward pass over parameters, made again where the optimiser has others than before."""
+        differentiated = [parameter for parameter in parameters if parameter.requires_grad]
+        if list(map(id, differentiated)) != list(map(id, self._differentiated)):
+            self._differentiated = differentiated
+            self._backward = self._replicas.backward_pass(differentiated)
+        return self._backward
 
     def _lr_scales(self) -> list[float]:
         """Return the ratio of each group's learning rate to the learning rate of the start.

@@ -29,6 +29,7 @@ from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Places, Run, Samples, StateDict, TrajInfo
+from rlpyt.utils.replicas import Replicas
 
 Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
@@ -47,6 +48,8 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     """Known after `initialize`, as the attributes below."""
     update_counter: int = 0
     """Gradient steps so far."""
+    replicas: Replicas = Replicas()
+    """This replica and those that it agrees with; known after `initialize`."""
     min_itr_learn: int = 0
     """Iterations at the start without an update; the agent is not evaluated again in them."""
     batch_size: int

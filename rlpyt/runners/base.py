@@ -26,6 +26,7 @@ from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
+from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import make_seed, set_seed
 
 serve_old_names(__name__)
@@ -75,8 +76,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             ComputeSettings(device=self.cores.device)  # refuses a device that is not there, before any worker
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
-        self.world_size = 1
-        self.rank = 0
+        self.replicas = Replicas()
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
     def train(self) -> None:
@@ -112,8 +112,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             batch_spec=self.sampler.batch_spec,
             n_itr=n_itr,
             seed=self.seed,
-            world_size=self.world_size,
-            rank=self.rank,
+            replicas=self.replicas,
             mid_batch_reset=self.sampler.mid_batch_reset,
             bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
@@ -139,7 +138,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     @property
     def steps_per_itr(self) -> int:
         """Environment steps of one iteration, all replicas counted."""
-        return self.sampler.batch_spec.size * self.world_size
+        return self.sampler.batch_spec.size * self.replicas.world_size
 
     def get_n_itr(self) -> int:
         """Return the number of iterations."""
@@ -242,7 +241,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         steps = n_done * self.steps_per_itr
         updates = self.algo.update_counter
         new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
-        rows_per_update = self.algo.rows_per_update * self.world_size
+        rows_per_update = self.algo.rows_per_update * self.replicas.world_size
         nan = float("nan")
         for key, value in {
             "Iteration": n_done,

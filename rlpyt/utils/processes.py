@@ -52,10 +52,12 @@ class Worker:
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
     `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
-    where it stopped.
+    where it stopped. With `has_workers` the server may start workers of its own.
     """
 
-    def __init__(self, rank: int, serve: Callable[..., Any], args: Sequence[Any], start_method: str) -> None:
+    def __init__(
+        self, rank: int, serve: Callable[..., Any], args: Sequence[Any], start_method: str, *, has_workers: bool = False
+    ) -> None:
         if start_method not in START_METHODS:
             raise ValueError(
                 f"Starting worker {rank}: start_method is {start_method!r}; expected one of {START_METHODS}."
@@ -82,7 +84,7 @@ class Worker:
         self._process = context.Process(
             target=worker_main,
             args=(child, lifeline, inherited, parent_stays),
-            daemon=True,
+            daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"rlpyt-worker-{rank}",
         )
         with _start_conditions():

@@ -13,6 +13,7 @@ from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Samples
+from rlpyt.utils.replicas import Replicas
 from tests.algos.reference import Parameters, mlp, sgd_step
 from tests.algos.small_problems import (
     RandomEnv,
@@ -202,7 +203,7 @@ def test_replicas_share_rows_and_replay():
     """Of two replicas each collects and keeps half, and takes as many updates as both have rows for."""
     agent, algo = small_agent(), small_dqn(replay_size=800, replay_ratio=2, min_steps_learn=4 * 2 * T * B)
     sampler = SerialSampler(RandomEnv, {}, T, B)
-    run = run_of(sampler, n_itr=10, world_size=2, rank=1)
+    run = run_of(sampler, n_itr=10, replicas=Replicas(1, 2))
     algo.initialize(agent, replace(run, example=sampler.initialize(agent, run)))
     plan = algo.plan()
     assert (plan["rows an iteration"], plan["updates an iteration"]) == (2 * T * B, 4)

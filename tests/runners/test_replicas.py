@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.runners import MinibatchRl
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.replicas import Replicas
 from tests.algos.small_problems import optimize
 from tests.runners.runner_kit import make_algo, make_sampler
 
@@ -20,7 +21,7 @@ def replica(algo: Any, rank: int, world_size: int = 2) -> Iterator[Any]:
     """Yield the runner of a replica that was started."""
     algorithm, agent = algo
     runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=4000, seed=3, settings=ComputeSettings())
-    runner.rank, runner.world_size = rank, world_size
+    runner.replicas = Replicas(rank, world_size)
     try:
         runner.startup()
         yield runner

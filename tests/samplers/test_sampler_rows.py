@@ -11,6 +11,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.row_reference import Stream, assert_row, row_of
 from tests.samplers.sampler_kit import (
@@ -202,7 +203,7 @@ def test_two_replicas_are_the_halves_of_one_sampler(kind):
     with running(kind, random_agent(True), B=4, **options) as sampler:
         whole = collect(sampler, 3)
     for rank in (0, 1):
-        with running(kind, random_agent(True), B=2, world_size=2, rank=rank, **options) as sampler:
+        with running(kind, random_agent(True), B=2, replicas=Replicas(rank, 2), **options) as sampler:
             halves = collect(sampler, 3)
         for (half, _), (both, _) in zip(halves, whole, strict=True):
             for x, y in zip(buffer_leaves(half), buffer_leaves(both), strict=True):

@@ -25,6 +25,7 @@ from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
 from tests.samplers.row_reference import Stream, assert_row
@@ -434,7 +435,7 @@ def test_a_loss_is_in_the_log(kind, tmp_path):
 
 def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
     samplers = [make_sampler("cpu2", B=4, eval_n_envs=3, eval_max_trajectories=3) for _ in range(2)]
-    runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, world_size=2, rank=rank) for rank in range(2)]
+    runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, replicas=Replicas(rank, 2)) for rank in range(2)]
     replicas = [sampler.make_specs(run) for sampler, run in zip(samplers, runs, strict=True)]
     for role, n_envs in ((FleetRole.TRAIN, 8), (FleetRole.EVAL, 3)):
         # Every replica has its own environments; those of the evaluation are the same in all.
