@@ -16,7 +16,7 @@ and nobody knows more of the others than stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
@@ -148,10 +148,13 @@ class Sampler(CheckedSubclasses, ABC):
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     eval_n_envs: int
     """Evaluation environments; 0 where there is no evaluation."""
+    batches: Sequence[Samples]
+    """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
+    they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
     @abstractmethod
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
-        """Build and check environments, initialise the agent, allocate the batch; return one row as an example.
+        """Build and check environments, initialise the agent, allocate the batches; return one row as an example.
 
         Args:
             agent: not initialised yet.
@@ -163,8 +166,8 @@ class Sampler(CheckedSubclasses, ABC):
         """Collect one batch.
 
         Returns:
-            The rows as torch tensors on the CPU, views of a buffer that the next call overwrites; and the trajectories
-            completed in it.
+            The rows as torch tensors on the CPU: views of place itr % run.n_batches, which the call for iteration
+            itr + run.n_batches overwrites. And the trajectories completed in it.
         """
 
     @abstractmethod

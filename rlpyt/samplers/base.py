@@ -23,6 +23,7 @@ from rlpyt.samplers.parts import CompletedTraj, in_order
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
+from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import whole_number
 
 
@@ -171,14 +172,15 @@ class BaseSampler(Settings, Sampler):
     # ---- set-up ----
 
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
-        """Build and check environments, initialise the agent, allocate the batch; return one row as an example."""
+        """Build and check environments, initialise the agent, allocate the batches; return one row as an example."""
         run = run or Run(batch_spec=self.batch_spec)
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs = self.make_specs(run)
         check = self.start(self._specs, run.affinity)
         example = self._make_example(agent, check)
-        rows = self._allocate(example, run.bootstrap_value)
-        self._samples = samples_of(rows[FleetRole.TRAIN])
+        rows = self._allocate(example, run)
+        self.batches = [samples_of(place) for place in rows[FleetRole.TRAIN].places]
+        self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
         self.build(agent, check, rows)
         return example
 
@@ -252,9 +254,11 @@ class BaseSampler(Settings, Sampler):
             current_logger().log(text)
         return example_of(agent, env.spaces, recorder.example)
 
-    def _allocate(self, example: Samples, bootstrap_value: bool) -> dict[FleetRole, Rows]:
+    def _allocate(self, example: Samples, run: Run) -> dict[FleetRole, Rows]:
         """Allocate the rows of every fleet."""
-        rows = {FleetRole.TRAIN: allocate_rows(example, *self.batch_spec, bootstrap_value, self.shares_memory)}
+        share_memory = self.shares_memory or run.share_memory
+        train = allocate_rows(example, *self.batch_spec, run.bootstrap_value, share_memory, run.n_batches)
+        rows = {FleetRole.TRAIN: train}
         if FleetRole.EVAL in self._specs:
             example = example._replace(env=example.env._replace(env_info=None))
             n_envs = len(self._specs[FleetRole.EVAL].env_ranks)
@@ -266,7 +270,8 @@ class BaseSampler(Settings, Sampler):
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
         """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
         self._check_running()
-        return self._samples, in_order(self.collect(itr))
+        completed = self.collect(itr)
+        return self._torch_batches[itr % len(self._torch_batches)], in_order(completed)
 
     def collect(self, itr: int) -> list[CompletedTraj]:
         """Fill the rows of the batch, and let environments that rest be reset; return the completed trajectories."""

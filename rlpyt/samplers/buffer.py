@@ -1,4 +1,7 @@
-"""The memory of one sampler batch: allocated once, shared by environments (numpy) and agent (torch) without a copy."""
+"""The memory of a sampler's batches: allocated once, shared by environments (numpy) and agent (torch) without a copy.
+
+It is a ring of places, one batch in each. The batch of iteration itr is in place itr % n_places.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,53 @@ serve_old_names(__name__)
 
 
 class RowMemory(NamedArrayTuple):
-    """Arrays that are written while a batch is collected, each with leading dimensions [T or T + 1, B].
+    """Arrays that are written while batches are collected, each with leading dimensions [n_places, T or T + 1, B].
 
     `inputs` has one row more than the batch. Its row t is what the agent sees at row t: an observation, and the action
     and reward that came before it. So `prev_action` and `action` are the same memory, one row apart.
     """
 
     inputs: AgentInputs
-    """[T + 1, B]; the last row is the one after the batch."""
+    """[n_places, T + 1, B]; the last row is the one after the batch."""
     terminated: Buffer
     truncated: Buffer
     valid: Buffer
     env_info: Buffer
     agent_info: Buffer
     bootstrap_value: Buffer
-    """[1, B] float32, or None."""
+    """[n_places, 1, B] float32, or None."""
     resting: Buffer
-    """[1, B] bool."""
+    """[1, 1, B] bool, the same for all places."""
+    last_place: Buffer
+    """[1, 1, B] int64, the place of the last whole batch. A new worker reads here where a lost one stopped."""
 
 
-class Rows:
-    """Rows of one batch: views of its memory, made once, in which row t of every field belongs to row t.
+class Place:
+    """Views of one batch, in which row t of every field belongs to row t.
+
+    Args:
+        memory: of one place, leading dimensions [T or T + 1, B].
+    """
+
+    def __init__(self, memory: RowMemory) -> None:
+        inputs = memory.inputs
+        self.inputs: AgentInputs = inputs
+        """[T + 1, B], what the agent sees at every row and after the last."""
+        self.observation, self.next_observation = inputs.observation[:-1], inputs.observation[1:]
+        self.prev_action, self.action = inputs.prev_action[:-1], inputs.prev_action[1:]
+        self.prev_reward, self.reward = inputs.prev_reward[:-1], inputs.prev_reward[1:]
+        self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
+        self.env_info, self.agent_info = memory.env_info, memory.agent_info
+        self.bootstrap_value = memory.bootstrap_value
+        self.first: AgentInputs = inputs[0]
+        """[B], what the agent sees at the first row."""
+        self.after: AgentInputs = inputs[-1]
+        """[B], what it sees at the row after the batch."""
+        self._first_leaves, self._after_leaves = buffer_leaves(self.first), buffer_leaves(self.after)
+
+
+class Rows(Place):
+    """Rows of the batch at hand: the views of its place, made once for every place.
 
     Args:
         memory: all rows, or some columns of them.
@@ -47,26 +76,30 @@ class Rows:
 
     def __init__(self, memory: RowMemory) -> None:
         self.memory = memory
-        inputs = memory.inputs
-        self.T, self.B = memory.terminated.shape
-        self.observation, self.next_observation = inputs.observation[:-1], inputs.observation[1:]
-        self.prev_action, self.action = inputs.prev_action[:-1], inputs.prev_action[1:]
-        self.prev_reward, self.reward = inputs.prev_reward[:-1], inputs.prev_reward[1:]
-        self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
-        self.env_info, self.agent_info = memory.env_info, memory.agent_info
-        self.bootstrap_value = memory.bootstrap_value
-        self.resting = memory.resting[0]
+        n_places, self.T, self.B = memory.terminated.shape
+        self.resting = memory.resting[0, 0]
         """[B] bool, True while an environment is not stepped: its rows are null and not valid."""
-        self.first: AgentInputs = inputs[0]
-        """[B], what the agent sees at the first row."""
-        self.after: AgentInputs = inputs[-1]
-        """[B], what it sees at the row after the batch."""
-        self._carried = list(zip(buffer_leaves(self.first), buffer_leaves(self.after), strict=True))
+        self._last_place = memory.last_place[0, 0]
+        of_places = memory._replace(resting=None, last_place=None)
+        self.places = [Place(of_places[i]) for i in range(n_places)]
+        self.turn_to(int(self._last_place.max(initial=0)))
 
-    def begin(self) -> None:
-        """Turn the row after the last batch into the first of the next one."""
-        for first, after in self._carried:
+    def turn_to(self, itr: int) -> None:
+        """Show the rows of the batch of an iteration."""
+        self.place = itr % len(self.places)
+        vars(self).update(vars(self.places[self.place]))
+
+    def begin(self, itr: int = 0) -> None:
+        """Turn the row after the last batch into the first of that of an iteration."""
+        last = self._after_leaves
+        if len(self.places) > 1:
+            self.turn_to(itr)
+        for first, after in zip(self._first_leaves, last, strict=True):
             first[...] = after
+
+    def end(self) -> None:
+        """Note that the batch is whole: the next one begins with the row after it."""
+        self._last_place[:] = self.place
 
     def truncate(self, t: int) -> None:
         """Mark that the episodes stop short of row t, which holds their final observation.
@@ -79,25 +112,28 @@ class Rows:
 
     def deal(self, sizes: Sequence[int]) -> list[Rows]:
         """Return the columns of parts with these numbers of environments, in order."""
-        return [Rows(self.memory[:, lo:hi]) for lo, hi in pairwise(accumulate(sizes, initial=0))]
+        return [Rows(self.memory[:, :, lo:hi]) for lo, hi in pairwise(accumulate(sizes, initial=0))]
 
     def __reduce__(self) -> tuple[object, ...]:
         return Rows, (self.memory,)
 
 
-def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share_memory: bool = False) -> Rows:
-    """Allocate the rows of a batch, zero at first.
+def allocate_rows(
+    example: Samples, T: int, B: int, bootstrap_value: bool, share_memory: bool = False, n_places: int = 1
+) -> Rows:
+    """Allocate the rows of some batches, zero at first.
 
     Args:
         example: one row, without leading dimensions.
         T: time steps of a batch.
         B: environments.
         bootstrap_value: whether there is a place for the value after the last row.
-        share_memory: whether workers write the rows.
+        share_memory: whether other processes write or read the rows.
+        n_places: batches.
     """
 
-    def allocate(leaf: Buffer, length: int) -> Buffer:
-        return buffer_from_example(leaf, (length, B), share_memory)
+    def allocate(leaf: Buffer, length: int, n_places: int = n_places) -> Buffer:
+        return buffer_from_example(leaf, (n_places, length, B), share_memory)
 
     inputs = AgentInputs(example.env.observation, example.agent.action, example.env.reward)
     return Rows(
@@ -109,7 +145,8 @@ def allocate_rows(example: Samples, T: int, B: int, bootstrap_value: bool, share
             env_info=allocate(example.env.env_info, T),
             agent_info=allocate(example.agent.agent_info, T),
             bootstrap_value=allocate(np.float32(0), 1) if bootstrap_value else None,
-            resting=allocate(np.bool_(False), 1),
+            resting=allocate(np.bool_(False), 1, 1),
+            last_place=allocate(np.int64(0), 1, 1),
         )
     )
 
@@ -145,30 +182,28 @@ def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
     )
 
 
-def samples_of(rows: Rows) -> Samples:
-    """Return the batch as the algorithm sees it: torch views of the rows."""
-    return torchify_buffer(
-        Samples(
-            agent=AgentSamples(
-                action=rows.action,
-                prev_action=rows.prev_action,
-                agent_info=rows.agent_info,
-                bootstrap_value=rows.bootstrap_value,
-            ),
-            env=EnvSamples(
-                observation=rows.observation,
-                reward=rows.reward,
-                prev_reward=rows.prev_reward,
-                terminated=rows.terminated,
-                truncated=rows.truncated,
-                valid=rows.valid,
-                env_info=rows.env_info,
-            ),
-        )
+def samples_of(rows: Place) -> Samples:
+    """Return the batch of a place as the algorithm sees it, as numpy views of the rows."""
+    return Samples(
+        agent=AgentSamples(
+            action=rows.action,
+            prev_action=rows.prev_action,
+            agent_info=rows.agent_info,
+            bootstrap_value=rows.bootstrap_value,
+        ),
+        env=EnvSamples(
+            observation=rows.observation,
+            reward=rows.reward,
+            prev_reward=rows.prev_reward,
+            terminated=rows.terminated,
+            truncated=rows.truncated,
+            valid=rows.valid,
+            env_info=rows.env_info,
+        ),
     )
 
 
-def agent_inputs_of(rows: Rows) -> list[AgentInputs]:
+def agent_inputs_of(rows: Place) -> list[AgentInputs]:
     """Return the agent's inputs at every row and after the last as torch views, made once so that a step makes none."""
-    inputs = torchify_buffer(rows.memory.inputs)
+    inputs = torchify_buffer(rows.inputs)
     return [inputs[t] for t in range(len(inputs.prev_reward))]

@@ -14,12 +14,22 @@ import torch
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.samplers.buffer import agent_inputs_of
+from rlpyt.samplers.buffer import Place, agent_inputs_of
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+
+
+class _TorchRows:
+    """Torch views of the rows of a place, by t: a torch index costs more than an environment step of CartPole."""
+
+    def __init__(self, rows: Place) -> None:
+        self.inputs = agent_inputs_of(rows)
+        action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
+        self.action = [[leaf[t] for leaf in action] for t in range(len(rows.valid))]
+        self.agent_info = [[leaf[t] for leaf in agent_info] for t in range(len(rows.valid))]
 
 
 class ActingPart:
@@ -33,30 +43,34 @@ class ActingPart:
 
     def __init__(self, envs: Part, actor: Actor, stopwatch: Stopwatch) -> None:
         self.envs, self.actor, self.stopwatch = envs, actor, stopwatch
-        self.rows = rows = envs.rows
-        # Views made once: a torch index costs more than an environment step of CartPole.
-        self._inputs = agent_inputs_of(rows)
-        action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
-        self._action_out = [[leaf[t] for leaf in action] for t in range(rows.T)]
-        self._agent_info_out = [[leaf[t] for leaf in agent_info] for t in range(rows.T)]
+        self.rows = envs.rows
+        self._places = [_TorchRows(place) for place in self.rows.places]
+        self._torch_rows = self._places[self.rows.place]
 
-    def begin(self) -> None:
+    def begin(self, itr: int) -> None:
         """Turn the row after the last batch into the first of the next, and let all environments be stepped."""
         self.envs.ready()
         self.stopwatch.lap(self.envs.waits_for)
         rows, resting = self.rows, self.rows.resting
-        rows.begin()
+        rows.begin(itr)
+        self._torch_rows = self._places[rows.place]
         if resting.any():
             rows.first.prev_action[resting], rows.first.prev_reward[resting] = self.envs.null_action, 0.0
             self._forget(resting)
             resting[:] = False
 
+    def resume(self, itr: int) -> None:
+        """Go on with the batch of an iteration."""
+        self.rows.turn_to(itr)
+        self._torch_rows = self._places[self.rows.place]
+
     def act(self, t: int) -> None:
         """Select the actions of row t."""
-        action, agent_info = self.actor.step(*self._inputs[t])
+        rows = self._torch_rows
+        action, agent_info = self.actor.step(*rows.inputs[t])
         self.stopwatch.lap("network")
-        _copy_leaves(self._action_out[t], action)
-        _copy_leaves(self._agent_info_out[t], agent_info)
+        _copy_leaves(rows.action[t], action)
+        _copy_leaves(rows.agent_info[t], agent_info)
         self.stopwatch.lap("copying")
 
     def recv(self, t: int) -> list[CompletedTraj]:
@@ -68,12 +82,13 @@ class ActingPart:
             self._forget(~(steps | self.rows.resting))
         return completed
 
-    def bootstrap(self) -> None:
-        """Write the value of the observation after the last row."""
+    def end(self) -> None:
+        """Write the value of the observation after the last row, and note that the batch is whole."""
         if self.rows.bootstrap_value is not None:
             # By torch: numpy has no bfloat16, which a model of one's own may give.
-            torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._inputs[self.rows.T])
+            torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._torch_rows.inputs[self.rows.T])
             self.stopwatch.lap("network")
+        self.rows.end()
 
     def _forget(self, mask: np.ndarray) -> None:
         for b in np.flatnonzero(mask):
@@ -126,7 +141,9 @@ class Collector(CheckedSubclasses):
             for part in self.parts:
                 part.actor.begin(itr)
                 if first_t is None:
-                    part.begin()
+                    part.begin(itr)
+                else:
+                    part.resume(itr)
             start = first_t or 0
             for t in range(start, self.T):
                 for part in self.parts:
@@ -144,7 +161,7 @@ class Collector(CheckedSubclasses):
                 if held is not None:
                     held[0].send(held[1])
                     held = None
-                part.bootstrap()
+                part.end()
         return completed
 
     def wake(self) -> None:

@@ -63,6 +63,7 @@ class CollectorServer(FleetServer):
     def _collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
         self._agent.attach_shared_memory()
         if first_t is not None:
+            self._rows.turn_to(itr)
             self._rows.truncate(first_t)
         return self._collector.collect_batch(itr, first_t)
 

@@ -57,8 +57,8 @@ class GpuSampler(ParallelSampler):
     def on_loss(progress: Progress, request: Request) -> Request:
         """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
         match request:
-            case ("step", role, t):
-                return "resume", role, t
+            case ("step", role, place, t):
+                return "resume", role, place, t
             case ("reset", role, _):
                 return "reset", role, None
         return request

@@ -25,11 +25,12 @@ class EnvServer(FleetServer):
     def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""
         match request:
-            case ("step", role, t):
-                return self._step(role, t)
-            case ("resume", role, t):
+            case ("step", role, place, t):
+                return self._step(role, place, t)
+            case ("resume", role, place, t):
+                self._parts[role].rows.turn_to(place)
                 self._parts[role].rows.truncate(t)
-                return self._step(role, t)
+                return self._step(role, place, t)
             case ("reset", role, seeds):
                 return self._parts[role].reset(seeds)
             case ("wake", role):
@@ -46,9 +47,11 @@ class EnvServer(FleetServer):
                 return self._parts[role].load_state_dict(state_dict)
         return super().__call__(request)
 
-    def _step(self, role: FleetRole, t: int) -> list[CompletedTraj] | None:
+    def _step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
         part, stopwatch = self._parts[role], self._stopwatches[role]
         stopwatch.start()
+        if part.rows.place != place:
+            part.rows.turn_to(place)
         part.send(t)
         completed = part.recv(t)
         stopwatch.lap(part.waits_for)
@@ -77,7 +80,9 @@ class RemotePart(Part):
         self._workers = list(ranks_of)
         self._bounds = list(pairwise(accumulate((len(ranks) for ranks in ranks_of.values()), initial=0)))
         # Made once: pickling costs more than a hand-over.
-        self._steps = [self._to_all("step", role, t) for t in range(rows.T)]
+        self._steps = [
+            [self._to_all("step", role, place, t) for t in range(rows.T)] for place in range(len(rows.places))
+        ]
 
     def _to_all(self, *request: Any) -> dict[int, Message]:
         return dict.fromkeys(self._workers, Message.of(request))
@@ -89,7 +94,7 @@ class RemotePart(Part):
 
     def send(self, t: int) -> None:
         """Let the workers take the actions of row t."""
-        self._pool.post(self._steps[t])
+        self._pool.post(self._steps[self.rows.place][t])
 
     def recv(self, t: int) -> list[CompletedTraj]:
         """Wait until all workers have completed row t."""

@@ -100,7 +100,7 @@ if __name__ == "__main__":
     runner = MinibatchRl(A2C(), agent, sampler, n_steps=16, affinity=affinity, seed=1)
     runner.train()
     assert torch.cuda.is_initialized() == bool(affinity)
-    assert not sampler._samples.env.env_info.cuda.any(), "in the workers"
+    assert not sampler._torch_batches[0].env.env_info.cuda.any(), "in the workers"
     print("done")
 """
 
