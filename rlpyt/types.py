@@ -54,6 +54,8 @@ class Run:
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     bootstrap_value: bool = False
     """Whether the sampler records the value of the observation after the last row."""
+    bootstrap_inputs: bool = False
+    """Whether the sampler records what the agent sees at the row after the last one."""
     traj_info_kwargs: Kwargs = field(default_factory=dict)
     """Arguments of `TrajInfoCls`."""
     affinity: Mapping[str, Any] = field(default_factory=dict)
@@ -124,6 +126,8 @@ class AgentSamples(NamedArrayTuple):
     """What the agent's `step` returned: distribution parameters, value, recurrent state before the step, ..."""
     bootstrap_value: Buffer = None
     """[1, B] value of the observation after the last row, where the algorithm asked for it."""
+    bootstrap_inputs: Buffer = None
+    """`AgentInputs` [1, B] of the row after the last one, where the algorithm asked for them."""
 
 
 class EnvSamples(NamedArrayTuple):

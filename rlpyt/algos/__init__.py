@@ -12,6 +12,7 @@ from rlpyt.algos.ppo import PPO
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.algos.r2d1 import R2D1
 from rlpyt.algos.sac import SAC
+from rlpyt.algos.vtrace import VTrace, VTraceInputs
 
 __all__ = [
     "A2C",
@@ -32,4 +33,6 @@ __all__ = [
     "QpgAlgo",
     "RandomShift",
     "RlAlgorithm",
+    "VTrace",
+    "VTraceInputs",
 ]

@@ -1,9 +1,9 @@
-"""Base of A2C and PPO: advantages of a batch of rows, and the inputs of the loss."""
+"""Base of A2C, PPO and V-trace: advantages of a batch of rows, and the inputs of the loss."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -20,6 +20,13 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
+
+
+class ForwardInputs(Protocol):
+    """Rows that an agent is run over."""
+
+    agent_inputs: AgentInputs
+    episode_start: Buffer
 
 
 class LossInputs(NamedArrayTuple):
@@ -41,7 +48,7 @@ class LossInputs(NamedArrayTuple):
 
 @dataclass(kw_only=True, eq=False)
 class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
-    """Base of A2C and PPO."""
+    """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
     agent_kind: ClassVar[str] = PolicyAgent.kind
@@ -93,12 +100,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         The value after row t is the value of row t + 1. Where the episode ended at t, row t + 1 holds the final
         observation: so a truncated episode bootstraps from its final observation without a special case.
         """
-        agent_info = samples.agent.agent_info
-        init_rnn_state = None
-        if self.agent.recurrent:
-            init_rnn_state = buffer_to(agent_info.prev_rnn_state[0], self.agent.device)
-            agent_info = agent_info._replace(prev_rnn_state=None)
-        agent, env = buffer_to((samples.agent._replace(agent_info=agent_info), samples.env), self.agent.device)
+        (agent, env), init_rnn_state = self.on_device(samples)
         value = agent.agent_info.value
         advantage, return_ = generalized_advantage_estimation(
             self.normalized_reward(env, hyper) if self.normalize_reward else env.reward,
@@ -123,6 +125,19 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             episode_start=episode_start_from_valid(samples.env.valid) if self.agent.recurrent else None,
         )
         return inputs, init_rnn_state
+
+    def on_device(self, samples: Samples) -> tuple[Samples, Buffer]:
+        """Return a batch on the agent's device, in one move, and the recurrent state before its first row.
+
+        The states before all other rows are left out.
+        """
+        agent_info = samples.agent.agent_info
+        init_rnn_state = None
+        if self.agent.recurrent:
+            init_rnn_state = buffer_to(agent_info.prev_rnn_state[0], self.agent.device)
+            agent_info = agent_info._replace(prev_rnn_state=None)
+        samples = samples._replace(agent=samples.agent._replace(agent_info=agent_info))
+        return buffer_to(samples, self.agent.device), init_rnn_state
 
     @torch.no_grad()
     def normalized_reward(self, env: Any, hyper: Hyper) -> torch.Tensor:
@@ -153,7 +168,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         super().load_state_dict(state_dict)
         self._running_return.copy_(state_dict["running_return"])
 
-    def forward(self, batch: LossInputs, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
+    def forward(self, batch: ForwardInputs, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""
         if self.agent.recurrent:
             return self.agent(*batch.agent_inputs, init_rnn_state, batch.episode_start)

@@ -42,6 +42,8 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
 
     bootstrap_value: ClassVar[bool] = False
     """Whether the sampler must record the value of the observation after the last row."""
+    bootstrap_inputs: ClassVar[bool] = False
+    """Whether it must record what the agent sees at that row, for an algorithm that computes the value itself."""
     opt_info_fields: ClassVar[tuple[str, ...]] = ()
     """Names of the metrics that `learn` returns, in the order of their columns."""
     agent: AgentT

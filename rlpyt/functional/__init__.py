@@ -38,12 +38,14 @@ from rlpyt.functional.masks import (
     zero_invalid,
 )
 from rlpyt.functional.priorities import sequence_priority
+from rlpyt.functional.ratios import importance_ratio
 from rlpyt.functional.returns import (
     NStepReturn,
     generalized_advantage_estimation,
     lambda_return,
     n_step_return,
     running_return,
+    v_trace,
 )
 from rlpyt.functional.schedules import (
     SCHEDULED,
@@ -61,6 +63,7 @@ __all__ = [
     # returns
     "lambda_return",
     "generalized_advantage_estimation",
+    "v_trace",
     "n_step_return",
     "running_return",
     "NStepReturn",
@@ -70,6 +73,7 @@ __all__ = [
     "value_loss",
     "clipped_value_loss",
     "approx_kl",
+    "importance_ratio",
     "double_q_value",
     "td_target",
     "squared_loss",

@@ -9,6 +9,7 @@ row.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -155,6 +156,68 @@ def generalized_advantage_estimation(
     decay = torch.full_like(delta, discount * gae_lambda).masked_fill_(terminated | truncated, 0.0)
     advantage = _sum_backward(delta, decay)
     return advantage, advantage + value
+
+
+@torch.no_grad()
+def v_trace(
+    reward: torch.Tensor,
+    value: torch.Tensor,
+    next_value: torch.Tensor,
+    terminated: torch.Tensor,
+    truncated: torch.Tensor,
+    ratio: torch.Tensor,
+    *,
+    discount: float,
+    lambda_: float = 1.0,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return advantages and V-trace targets, from rows of an older policy.
+
+        rho_t   = min(rho_bar, ratio_t),    c_t = lambda * min(c_bar, ratio_t)
+        delta_t = rho_t * (r_t + discount * (1 - terminated_t) * next_value_t - value_t)
+        G_t     = value_t + delta_t + discount * (1 - done_t) * c_t * (G_t+1 - value_t+1)
+        A_t     = r_t + discount * (1 - terminated_t) * n_t - value_t,
+        n_t     = lambda * G_t+1 + (1 - lambda) * value_t+1, and next_value_t where done_t or t = T-1
+
+    The advantage has no importance weight. The policy's loss multiplies it by min(pg_rho_bar, ratio_t). With
+    lambda = 1 the two are those of the paper. Where all ratios are 1, they are those of GAE for any lambda.
+
+    Args:
+        reward: [T, B] float; reward[t] follows action[t].
+        value: [T, B] float, V(s_t) of the network in training.
+        next_value: [T, B] float, V of the observation that action[t] led to, by the same network.
+        terminated: [T, B] bool, True at the step that ended the episode by itself.
+        truncated: [T, B] bool, True at the step after which the episode was cut; done is either.
+        ratio: [T, B] float, pi(a_t | s_t) / mu(a_t | s_t) of the policy in training and the one that acted.
+        discount: gamma in [0, 1].
+        lambda_: in [0, 1]; less than 1 shortens the traces.
+        rho_bar: largest weight of a TD error, above 0, or infinity. It decides whose values the targets are: infinity
+            gives those of pi, near 0 those of mu.
+        c_bar: largest factor of a trace, from 0, or infinity. It decides the variance alone; the paper has at most
+            rho_bar.
+
+    Returns:
+        advantage, return_: [T, B] float each, without gradient.
+
+    Raises:
+        ValueError: if the shapes differ; the message gives them all.
+        TypeError: if terminated or truncated is not bool.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561, sections 4.1 and 4.2; lambda is that of its remark 2.
+    """
+    flags = {"terminated": terminated, "truncated": truncated}
+    check_same_shape("V-trace", reward=reward, value=value, next_value=next_value, ratio=ratio, **flags)
+    check_bool("V-trace", **flags)
+    done = terminated | truncated
+    td_error = reward + discount * next_value.masked_fill(terminated, 0.0) - value
+    decay = (discount * lambda_ * ratio.clamp(max=c_bar)).masked_fill_(done, 0.0)
+    # The products of decays cross rows that are not valid, where 0 * NaN would be NaN.
+    decay.nan_to_num_(nan=0.0, posinf=math.inf)
+    correction = _sum_backward(ratio.clamp(max=rho_bar) * td_error, decay)
+    advantage = td_error.clone()
+    advantage[:-1] += (discount * lambda_ * correction[1:]).masked_fill_(done[:-1], 0.0)
+    return advantage, correction + value
 
 
 class NStepReturn(NamedTuple):

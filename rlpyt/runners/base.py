@@ -115,6 +115,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             replicas=self.replicas,
             mid_batch_reset=self.sampler.mid_batch_reset,
             bootstrap_value=self.algo.bootstrap_value,
+            bootstrap_inputs=self.algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             affinity=self.affinity or {},
         )

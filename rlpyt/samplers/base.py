@@ -256,13 +256,19 @@ class BaseSampler(Settings, Sampler):
 
     def _allocate(self, example: Samples, run: Run) -> dict[FleetRole, Rows]:
         """Allocate the rows of every fleet."""
-        share_memory = self.shares_memory or run.share_memory
-        train = allocate_rows(example, *self.batch_spec, run.bootstrap_value, share_memory, run.n_batches)
+        train = allocate_rows(
+            example,
+            *self.batch_spec,
+            bootstrap_value=run.bootstrap_value,
+            bootstrap_inputs=run.bootstrap_inputs,
+            share_memory=self.shares_memory or run.share_memory,
+            n_places=run.n_batches,
+        )
         rows = {FleetRole.TRAIN: train}
         if FleetRole.EVAL in self._specs:
             example = example._replace(env=example.env._replace(env_info=None))
             n_envs = len(self._specs[FleetRole.EVAL].env_ranks)
-            rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, False, self.shares_memory)
+            rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=self.shares_memory)
         return rows
 
     # ---- work ----

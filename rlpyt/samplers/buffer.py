@@ -37,6 +37,8 @@ class RowMemory(NamedArrayTuple):
     agent_info: Buffer
     bootstrap_value: Buffer
     """[n_places, 1, B] float32, or None."""
+    bootstrap_inputs: AgentInputs | None
+    """[n_places, 1, B], or None."""
     resting: Buffer
     """[1, 1, B] bool, the same for all places."""
     last_place: Buffer
@@ -59,7 +61,7 @@ class Place:
         self.prev_reward, self.reward = inputs.prev_reward[:-1], inputs.prev_reward[1:]
         self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
         self.env_info, self.agent_info = memory.env_info, memory.agent_info
-        self.bootstrap_value = memory.bootstrap_value
+        self.bootstrap_value, self.bootstrap_inputs = memory.bootstrap_value, memory.bootstrap_inputs
         self.first: AgentInputs = inputs[0]
         """[B], what the agent sees at the first row."""
         self.after: AgentInputs = inputs[-1]
@@ -119,7 +121,14 @@ class Rows(Place):
 
 
 def allocate_rows(
-    example: Samples, T: int, B: int, bootstrap_value: bool, share_memory: bool = False, n_places: int = 1
+    example: Samples,
+    T: int,
+    B: int,
+    *,
+    bootstrap_value: bool = False,
+    bootstrap_inputs: bool = False,
+    share_memory: bool = False,
+    n_places: int = 1,
 ) -> Rows:
     """Allocate the rows of some batches, zero at first.
 
@@ -128,6 +137,7 @@ def allocate_rows(
         T: time steps of a batch.
         B: environments.
         bootstrap_value: whether there is a place for the value after the last row.
+        bootstrap_inputs: whether there is a place for what the agent sees at the row after the last.
         share_memory: whether other processes write or read the rows.
         n_places: batches.
     """
@@ -145,6 +155,7 @@ def allocate_rows(
             env_info=allocate(example.env.env_info, T),
             agent_info=allocate(example.agent.agent_info, T),
             bootstrap_value=allocate(np.float32(0), 1) if bootstrap_value else None,
+            bootstrap_inputs=allocate(inputs, 1) if bootstrap_inputs else None,
             resting=allocate(np.bool_(False), 1, 1),
             last_place=allocate(np.int64(0), 1, 1),
         )
@@ -190,6 +201,7 @@ def samples_of(rows: Place) -> Samples:
             prev_action=rows.prev_action,
             agent_info=rows.agent_info,
             bootstrap_value=rows.bootstrap_value,
+            bootstrap_inputs=rows.bootstrap_inputs,
         ),
         env=EnvSamples(
             observation=rows.observation,

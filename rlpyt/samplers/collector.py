@@ -83,11 +83,15 @@ class ActingPart:
         return completed
 
     def end(self) -> None:
-        """Write the value of the observation after the last row, and note that the batch is whole."""
+        """Write what was asked for of the row after the last one, and note that the batch is whole."""
         if self.rows.bootstrap_value is not None:
             # By torch: numpy has no bfloat16, which a model of one's own may give.
             torch.from_numpy(self.rows.bootstrap_value)[0] = self.actor.value(*self._torch_rows.inputs[self.rows.T])
             self.stopwatch.lap("network")
+        if self.rows.bootstrap_inputs is not None:
+            # A copy: an environment that rests is reset in the row itself while the algorithm learns.
+            self.rows.bootstrap_inputs[0] = self.rows.after
+            self.stopwatch.lap("copying")
         self.rows.end()
 
     def _forget(self, mask: np.ndarray) -> None:

@@ -72,7 +72,7 @@ def evaluate(
     )
     fleet = Fleet(spec)
     try:
-        rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs, bootstrap_value=False)
+        rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs)
         evaluator = start_evaluator(spec, agent, fleet.part(rows))
         evaluator.start(spec.seeds(itr=1))
         return evaluator.evaluate(itr=1, deterministic=deterministic)

@@ -97,6 +97,12 @@ def buffer_to(buffer: Buffer, device: torch.device | str | None) -> Buffer:
     return buffer_func(buffer, lambda x: x.to(device, non_blocking=non_blocking))
 
 
+def buffer_cat(first: Buffer, second: Buffer) -> Buffer:
+    """Return the rows of one buffer of tensors followed by those of another of the same structure."""
+    rest = iter(buffer_leaves(second))
+    return buffer_func(first, lambda leaf: torch.cat([leaf, next(rest)]))
+
+
 def get_leading_dims(buffer: Buffer, n_dim: int = 1) -> tuple[int, ...] | None:
     """Return the first `n_dim` dimensions, which must be the same for all leaves.
 

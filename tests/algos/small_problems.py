@@ -265,7 +265,8 @@ def set_up(
     """Wire the parts as a runner does, without its log; return the sampler."""
     torch.manual_seed(seed)
     sampler = SamplerCls(EnvCls, env_kwargs or {}, T, B, **{"max_decorrelation_steps": 0, **sampler_kwargs})
-    run = run_of(sampler, n_itr=n_itr, seed=seed, bootstrap_value=algo.bootstrap_value)
+    asked = dict(bootstrap_value=algo.bootstrap_value, bootstrap_inputs=algo.bootstrap_inputs)
+    run = run_of(sampler, n_itr=n_itr, seed=seed, **asked)
     run = replace(run, example=sampler.initialize(agent, run))
     agent.to_device(settings or ComputeSettings())
     algo.initialize(agent, run)

@@ -162,7 +162,7 @@ def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_
     agent.initialize(make_env(CountingEnv, {}).spaces)
     example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
     observation = null_value(env.observation_space)
-    rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1, False)
+    rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1)
     envs = ListPart([env], rows)
     envs.reset([SEED])
     while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves

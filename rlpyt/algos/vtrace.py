@@ -1,0 +1,162 @@
+"""V-trace actor-critic: one gradient step a batch, on rows of an older policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from rlpyt.algos.metrics import OptInfo
+from rlpyt.algos.policy_gradient import PolicyGradientAlgo
+from rlpyt.algos.returned import loss_and_metrics
+from rlpyt.core import Metrics
+from rlpyt.functional import (
+    ScheduleLike,
+    episode_start_from_valid,
+    explained_variance,
+    importance_ratio,
+    mean_perplexity,
+    policy_gradient_loss,
+    v_trace,
+    valid_mean,
+    valid_standardize,
+    value_loss,
+)
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.settings import Hyper
+from rlpyt.types import AgentInputs, Samples
+from rlpyt.utils.arrays import buffer_cat
+
+
+class VTraceInputs(NamedArrayTuple):
+    """Rows to compute the loss of V-trace on, [T, B] where nothing else is said."""
+
+    agent_inputs: AgentInputs
+    """[T + 1, B]; the last row is the one after the batch, of which the value alone counts."""
+    action: Buffer
+    reward: Buffer
+    """Normalised where the algorithm says so."""
+    terminated: Buffer
+    truncated: Buffer
+    valid: Buffer
+    old_log_prob: Buffer
+    """log-probability of the action under the policy that acted."""
+    episode_start: Buffer = None
+    """[T + 1, B] bool, for a recurrent agent: its state is zero before these rows."""
+
+
+@dataclass(kw_only=True, eq=False)
+class VTrace(PolicyGradientAlgo):
+    """Actor-critic with V-trace targets, the algorithm of IMPALA.
+
+        L = -mean(log pi(a_t | s_t) min(pg_rho_bar, ratio_t) A_t) + value_loss_coeff mean((G_t - V(s_t))^2 / 2)
+            - entropy_loss_coeff mean(H(pi(. | s_t))),        ratio_t = pi(a_t | s_t) / mu(a_t | s_t)
+
+    mu is the policy that acted, as it was recorded. Log-probabilities and values are those of the network in training,
+    all from one forward pass over the rows of the batch and the one after it. So the rows may be of any age. Where the
+    policy that acted is the one in training, the update is that of A2C.
+
+    The state of a recurrent agent before the first row is the one that acting recorded.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561. Its settings for Atari: learning_rate="lin_6e-4",
+    OptimCls=torch.optim.RMSprop, optim_kwargs=dict(alpha=0.99, eps=0.01), clip_grad_norm=40, of losses summed over the
+    rows where those here are means.
+    """
+
+    bootstrap_value: ClassVar[bool] = False
+    bootstrap_inputs: ClassVar[bool] = True
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "ratio", "ratioClipped")
+
+    gae_lambda: ScheduleLike = 1.0
+    """lambda of the traces, in [0, 1]; 1 is the paper's."""
+    rho_bar: ScheduleLike = 1.0
+    """Largest ratio by which a TD error is weighted, above 0."""
+    c_bar: ScheduleLike = 1.0
+    """Largest ratio in the product along a trace, from 0; the paper has at most `rho_bar`."""
+    pg_rho_bar: ScheduleLike = 1.0
+    """Largest ratio by which the policy gradient is weighted, above 0."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        for name in ("rho_bar", "pg_rho_bar"):
+            self.check(name, lambda x: x > 0.0, "above 0 (float('inf') for no bound)")
+        self.check("c_bar", lambda x: x >= 0.0, "at least 0 (float('inf') for no bound)")
+
+    def learn(self, itr: int) -> Metrics:
+        """Take one gradient step on the batch; none where no row of it is valid."""
+        hyper = self.hyper(itr * self.steps_per_itr)
+        batch, init_rnn_state = self.vtrace_inputs(self.samples, hyper)
+        metrics: dict[str, torch.Tensor] = {}
+        # Without a gradient the momentum of the optimiser would move the weights. Read on the CPU: no synchronisation.
+        if self.samples.env.valid.any():
+            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
+            metrics["gradNorm"] = self.gradient_step(loss, hyper)
+        # After the update: the policy that acted and the one that learned saw the same normalised observations.
+        self.agent.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
+        return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
+
+    def vtrace_inputs(self, samples: Samples, hyper: Hyper) -> tuple[VTraceInputs, Buffer]:
+        """Return a batch on the agent's device, and the recurrent state before its first row."""
+        if samples.agent.bootstrap_inputs is None:
+            raise ValueError(
+                f"{type(self).__name__}: the batch has no agent.bootstrap_inputs; expected what the agent sees at the "
+                "row after the last one. Let the sampler record it where run.bootstrap_inputs asks for it."
+            )
+        (agent, env), init_rnn_state = self.on_device(samples)
+        inputs = AgentInputs(env.observation, agent.prev_action, env.prev_reward)
+        start = None
+        if self.agent.recurrent:
+            # Stays on the CPU: the recurrent core reads the rows to split at without a synchronisation. Where the row
+            # after the batch starts an episode, nothing asks for its value.
+            start = episode_start_from_valid(samples.env.valid)
+            start = torch.cat([start, torch.zeros_like(start[:1])])
+        with torch.no_grad():
+            old_log_prob = self.agent.distribution.log_prob(agent.action, agent.agent_info.dist_info)
+        rows = VTraceInputs(
+            agent_inputs=buffer_cat(inputs, agent.bootstrap_inputs),
+            action=agent.action,
+            reward=self.normalized_reward(env, hyper) if self.normalize_reward else env.reward,
+            terminated=env.terminated,
+            truncated=env.truncated,
+            valid=env.valid,
+            old_log_prob=old_log_prob,
+            episode_start=start,
+        )
+        return rows, init_rnn_state
+
+    def loss(
+        self, batch: VTraceInputs, init_rnn_state: Buffer, hyper: Hyper
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss and its metrics."""
+        dist_info, values = self.forward(batch, init_rnn_state)
+        log_prob, entropy = self.agent.distribution.log_prob_and_entropy(batch.action, dist_info[:-1])
+        value, ratio = values[:-1], importance_ratio(log_prob, batch.old_log_prob)
+        advantage, return_ = v_trace(
+            batch.reward,
+            value,
+            values[1:],
+            batch.terminated,
+            batch.truncated,
+            ratio,
+            discount=hyper.discount,
+            lambda_=hyper.gae_lambda,
+            rho_bar=hyper.rho_bar,
+            c_bar=hyper.c_bar,
+        )
+        if self.normalize_advantage:
+            advantage = valid_standardize(advantage, batch.valid)
+        pi_loss = policy_gradient_loss(log_prob, ratio.clamp(max=hyper.pg_rho_bar) * advantage, batch.valid)
+        v_loss = value_loss(value, return_, batch.valid)
+        mean_entropy = valid_mean(entropy, batch.valid)
+        loss = pi_loss + hyper.value_loss_coeff * v_loss - hyper.entropy_loss_coeff * mean_entropy
+        return loss, {
+            "loss": loss,
+            "valueLoss": v_loss,
+            "entropy": mean_entropy,
+            "perplexity": mean_perplexity(entropy, batch.valid),
+            "explainedVariance": explained_variance(value, return_, batch.valid),
+            "ratio": valid_mean(ratio, batch.valid),
+            "ratioClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),
+        }
