@@ -65,9 +65,9 @@ class Watched:
 
     def check(self, itr: int) -> None:
         at = itr % self.n_batches
-        for i, (place, copy) in enumerate(zip(self.places, self.copies, strict=True)):
+        for i, (held, copy) in enumerate(zip(self.places, self.copies, strict=True)):
             if i != at:
-                assert all(torch.equal(x, y) for x, y in zip(buffer_leaves(place), buffer_leaves(copy), strict=True))
+                assert all(torch.equal(x, y) for x, y in zip(buffer_leaves(held), buffer_leaves(copy), strict=True))
         self.copies[at] = buffer_func(self.places[at], torch.clone)
 
 
