@@ -46,6 +46,8 @@ class Index(CheckedSubclasses, ABC):
 
     takes_priorities: ClassVar[bool] = False
     """Whether priorities change what is drawn; they come to `set_priorities` and `move`."""
+    writes_to_draw: bool = False
+    """Whether drawing changes arrays of the index, so that no other process may read them meanwhile."""
     alpha: float = 0.0
     """Exponent of the priorities; may be set at any time."""
     beta: float = 0.0

@@ -135,8 +135,10 @@ class FrameArray(ObservationArray):
         codes, back = np.arange(256)[:, None], np.arange(n_frames - 1, -1, -1)
         self._back = np.minimum(back, codes % _FROM_FIRST)
         self._black = (back > codes % _FROM_FIRST) & (codes < _FROM_FIRST)
-        self._last: np.ndarray | None = None  # the newest row, [B, n_frames, ...], to compare the next with
-        self._last_code: np.ndarray = self._reach[0]
+        # The newest row, [B, n_frames, ...], to compare the next with; its reach; whether there is one.
+        self._last: np.ndarray = allocate(self._split(example), (B,))
+        self._last_code: np.ndarray = allocate(np.uint8(0), (B,))
+        self._has_last: np.ndarray = allocate(np.bool_(False), (1,))
 
     def _split(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [..., n_frames * k, ...] as [..., n_frames, k, ...]."""
@@ -148,7 +150,7 @@ class FrameArray(ObservationArray):
         stacks = self._split(rows)
         t, most = len(stacks), self.n_frames - 1
         steps = np.arange(t)[:, None]
-        if goes_on and self._last is not None:
+        if goes_on and self._has_last[0]:
             before, n_unknown = _follows(stacks[:1], self._last[None]), 0
         else:
             before, n_unknown = np.zeros((1, self._B), bool), 1
@@ -163,14 +165,14 @@ class FrameArray(ObservationArray):
 
     def follows(self, row: np.ndarray) -> np.ndarray:
         """Return where the older frames of a row are the newer frames of the row written last."""
-        return super().follows(row) if self._last is None else _follows(self._split(row)[None], self._last[None])[0]
+        return _follows(self._split(row)[None], self._last[None])[0] if self._has_last[0] else super().follows(row)
 
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
         """Write the newest frame of every row."""
         stacks = self._split(rows)
         self._reach[T_idxs] = checked
         self._rings[T_idxs] = stacks[:, :, -1]
-        self._last, self._last_code = stacks[-1].copy(), self._reach[T_idxs[-1]]
+        self._keep_last(stacks[-1], T_idxs[-1])
 
     def read(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         """Return frame stacks by one gather; a black frame is gathered like any other."""
@@ -185,11 +187,16 @@ class FrameArray(ObservationArray):
 
     def newest(self) -> np.ndarray | None:
         """Return the newest stack of every environment."""
-        return self._last
+        return self._last if self._has_last[0] else None
 
     def go_on(self, T_idx: int, newest: np.ndarray | None) -> None:
         """Compare the next row with the newest one."""
-        self._last, self._last_code = newest, self._reach[T_idx]
+        self._has_last[0] = newest is not None
+        if newest is not None:
+            self._keep_last(newest, T_idx)
+
+    def _keep_last(self, stack: np.ndarray, T_idx: int) -> None:
+        self._last[:], self._last_code[:], self._has_last[0] = stack, self._reach[T_idx], True
 
     def _repeats_first(self, stacks: np.ndarray, breaks: np.ndarray, n_unknown: int) -> np.ndarray:
         """Return where [t, B] the first stack of an episode repeats its first frame.

@@ -54,38 +54,41 @@ class PrioritizedIndex(Index):
                 "expected alpha from 0, beta in [0, 1], and a priority above 0 or None. Correct the setting."
             )
         self.beta, self.unique = beta, unique
-        self._alpha, self._default = alpha, default_priority
-        self._allocate(0, buffer_from_example)
+        self.writes_to_draw = unique  # those drawn are taken out of the tree for a while
+        self._default, self._given_alpha = default_priority, alpha
+        self._allocate(0, alpha, buffer_from_example)
 
     def initialize(self, S: int, B: int, may_begin: np.ndarray | None, allocate: Allocate) -> None:
         """Allocate the state for a ring; see `Index.initialize`."""
         super().initialize(S, B, may_begin, allocate)
-        self._given_alpha = self._alpha
-        self._allocate(S * B, allocate)
+        self._given_alpha = self.alpha
+        self._allocate(S * B, self.alpha, allocate)
 
-    def _allocate(self, size: int, allocate: Allocate) -> None:
+    def _allocate(self, size: int, alpha: float, allocate: Allocate) -> None:
         self._tree = SumTree(size, allocate=allocate)
         # As they came; 0 where nothing may be drawn.
         self._priorities: np.ndarray = allocate(np.float64(0), (size,))
         self._largest: np.ndarray = allocate(np.float64(0), (1,))
         self._largest[0] = 1.0
+        self._alpha: np.ndarray = allocate(np.float64(0), (1,))
+        self._alpha[0] = alpha
 
     @property
     def alpha(self) -> float:
         """Exponent of the priorities."""
-        return self._alpha
+        return float(self._alpha[0])
 
     @alpha.setter
     def alpha(self, alpha: float) -> None:
         if not 0 <= alpha < np.inf:
             raise ValueError(f"Setting alpha of a prioritised replay: got {alpha}; expected a number from 0.")
-        if alpha != self._alpha:
-            self._alpha = alpha
+        if alpha != self._alpha[0]:
+            self._alpha[0] = alpha
             self._tree.set_all(self._raised(self._priorities))
 
     def _raised(self, priorities: np.ndarray) -> np.ndarray:
         """Return priorities to the power of alpha; 0 stays 0 for any alpha."""
-        return priorities**self._alpha * (priorities > 0)
+        return priorities**self.alpha * (priorities > 0)
 
     def move(self, first: int, end: int, priorities: np.ndarray | None) -> None:
         """Drop the priorities of start indexes that went out of reach, and give those new in reach theirs."""
@@ -128,7 +131,7 @@ class PrioritizedIndex(Index):
         raised = np.maximum(priorities, _LEAST_PRIORITY)
         self._largest[0] = max(self._largest[0], priorities.max())
         self._priorities[leaves] = raised
-        self._tree.set(leaves, raised**self._alpha)
+        self._tree.set(leaves, raised**self.alpha)
 
     def _leaves(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         """Return the numbers of the tree that belong to start indexes."""
@@ -164,14 +167,14 @@ class PrioritizedIndex(Index):
 
     def state_dict(self) -> StateDict:
         """Return priorities as they came, their exponent, counter and random stream."""
-        own = {"priorities": torch.from_numpy(self._priorities.copy()), "alpha": self._alpha}
+        own = {"priorities": torch.from_numpy(self._priorities.copy()), "alpha": self.alpha}
         return {**super().state_dict(), **own, "largest": float(self._largest[0])}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state_dict)
         self._priorities[:] = np.asarray(state_dict["priorities"])
-        self._alpha = state_dict["alpha"]
+        self._alpha[0] = state_dict["alpha"]
         self._tree.set_all(self._raised(self._priorities))
         self._largest[0] = state_dict["largest"]
 

@@ -15,6 +15,7 @@ from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.reading import Reading, ReplayBatch
 from rlpyt.types import Places, StateDict
 from rlpyt.utils.arrays import buffer_from_example, numpify_buffer, torchify_buffer
+from rlpyt.utils.rw_lock import NoLock
 
 
 class ReplayBuffer(Replay):
@@ -33,6 +34,9 @@ class ReplayBuffer(Replay):
         eta: weight of the largest against the mean TD error in these priorities; may be set at any time.
         allocate: makes the arrays of the index, and of the errors; `buffer_from_example` keeps them private to the
             process.
+        lock: taken to read and to write, where other processes have the replay too. Then storage and index must lie in
+            shared memory. A copy sent by `rlpyt.utils.shared_memory.dumps` holds the same rows and priorities; only one
+            process may draw, as the copy has the same random stream, unless it is given its own (`index.rng`).
 
     Raises:
         ValueError: if discount or eta is out of range, the storage is too small for anything to be drawn, or
@@ -49,6 +53,7 @@ class ReplayBuffer(Replay):
         input_priorities: bool = False,
         eta: float = 0.9,
         allocate: Allocate = buffer_from_example,
+        lock: NoLock | None = None,
     ) -> None:
         _check_fractions("Building a replay", discount=discount, eta=eta)
         if storage.T % reading.interval:
@@ -72,6 +77,7 @@ class ReplayBuffer(Replay):
         if input_priorities and not index.takes_priorities:
             raise ValueError("Building a replay: got input_priorities without a prioritised index; expected both.")
         self.storage, self.index, self.reading = storage, index, reading
+        self.lock = lock or NoLock()
         self.discount, self.eta = discount, eta
         index.initialize(storage.T // reading.interval, storage.B, reading.may_begin(storage), allocate)
         size = storage.T, storage.B
@@ -125,8 +131,9 @@ class ReplayBuffer(Replay):
         Another alpha raises all stored priorities to it, which takes 20 ms for a million.
         """
         _check_fractions("Setting hyper-parameters of a replay", discount=discount, beta=beta, eta=eta)
-        if alpha is not None:
-            self.index.alpha = alpha
+        if alpha is not None and alpha != self.index.alpha:
+            with self.lock.writing:
+                self.index.alpha = alpha
         if beta is not None:
             self.index.beta = beta
         self.discount = self.discount if discount is None else discount
@@ -144,6 +151,10 @@ class ReplayBuffer(Replay):
             ValueError: if the samples do not match the example, or td_abs_error is missing, has another shape, or is
                 negative or not finite in a valid row.
         """
+        with self.lock.writing:
+            self._append(samples, td_abs_error)
+
+    def _append(self, samples: SamplesToBuffer, td_abs_error: Buffer) -> None:
         if self._td_abs_error is None:
             self.storage.write(samples)
         else:
@@ -202,6 +213,11 @@ class ReplayBuffer(Replay):
             ValueError: if batch_size is below 1.
             RuntimeError: if nothing can be drawn yet.
         """
+        lock = self.lock
+        with lock.writing if self.index.writes_to_draw else lock.reading:
+            return self._sample(batch_size)
+
+    def _sample(self, batch_size: int) -> Buffer:
         if self.index.end <= self.index.first:
             least = self.least_rows
             raise RuntimeError(
@@ -230,11 +246,13 @@ class ReplayBuffer(Replay):
             TypeError: if the index takes none.
             ValueError: if there is another number of them, or one is negative or not finite.
         """
-        self.index.update_priorities(numpify_buffer(places), numpify_buffer(priorities))
+        with self.lock.writing:
+            self.index.update_priorities(numpify_buffer(places), numpify_buffer(priorities))
 
     def check_valid(self) -> tuple[bool, str]:
         """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
-        return self.storage.check_valid()
+        with self.lock.reading:
+            return self.storage.check_valid()
 
     def settings(self) -> dict[str, Any]:
         """Return how rows are read and drawn: a state must agree with it to be loaded."""

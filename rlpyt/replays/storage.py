@@ -70,8 +70,8 @@ class RowStorage(Storage):
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
         self._example = named_leaves(numpify_buffer(example._replace(**self._left_out())))
-        self._written: np.ndarray = allocate(np.int64(0), (1,))
-        self._was_loaded = False  # and nothing was written since
+        # Time steps written; whether a state was loaded and nothing was written since.
+        self._written: np.ndarray = allocate(np.int64(0), (2,))
 
     @property
     def written(self) -> int:
@@ -102,7 +102,7 @@ class RowStorage(Storage):
             ValueError: if the fields, B or a shape differ from the example's, or an observation is no frame stack.
             TypeError: if a dtype cannot be stored as the example's.
         """
-        first = numpify_buffer(rows[:1]) if self._was_loaded else None
+        first = numpify_buffer(rows[:1]) if self._written[1] else None
         rows = numpify_buffer(rows._replace(**self._left_out()))
         t = self._check(rows)
         if not t:
@@ -114,7 +114,7 @@ class RowStorage(Storage):
         follow = first is None or self._followed_by(first)
         goes_on = follow and not skipped
         checked = [keeper.check(leaf, goes_on) for keeper, leaf in zip(keepers, leaves, strict=True)]
-        self._was_loaded = False
+        self._written[1] = False
         if first is not None and not follow:
             self._end_newest(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
@@ -216,7 +216,7 @@ class RowStorage(Storage):
             )
         for name, array in own.items():
             array[:] = arrays[name]
-        self._written[0], self._was_loaded = state_dict["written"], True
+        self._written[:] = state_dict["written"], True
         newest = numpify_buffer(tuple(state_dict["newest"]))
         for keeper, row in zip(buffer_leaves(self._observations), newest, strict=True):
             keeper.go_on((self.written - 1) % self.T, row)

@@ -49,7 +49,8 @@ def test_allocate_is_called_for_all_arrays_with_example_and_size():
     )
     storage = RowStorage(example, 6, 2, (4, 1), 3, allocate)
     sizes = [(sum(leaf.nbytes for leaf in buffer_leaves(example)), dims) for example, dims in calls]
-    assert sizes == [(8 + 4 + 3, (6, 2)), (4, (6 * 2 + 1,)), (1, (6, 2)), (4, (6, 2)), (2 * 5 * 4, (2, 2)), (8, (1,))]
+    frames = [(4, (6 * 2 + 1,)), (1, (6, 2)), (16, (2,)), (1, (2,)), (1, (1,))]  # and the newest stack, to go on from
+    assert sizes == [(8 + 4 + 3, (6, 2)), *frames, (4, (6, 2)), (2 * 5 * 4, (2, 2)), (8, (2,))]
     assert storage.nbytes == 12 * (8 + 4 + 3 + 4 + 1 + 4) + 4 * 40
 
 
