@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ def start(lock: RwLock) -> Iterator[Start]:
 
     yield start
     for worker in workers:
-        os.kill(worker.pid or 0, signal.SIGCONT)
+        assert worker.pid
+        with suppress(ProcessLookupError):  # one that was killed
+            os.kill(worker.pid, signal.SIGCONT)
     stop_workers(workers, seconds=1.0)
 
 
