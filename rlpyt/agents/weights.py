@@ -13,10 +13,12 @@ from torch import nn
 
 from rlpyt.agents.given import check_state
 from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
+from rlpyt.models import join_replicas
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.replicas import Replicas
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -97,6 +99,11 @@ class HasNetworks:
         self.device = torch.device(settings.device)
         for module in self.modules():
             settings.place(module, self.device)
+
+    def join(self, replicas: Replicas) -> None:
+        """Let the normalisers of observations and rewards take in the batches of all replicas."""
+        for network in self.modules():
+            join_replicas(network, replicas)
 
     def to_model(self, inputs: Buffer) -> Buffer:
         """Return tensors on the model's device."""

@@ -8,9 +8,8 @@ import torch
 
 from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
-from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
-from rlpyt.functional import explained_variance, mean_perplexity, policy_gradient_loss, valid_mean, value_loss
+from rlpyt.functional import mean_perplexity, policy_gradient_loss, valid_mean, value_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 
@@ -26,15 +25,16 @@ class A2C(PolicyGradientAlgo):
     """
 
     def learn(self, itr: int) -> Metrics:
-        """Take one gradient step on the batch; none where no row of it is valid."""
+        """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
         metrics: dict[str, torch.Tensor] = {}
-        # Without a gradient the momentum of the optimiser would move the weights. Read on the CPU: no synchronisation.
-        if self.samples.env.valid.any():
-            explained = explained_variance(batch.old_value, batch.return_, batch.valid)
-            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
-            metrics["gradNorm"] = self.gradient_step(loss, hyper)
+        # Read on the CPU: no synchronisation.
+        (weight,) = self.global_rows.weights([int(self.samples.env.valid.sum())])
+        # Without a gradient the momentum of the optimiser would move the weights.
+        if weight is not None:
+            explained = self.global_rows.explained_variance(batch.old_value, batch.return_, batch.valid)
+            metrics = self.take_step(batch, init_rnn_state, hyper, weight)
             metrics["explainedVariance"] = explained
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
@@ -28,6 +29,9 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     """What a setting is called in an error message."""
     counted_descent: ClassVar[str] = "model"
     """Name in `descents` of the optimiser whose steps are counted as updates."""
+    loss_weight = 1.0
+    """Weight of the losses of the rows at hand among those of the other replicas; set with every batch that may have
+    another number of rows there (`GlobalRows.weights`)."""
 
     discount: ScheduleLike = 0.99
     """gamma in [0, 1], per environment step."""
@@ -71,7 +75,8 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
 
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
-        self.agent, self.replicas = agent, run.replicas
+        self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
+        agent.join(run.replicas)
         self.update_counter = 0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
         self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
@@ -125,14 +130,21 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return grad_norm
 
     def descend(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does."""
+        """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does.
+
+        The loss is a mean over rows of this replica; it counts with `loss_weight` among those of the others.
+        """
         if name not in self.descents:
             raise RuntimeError(
                 f"{type(self).__name__}: gradient_step has no optimiser; expected {name!r} in self.descents, which has "
                 f"{list(self.descents)}. Write self.optimizer = ... in optim_initialize, or call "
                 "super().optim_initialize(rank) there."
             )
-        return self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
+        return self.descents[name](self.weighted(loss), self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
+
+    def weighted(self, mean: torch.Tensor) -> torch.Tensor:
+        """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""
+        return mean if self.loss_weight == 1.0 else mean * self.loss_weight
 
     def learning_rate_of(self, name: str, hyper: Hyper) -> float:
         """Return the learning rate of an optimiser of `descents`, as it stands."""

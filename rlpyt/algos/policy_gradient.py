@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import PolicyAgent
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
     generalized_advantage_estimation,
     running_return,
-    valid_standardize,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
@@ -44,6 +44,8 @@ class LossInputs(NamedArrayTuple):
     """log-probability of the action under the policy that acted, where the loss compares with it."""
     episode_start: Buffer = None
     """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
+    weight: float | None = None
+    """Weight of a minibatch's loss among those of the other replicas; None where there is no other."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -112,7 +114,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             gae_lambda=hyper.gae_lambda,
         )
         if self.normalize_advantage:
-            advantage = valid_standardize(advantage, env.valid)
+            advantage = self.global_rows.standardize(advantage, env.valid)
         inputs = LossInputs(
             agent_inputs=AgentInputs(env.observation, agent.prev_action, env.prev_reward),
             action=agent.action,
@@ -167,6 +169,29 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         """Take over the result of `state_dict`."""
         super().load_state_dict(state_dict)
         self._running_return.copy_(state_dict["running_return"])
+
+    def take_step(
+        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper, weight: float = 1.0
+    ) -> dict[str, torch.Tensor]:
+        """Take one gradient step down the loss of rows; return its metrics.
+
+        Args:
+            batch: rows [T, B], or a minibatch of them.
+            init_rnn_state: before the first row, [B, N, H] leaves, or None.
+            hyper: the hyper-parameters as they stand.
+            weight: of the loss among those of the other replicas, of `GlobalRows.weights`.
+        """
+        loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
+        self.loss_weight = weight
+        metrics = {name: self.weighted(x) for name, x in metrics.items()}
+        metrics["gradNorm"] = self.gradient_step(loss, hyper)
+        return metrics
+
+    def loss(
+        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
+        raise NotImplementedError
 
     def forward(self, batch: ForwardInputs, init_rnn_state: Buffer) -> tuple[Buffer, torch.Tensor]:
         """Return the current policy's distribution parameters and values at the rows, with gradient."""

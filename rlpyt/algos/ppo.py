@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -13,14 +13,12 @@ import torch
 
 from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
-from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
     Linear,
     ScheduleLike,
     approx_kl,
     clipped_value_loss,
-    explained_variance,
     mean_perplexity,
     ppo_clip_loss,
     valid_mean,
@@ -99,19 +97,17 @@ class PPO(PolicyGradientAlgo):
         """Take `epochs * minibatches` gradient steps on the batch, or fewer where the KL divergence grows too large."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.loss_inputs(self.samples, hyper)
-        explained = explained_variance(batch.old_value, batch.return_, batch.valid)
+        explained = self.global_rows.explained_variance(batch.old_value, batch.return_, batch.valid)
         with torch.no_grad():
             old_log_prob = self.agent.distribution.log_prob(batch.action, batch.old_dist_info)
         batch = batch._replace(old_log_prob=old_log_prob)
         metrics: dict[str, list[torch.Tensor]] = defaultdict(list)
         for _ in range(_n_epochs(hyper)):
             for minibatch, rnn_state in self.minibatch_rows(batch, init_rnn_state, self.samples.env.valid):
-                loss, info = loss_and_metrics(self, self.loss(minibatch, rnn_state, hyper))
-                info["gradNorm"] = self.gradient_step(loss, hyper)
-                for name, value in info.items():
+                weight = self._weight_of(minibatch)
+                for name, value in self.take_step(minibatch, rnn_state, hyper, weight).items():
                     metrics[name].append(value)
-            # One synchronisation an epoch, and only where a limit was set.
-            if hyper.target_kl is not None and any(kl > hyper.target_kl for kl in metrics["kl"][-1:]):
+            if self._is_far(metrics.get("kl", []), hyper):
                 break
         # After the updates: the first ratio of the next batch is exactly 1 only if acting and learning normalise alike.
         self.agent.update_obs_rms(batch.agent_inputs.observation, batch.valid)
@@ -124,7 +120,8 @@ class PPO(PolicyGradientAlgo):
     ) -> Iterator[tuple[LossInputs, Buffer]]:
         """Yield the batch in random minibatches: valid rows of it, or sequences of it where the agent is recurrent.
 
-        A minibatch without a valid row is left out.
+        Every replica deals its own rows to as many minibatches. One without a valid row in any replica is left out.
+        Where only this replica has none, it has weight 0.
 
         Args:
             batch: [T, B].
@@ -132,22 +129,45 @@ class PPO(PolicyGradientAlgo):
             valid: [T, B] bool, on the CPU, where it is read without a synchronisation.
         """
         if self.agent.recurrent:
-            for idxs in self._random_parts(torch.arange(valid.shape[1])):
-                if not valid[:, idxs].any():
-                    continue
-                on_device = buffer_to(idxs, self.agent.device)
+            parts = self._random_parts(torch.arange(valid.shape[1]))
+            counts = [int(valid[:, idxs].sum()) for idxs in parts]
+        else:
+            parts = self._random_parts(valid.flatten().nonzero().squeeze(1))
+            counts = [len(idxs) for idxs in parts]
+            # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
+            batch = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
+        for idxs, weight in zip(parts, self.global_rows.weights(counts), strict=True):
+            if weight is None:
+                continue
+            on_device = buffer_to(idxs, self.agent.device)
+            if self.agent.recurrent:
                 starts = batch.episode_start[:, idxs]
                 rows = batch._replace(episode_start=None)[:, on_device]._replace(episode_start=starts)
-                yield rows, init_rnn_state[on_device]
-            return
-        # Where no row is invalid the losses need no masks, which were a tenth of an update of small networks.
-        flat = buffer_func(batch._replace(valid=None), torch.flatten, 0, 1)
-        for idxs in self._random_parts(valid.flatten().nonzero().squeeze(1)):
-            yield buffer_func(flat, torch.index_select, 0, buffer_to(idxs, self.agent.device)), None
+                rnn_state = init_rnn_state[on_device]
+            else:
+                rows = buffer_func(batch, torch.index_select, 0, on_device) if len(idxs) else _uncounted_row(batch)
+                rnn_state = None
+            yield rows if self.global_rows.alone else rows._replace(weight=weight), rnn_state
 
-    def _random_parts(self, idxs: torch.Tensor) -> list[torch.Tensor]:
+    def _random_parts(self, idxs: torch.Tensor) -> Sequence[torch.Tensor]:
         order = torch.randperm(len(idxs), generator=self.generator)
-        return [part for part in idxs[order].tensor_split(int(self.minibatches)) if len(part) > 0]
+        return idxs[order].tensor_split(int(self.minibatches))
+
+    def _is_far(self, kls: Sequence[torch.Tensor], hyper: Hyper) -> bool:
+        """Return whether the policy is further than `target_kl` from the one that acted, by all replicas' last rows.
+
+        One synchronisation, and only where a limit was set.
+        """
+        return hyper.target_kl is not None and any(self.global_rows.mean(kl) > hyper.target_kl for kl in kls[-1:])
+
+    def _weight_of(self, minibatch: LossInputs) -> float:
+        if minibatch.weight is None and not self.global_rows.alone:
+            raise ValueError(
+                f"{type(self).__name__}: minibatch_rows gave a minibatch without weight to one of "
+                f"{self.replicas.world_size} replicas; expected that of its loss among the others'. Set the field "
+                "weight to what self.global_rows.weights(counts) gives, with the valid rows of every minibatch."
+            )
+        return 1.0 if minibatch.weight is None else minibatch.weight
 
     def loss(
         self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
@@ -182,6 +202,11 @@ class PPO(PolicyGradientAlgo):
         text = "-> 0 over the run (linear_lr_schedule)"
         lines = {name: f"{x:g} {text}" for name, x in given.items() if self.schedule_of(name) is not x}
         return {**super().remarks(), **lines}
+
+
+def _uncounted_row(flat: LossInputs) -> LossInputs:
+    """Return a row [1] whose loss depends on the same parameters as those of other replicas, and is not counted."""
+    return buffer_func(flat, lambda x: x[:1])._replace(valid=torch.zeros_like(flat.advantage[:1], dtype=torch.bool))
 
 
 def _n_epochs(hyper: Hyper) -> int:

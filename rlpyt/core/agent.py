@@ -14,6 +14,7 @@ from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, AgentStep, StateDict
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.replicas import Replicas
 
 
 class RewardStatistics(Protocol):
@@ -127,6 +128,16 @@ class Agent(CheckedSubclasses, ABC):
     @abstractmethod
     def train_mode(self, itr: int) -> None:
         """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
+
+    @abstractmethod
+    def join(self, replicas: Replicas) -> None:
+        """Let the normalisers take in the batches of all replicas, which update them together from now on.
+
+        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
+
+        Raises:
+            TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
+        """
 
     @abstractmethod
     def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:

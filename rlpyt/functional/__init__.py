@@ -33,10 +33,13 @@ from rlpyt.functional.masks import (
     episode_start_from_valid,
     explained_variance,
     mean_perplexity,
+    share_explained,
+    standardize,
     valid_mean,
     valid_standardize,
     zero_invalid,
 )
+from rlpyt.functional.moments import Moments, batch_moments, pooled_moments
 from rlpyt.functional.priorities import sequence_priority
 from rlpyt.functional.ratios import importance_ratio
 from rlpyt.functional.returns import (
@@ -98,9 +101,15 @@ __all__ = [
     "zero_invalid",
     "valid_mean",
     "valid_standardize",
+    "standardize",
     "explained_variance",
+    "share_explained",
     "mean_perplexity",
     "episode_start_from_valid",
+    # moments
+    "Moments",
+    "batch_moments",
+    "pooled_moments",
     # indexing
     "select_at_indexes",
     "to_onehot",

@@ -84,6 +84,28 @@ def valid_standardize(x: torch.Tensor, valid: torch.Tensor | None = None, eps: f
         TypeError: if valid is not bool.
     """
     centred, variance = _centre(x, valid)
+    return _scaled(centred, variance, eps)
+
+
+def standardize(
+    x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, valid: torch.Tensor | None = None, eps: float = 1e-6
+) -> torch.Tensor:
+    """Return (x - mean) / max(std, eps) with a given mean and variance, such as those of several batches.
+
+    Args:
+        x: any shape, float.
+        mean: scalar, the dtype of x.
+        var: scalar, the dtype of x.
+        valid: bool, the shape of x; None means that all of x is valid.
+        eps: smallest standard deviation to divide by.
+
+    Returns:
+        The shape of x, zero in the invalid places.
+    """
+    return _scaled(zero_invalid(x - mean, valid), var, eps)
+
+
+def _scaled(centred: torch.Tensor, variance: torch.Tensor, eps: float) -> torch.Tensor:
     # Clamped before the root, whose slope at 0 is infinite.
     return centred / variance.clamp(min=eps**2).sqrt()
 
@@ -112,8 +134,20 @@ def explained_variance(value: torch.Tensor, return_: torch.Tensor, valid: torch.
     check_same_shape("explained_variance", value=value, return_=return_, valid=valid)
     _, unexplained = _centre(return_ - value, valid)
     _, variance = _centre(return_, valid)
+    return share_explained(unexplained, variance, valid_mean(return_, valid))
+
+
+@torch.no_grad()
+def share_explained(unexplained: torch.Tensor, variance: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """Return 1 - unexplained / variance, or 0 where the variance is no more than rounding.
+
+    Args:
+        unexplained: scalar float, Var[return - value].
+        variance: scalar float, Var[return], in the precision that the returns were computed in.
+        mean: scalar float, of the returns.
+    """
     # The mean of equal returns may differ from each of them by some roundings.
-    rounding = 16 * torch.finfo(variance.dtype).eps * valid_mean(return_, valid).abs()
+    rounding = 16 * torch.finfo(variance.dtype).eps * mean.abs()
     return torch.where(variance > rounding.square(), 1 - unexplained / variance, 0.0)
 
 

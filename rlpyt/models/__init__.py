@@ -15,6 +15,7 @@ from rlpyt.models.encoders import (
 )
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
+from rlpyt.models.joining import join_replicas
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
@@ -84,6 +85,7 @@ __all__ = [
     "uses_prev_action",
     "takes_n_models",
     "draw_randomness",
+    "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",
     "scale_grad",

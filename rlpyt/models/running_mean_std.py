@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from rlpyt.functional import zero_invalid
+from rlpyt.functional import batch_moments, pooled_moments
 from rlpyt.utils.arrays import buffer_to
+from rlpyt.utils.replicas import Replicas
 
 
 class RunningMeanStdModel(nn.Module):
@@ -29,6 +30,8 @@ class RunningMeanStdModel(nn.Module):
     def __init__(self, shape: Sequence[int], clip: float = 10.0, var_clip: float = 1e-6) -> None:
         super().__init__()
         self.clip, self.var_clip = clip, var_clip
+        # Not passed on to copies: a copy of an agent in another process has no statistics to agree on.
+        self._replicas = Replicas()
         # float64, because in float32 the count would stop growing in a long run.
         self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
         self.register_buffer("var", torch.ones(tuple(shape), dtype=torch.float64))
@@ -38,6 +41,10 @@ class RunningMeanStdModel(nn.Module):
         """Return x [..., *shape] normalised, float32."""
         scale = self.var.clamp(min=self.var_clip).rsqrt()
         return ((x - self.mean) * scale).clamp(-self.clip, self.clip).float()
+
+    def join(self, replicas: Replicas) -> None:
+        """Take in the batches of all replicas with every `update` from now on, which all of them call together."""
+        self._replicas = replicas
 
     @torch.no_grad()
     def update(self, x: torch.Tensor, valid: torch.Tensor | None = None) -> None:
@@ -49,17 +56,11 @@ class RunningMeanStdModel(nn.Module):
         """
         x = buffer_to(x, self.mean.device)  # a replay's rows are on the CPU
         x = x.to(self.mean.dtype).reshape(-1, *self.mean.shape)
-        if valid is None:
-            count = torch.full_like(self.count, len(x))
-            keep = None
-        else:
-            valid = buffer_to(valid, x.device)
-            keep = valid.reshape(-1, *[1] * self.mean.dim()).expand_as(x)
-            count = valid.sum(dtype=torch.float64)
-        n = count.clamp(min=1)
-        mean = zero_invalid(x, keep).sum(0) / n
-        var = zero_invalid((x - mean).square(), keep).sum(0) / n
-        self.merge(mean, var, count)
+        moments = batch_moments(x, None if valid is None else buffer_to(valid, x.device).reshape(-1))
+        if self._replicas.world_size > 1:
+            # Before they are merged: sums of statistics that were merged would count old batches again.
+            moments = pooled_moments(moments, self._replicas.each)
+        self.merge(*moments)
 
     @torch.no_grad()
     def merge(self, mean: torch.Tensor, var: torch.Tensor, count: torch.Tensor) -> None:

@@ -32,6 +32,14 @@ class Replicas:
         """Return the largest of the replicas' numbers, any shape."""
         return numbers
 
+    def each(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of every replica, [world_size, ...] in the order of ranks; on the device."""
+        if self.world_size == 1:
+            return numbers[None]
+        every = numbers.new_zeros(self.world_size, *numbers.shape)
+        every[self.rank] = numbers
+        return self.total(every)
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any replica."""
         return flag

@@ -1,0 +1,75 @@
+"""The rows that all replicas learn from, as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.functional import (
+    Moments,
+    batch_moments,
+    explained_variance,
+    pooled_moments,
+    share_explained,
+    standardize,
+    valid_standardize,
+)
+from rlpyt.utils.replicas import Replicas
+
+
+class GlobalRows:
+    """Numbers of the rows of all replicas together. Alone they are those of the own rows, and cost nothing.
+
+    All replicas make the same calls in the same order.
+
+    Args:
+        replicas: this replica and the others.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.replicas = replicas
+        self.alone = replicas.world_size == 1
+
+    def weights(self, counts: Sequence[int]) -> list[float | None]:
+        """Return weights of losses, so that the mean over the replicas is the mean over the rows of all of them.
+
+            w_i = n_i / mean_k(n_k)
+
+        Args:
+            counts: rows of this replica in each part of a batch, such as its minibatches.
+
+        Returns:
+            A weight of every part, 0 where only other replicas have rows; None where none has any.
+        """
+        if self.alone:
+            return [1.0 if n else None for n in counts]
+        # The last number counts the replicas.
+        *totals, n_replicas = self.replicas.total(torch.tensor([*counts, 1], dtype=torch.float64)).tolist()
+        return [n * n_replicas / total if total else None for n, total in zip(counts, totals, strict=True)]
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean of the replicas' scalars."""
+        if self.alone:
+            return x
+        total, n_replicas = self.replicas.total(torch.stack([x, torch.ones_like(x)]))
+        return total / n_replicas
+
+    def standardize(self, x: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        """Return x [T, B] with mean 0 and standard deviation 1 over the valid rows of all replicas."""
+        if self.alone:
+            return valid_standardize(x, valid)
+        mean, var, _ = self._moments(x.unsqueeze(-1), valid)
+        return standardize(x, mean[0].to(x.dtype), var[0].to(x.dtype), valid)
+
+    def explained_variance(self, value: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        """Return the part of the variance of all replicas' returns that the values [T, B] predict."""
+        if self.alone:
+            return explained_variance(value, return_, valid)
+        mean, var, _ = self._moments(torch.stack([return_ - value, return_], -1), valid)
+        unexplained, variance = var.to(return_.dtype)
+        return share_explained(unexplained, variance, mean[1].to(return_.dtype))
+
+    def _moments(self, x: torch.Tensor, valid: torch.Tensor) -> Moments:
+        """Return the moments [K] of x [T, B, K] over the valid rows of all replicas."""
+        return pooled_moments(batch_moments(x.flatten(0, 1), valid.flatten()), self.replicas.each)
