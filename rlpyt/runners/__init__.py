@@ -4,12 +4,15 @@ from rlpyt.runners.base import MinibatchRlBase, TrainingDiverged
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of
+from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 
 __all__ = [
     "MinibatchRl",
     "MinibatchRlBase",
     "MinibatchRlEval",
     "RecordError",
+    "SyncRl",
+    "SyncRlEval",
     "TrainingDiverged",
     "part_from_record",
     "record_of",

@@ -7,6 +7,7 @@ from math import inf
 from numbers import Real
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
+from rlpyt.utils.launched import Launched
 
 
 def check_parts(runner: str, algo: object, agent: object, sampler: object) -> None:
@@ -63,4 +64,19 @@ def check_evaluation(source: str, result: object) -> None:
         raise TypeError(
             f"{source} returned {result!r:.100}; expected rlpyt.core.EvalResult(traj_infos, steps, unfinished): the "
             "whole episodes, steps taken, and episodes that were cut off. Return one."
+        )
+
+
+def check_launched(runner: str, joins_group: bool) -> None:
+    """Refuse a runner of one process where a launcher has started several.
+
+    Raises:
+        RuntimeError: if each of them would make the same run on its own.
+    """
+    launched = Launched.from_environment()
+    if launched is not None and launched.world_size > 1 and not joins_group:
+        raise RuntimeError(
+            f"{runner}: this is process {launched.rank} of {launched.world_size} of a launcher such as torchrun "
+            "(RANK and WORLD_SIZE are set), and each would train alone, with the same results. Use SyncRl or "
+            "SyncRlEval, whose replicas they become, or start the script without the launcher."
         )

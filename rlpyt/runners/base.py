@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,7 +16,7 @@ from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import serve_old_names
-from rlpyt.runners.arguments import check_numbers, check_parts
+from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.record import record_of
@@ -49,6 +49,9 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             has other keys.
     """
 
+    joins_group: ClassVar[bool] = False
+    """Whether the processes that a launcher starts become replicas of one run."""
+
     algo: Algorithm[Any]
     """Learns from the samples."""
     agent: Agent
@@ -59,7 +62,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     """Environment steps of the run, all environments counted; rounded up to whole iterations."""
     seed: int | None = None
     """Of all random streams. None draws one: `seed` then holds the drawn seed, and `given_seed` is None."""
-    affinity: Mapping[str, Any] | None = None
+    affinity: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     """Cores and devices, a dictionary with fields of `rlpyt.utils.affinity.Affinity`; None leaves all to the runner."""
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
@@ -71,7 +74,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         super().__post_init__()
         check_parts(type(self).__name__, self.algo, self.agent, self.sampler)
         check_numbers(type(self).__name__, self.n_steps, self.log_interval_steps, self.seed)
-        self.cores = Affinity.from_mapping(self.affinity)
+        check_launched(type(self).__name__, self.joins_group)
+        self.cores = Affinity.from_mapping(self.own_affinity())
         if self.settings is None:
             ComputeSettings(device=self.cores.device)  # refuses a device that is not there, before any worker
         self.given_seed = self.seed
@@ -97,6 +101,10 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     # ---- set-up ----
 
+    def own_affinity(self) -> Any:
+        """Return the affinity of this process."""
+        return self.affinity
+
     def startup(self) -> int:
         """Build all parts, check that they fit together, print the plan; return the number of iterations."""
         assert self.seed is not None
@@ -117,7 +125,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             bootstrap_value=self.algo.bootstrap_value,
             bootstrap_inputs=self.algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),
-            affinity=self.affinity or {},
+            affinity=self.own_affinity() or {},
         )
         run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
         # After the workers have started, which would inherit it.

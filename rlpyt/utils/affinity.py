@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, Self
 
@@ -73,6 +74,15 @@ class Affinity:
     def device(self) -> str:
         """The torch device, "cpu" or "cuda:<cuda_idx>"."""
         return "cpu" if self.cuda_idx is None else f"cuda:{self.cuda_idx}"
+
+
+def dealt_cpus(cpus: Sequence[int], n: int) -> list[list[int]]:
+    """Return the cores of each of n processes that share them; one core may be of several, where there are too few.
+
+    The first has the fewest.
+    """
+    bounds = [i * len(cpus) // n for i in range(n + 1)]
+    return [list(cpus[start:end]) or [cpus[start]] for start, end in pairwise(bounds)]
 
 
 @contextmanager

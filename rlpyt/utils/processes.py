@@ -101,6 +101,17 @@ class Worker:
         pid: int | None = self._process.pid
         return pid
 
+    @property
+    def sentinel(self) -> int:
+        """Descriptor that becomes readable when the process ends."""
+        sentinel: int = self._process.sentinel
+        return sentinel
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return bool(poll_for([self.sentinel]).poll(0))
+
     def send(self, request: Any) -> None:
         """Send a request; shared arrays in it go by reference.
 

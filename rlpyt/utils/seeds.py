@@ -62,9 +62,14 @@ def make_seed() -> int:
     return secrets.randbits(31)
 
 
-def set_seed(seed: int) -> None:
-    """Seed the global generators of `random`, numpy and torch, which user code may draw from."""
-    state = stream_seed(seed, Role.MODEL)
+def set_seed(seed: int, rank: int = 0) -> None:
+    """Seed the global generators of `random`, numpy and torch, which user code may draw from.
+
+    Args:
+        seed: of the run.
+        rank: of the replica; each has streams of its own.
+    """
+    state = stream_seed(seed, Role.MODEL, rank)
     random.seed(state)
     np.random.seed(state)
     torch.manual_seed(state)

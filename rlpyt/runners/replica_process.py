@@ -1,0 +1,136 @@
+"""Processes of the replicas that a run starts on its own machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Protocol
+
+import torch.distributed as dist
+
+from rlpyt.utils.process_group import ReplicaError
+from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
+from rlpyt.utils.progress import Progress
+
+_END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
+
+
+class Replica(Protocol):
+    """Runner that can be one of the replicas of a run."""
+
+    def join(self, rank: int, world_size: int, store: dist.Store) -> None:
+        """Be replica `rank` in the next training."""
+
+    def train(self) -> None:
+        """Train."""
+
+
+class ReplicaServer:
+    """Server of the process of a replica, which trains when it is asked.
+
+    Args:
+        rank: of the replica.
+        progress: of the process.
+        runner: of the run, not started.
+        world_size: replicas.
+        port: of the store of replica 0, on this machine.
+    """
+
+    def __init__(self, rank: int, progress: Progress, runner: Replica, world_size: int, port: int) -> None:
+        self._runner = runner
+        runner.join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
+
+    def __call__(self, request: str) -> None:
+        """Train; there is no other request."""
+        self._runner.train()
+
+    def close(self) -> None:
+        """Do nothing; the runner has closed everything after its training."""
+
+
+@contextmanager
+def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.Store, list[Worker]]]:
+    """Start replicas 1, 2, ... of a run, and stop them when the block ends in any way.
+
+    Args:
+        runner: not started; the others get copies.
+        world_size: replicas, this one counted.
+
+    Yields:
+        The store by which they find each other, and the processes.
+    """
+    # Port 0: the system picks one that is free. It listens on this machine only.
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    workers: list[Worker] = []
+    try:
+        for rank in range(1, world_size):
+            workers.append(Worker(rank, ReplicaServer, (runner, world_size, port), "forkserver", has_workers=True))
+            workers[-1].send("train")
+        yield store, workers
+        receive_all(workers, _END_SECONDS)
+    except BaseException:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid or 0, signal.SIGTERM)  # it closes its environments
+        raise
+    finally:
+        stop_workers(workers)
+
+
+@contextmanager
+def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], Exception]) -> Iterator[None]:
+    """Raise an error, as Ctrl-C does, as soon as one of some processes has ended while the block runs.
+
+    Outside of the main thread nothing is raised.
+
+    Args:
+        workers: their processes.
+        error: returns what is raised.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    armed = True
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        nonlocal armed
+        ended = [worker for worker in workers if worker.has_ended]
+        if armed and ended:
+            armed = False
+            raise error(ended[0])
+
+    before = signal.signal(signal.SIGIO, handle)
+    try:
+        for worker in workers:
+            _signal_at_end(worker, True)
+        handle(signal.SIGIO, None)  # one may have ended before
+        yield
+    finally:
+        armed = False
+        for worker in workers:
+            _signal_at_end(worker, False)  # without a handler the signal would end this process
+        signal.signal(signal.SIGIO, before)
+
+
+def _signal_at_end(worker: Worker, wanted: bool) -> None:
+    """Let the kernel send SIGIO when the pipe is closed that a process holds open while it lives."""
+    fcntl.fcntl(worker.sentinel, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(worker.sentinel, fcntl.F_GETFL)
+    fcntl.fcntl(worker.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC if wanted else flags & ~os.O_ASYNC)
+
+
+def end_of(worker: Worker) -> ReplicaError:
+    """Return the error of a replica that has ended before it was in the group."""
+    try:
+        worker.receive(1.0)
+    except WorkerError as error:
+        return ReplicaError(f"Replica {worker.rank} ended at its start.\n{error}", worker.rank)
+    return ReplicaError(f"Replica {worker.rank} (pid {worker.pid}) ended at its start.", worker.rank)

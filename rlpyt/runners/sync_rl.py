@@ -1,0 +1,194 @@
+"""Runners of several replicas, each with its own sampler, whose gradients are averaged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch.distributed as dist
+
+from rlpyt.core import Metrics
+from rlpyt.old_names import serve_old_names
+from rlpyt.runners.base import MinibatchRlBase
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.replica_process import end_of, interrupted_by_an_end, started_replicas
+from rlpyt.runners.signals import termination_as_exception
+from rlpyt.types import Kwargs, TrajInfo
+from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
+from rlpyt.utils.launched import Launched, launcher_store
+from rlpyt.utils.process_group import ProcessGroup, Reduction, check_reduction
+from rlpyt.utils.processes import Worker, available_cores
+from rlpyt.utils.replicas import Replicas
+
+serve_old_names(__name__)
+
+
+@dataclass(eq=False)
+class SyncRlBase(MinibatchRlBase):
+    """Runner of several replicas of sampler, agent and algorithm, whose gradients are averaged.
+
+    This process is replica 0. It has the log, and the trained agent. It starts the other replicas on this machine, or
+    finds them where a launcher such as torchrun has started them.
+
+    Raises:
+        ValueError: if the number of replicas is below 1, or not that of the affinities or of the launcher.
+    """
+
+    joins_group: ClassVar[bool] = True
+
+    n_replicas: int | None = field(default=None, kw_only=True)
+    """Replicas; None is one for each dictionary in a list of affinities, each process of a launcher, or else each core
+    that this process may use."""
+    reduction: Reduction = field(default="flat", kw_only=True)
+    """"flat" averages all gradients as one tensor after the backward pass; "ddp" is DistributedDataParallel, which
+    averages them during it."""
+    replica_timeout: float = field(default=300.0, kw_only=True)
+    """Seconds that a replica may be late for the others before it counts as lost."""
+
+    def __post_init__(self) -> None:
+        """Refuse replicas that cannot be."""
+        self._launched = Launched.from_environment()
+        self._rank = self._launched.local_rank if self._launched else 0  # among those of this machine
+        self._cpus: list[int] = []  # of this replica, where its affinity names none
+        self._joining: tuple[int, int, dist.Store] | None = None
+        self._group: ProcessGroup | None = None
+        super().__post_init__()
+        check_reduction(type(self).__name__, self.reduction)
+        self.check("replica_timeout", lambda x: x > 0, "a number of seconds above 0")
+        self._check_number()
+
+    def _check_number(self) -> None:
+        """Refuse a number of replicas that contradicts the launcher or the affinity."""
+        if self.n_replicas is None:
+            return
+        n, name = self.whole("n_replicas"), type(self).__name__
+        if self._launched is not None:
+            if n != self._launched.world_size:
+                raise ValueError(
+                    f"{name}: n_replicas is {n}, and the launcher has started {self._launched.world_size} processes; "
+                    "expected the same number. Leave n_replicas out."
+                )
+        elif isinstance(self.affinity, Sequence) and n != len(self.affinity):
+            raise ValueError(
+                f"{name}: n_replicas is {n}, and affinity has {len(self.affinity)} dictionaries; expected one for "
+                "each replica. Leave n_replicas out."
+            )
+
+    def own_affinity(self) -> Kwargs | None:
+        """Return the affinity of this replica, with its share of the machine's cores where it names none."""
+        own = self.affinity
+        if isinstance(own, Sequence):
+            if not self._rank < len(own):
+                raise ValueError(
+                    f"{type(self).__name__}: affinity has {len(own)} dictionaries, and this is replica {self._rank} of "
+                    "its machine; expected one for each replica."
+                )
+            own = own[self._rank]
+        return {**(own or {}), "master_cpus": self._cpus} if self._cpus else own
+
+    def _n_replicas(self) -> int:
+        """Return how many replicas this process starts, itself counted."""
+        if self.n_replicas is not None:
+            return self.whole("n_replicas")
+        return len(self.affinity) if isinstance(self.affinity, Sequence) else available_cores()
+
+    # ---- training ----
+
+    def join(self, rank: int, world_size: int, store: dist.Store) -> None:
+        """Be replica `rank`, of those that meet at a store, in the next training."""
+        self._joining, self._rank = (rank, world_size, store), rank
+        self.cores = Affinity.from_mapping(self.own_affinity())
+
+    def train(self) -> None:
+        """Train until `n_steps`; no replica and no worker is left behind, also where the run fails."""
+        joining, self._joining = self._joining, None
+        if joining is None and self._launched is not None and self._launched.world_size > 1:
+            joining = (self._launched.rank, self._launched.world_size, launcher_store())
+        if joining is not None:
+            self._train_in_group(*joining, [])
+        elif (world_size := self._n_replicas()) == 1:
+            super().train()
+        else:
+            with termination_as_exception(), started_replicas(self, world_size) as (store, workers):
+                self._train_in_group(0, world_size, store, workers)
+
+    def _train_in_group(self, rank: int, world_size: int, store: dist.Store, workers: Sequence[Worker]) -> None:
+        """Train as one of several replicas.
+
+        Args:
+            rank: of this replica.
+            world_size: replicas.
+            store: where they meet.
+            workers: the replicas that this process has started.
+        """
+        try:
+            with interrupted_by_an_end(workers, self._end_of_replica):
+                device = self.settings.device if self.settings else self.cores.device
+                self.replicas = self._group = ProcessGroup(
+                    store,
+                    rank,
+                    world_size,
+                    reduction=self.reduction,
+                    timeout=self.replica_timeout,
+                    device=device,
+                )
+                with self._on_own_cores(self._group):
+                    super().train()
+        finally:
+            if self._group is not None:
+                self._group.leave()
+            self._group, self.replicas, self._cpus = None, Replicas(), []
+
+    def _end_of_replica(self, worker: Worker) -> Exception:
+        """Return the error of a process that has ended while this one trains."""
+        return end_of(worker) if self._group is None else self._group.lost(f"its process {worker.pid} has ended")
+
+    def _on_own_cores(self, group: ProcessGroup) -> AbstractContextManager[None]:
+        """Pin this process to its share of the cores that replicas have in common, where its affinity names none."""
+        if self.cores.master_cpus or self.cores.workers_cpus or not self.cores.set_affinity:
+            return nullcontext()
+        own = group.peers[group.rank]
+        sharing = [r for r, peer in enumerate(group.peers) if (peer.host, peer.cpus) == (own.host, own.cpus)]
+        self._cpus = dealt_cpus(own.cpus, len(sharing))[sharing.index(group.rank)]
+        self.cores = Affinity.from_mapping(self.own_affinity())
+        return pinned_to(self._cpus)
+
+    def startup(self) -> int:
+        """Build all parts, as the others do."""
+        n_itr = super().startup()
+        self._note_place(0)
+        return n_itr
+
+    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
+        """Keep what the next row of the log is made of."""
+        super().store_diagnostics(itr, traj_infos, metrics)
+        self._note_place(itr + 1)
+
+    def _note_place(self, itr: int) -> None:
+        if self._group is not None:
+            self._group.place = f"iteration {itr} (step {itr * self.steps_per_itr:,})"
+
+    def shutdown(self) -> None:
+        """Leave the group, telling it the error that ends this replica; stop the workers, give back cores and threads.
+
+        The others learn of it before environments are closed, which may take seconds.
+        """
+        if self._group is not None:
+            error = sys.exception()
+            if error is not None:
+                self._group.report(error)
+            self._group.leave()
+        super().shutdown()
+
+
+@dataclass(eq=False)
+class SyncRl(SyncRlBase, MinibatchRl):
+    """Runner of several replicas that logs the statistics of the trajectories that training itself completes."""
+
+
+@dataclass(eq=False)
+class SyncRlEval(SyncRlBase, MinibatchRlEval):
+    """Runner of several replicas that evaluates the agent before the first iteration and at every row of the log."""

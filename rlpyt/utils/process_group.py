@@ -1,0 +1,387 @@
+"""Group of replicas in several processes, over torch.distributed.
+
+A collective that fails ends the group with a `ReplicaError`, which names the replica that was lost. Each replica leaves
+a note of its own end in the group's store. So the others can tell the one that raised, and the one that says nothing
+more, from those that merely lost contact.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import cloudpickle
+import psutil
+import torch
+import torch.distributed as dist
+
+from rlpyt.utils.board import Board
+from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.reductions import DdpPass, FlatPass
+from rlpyt.utils.replicas import Replicas
+
+T = TypeVar("T")
+Reduction = Literal["ddp", "flat"]
+"""Way of averaging gradients: "ddp" is DistributedDataParallel during the backward pass, "flat" one tensor after it."""
+
+_POLL = timedelta(seconds=0.5)  # a wait in C++ that is no longer lets Ctrl-C through
+_ANSWER_SECONDS = 3.0  # how long the others may take to leave a note, once a collective has failed
+_LEAVE_SECONDS = 5.0
+
+
+class ReplicaError(RuntimeError):
+    """Error of a group that cannot go on; the message names the replica and where it was.
+
+    Args:
+        message: text of the error.
+        rank: of the replica that was lost; -1 where none is known.
+    """
+
+    def __init__(self, message: str, rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class Peer(NamedTuple):
+    """What the replicas of a group know of each other, from the start."""
+
+    host: str
+    pid: int
+    device: str
+    cpus: list[int]
+
+
+class Note(NamedTuple):
+    """What a replica leaves in the store when it ends."""
+
+    place: str
+    error: str
+    """Of its own; empty where it ended in order or has only lost contact."""
+    traceback: str
+    lost_contact: bool
+
+
+class ProcessGroup(Replicas):
+    """Group of replicas, one in each process, that agree over torch.distributed: gloo, or nccl between GPUs.
+
+    A process is in one group at a time. `leave` closes its connections and ends its threads.
+
+    Args:
+        store: that all replicas reach.
+        rank: number of this replica, from 0.
+        world_size: replicas.
+        reduction: how gradients are averaged.
+        timeout: seconds that a replica may be late for the others before it counts as lost.
+        device: on which this replica computes.
+        role: what its members are called in messages.
+
+    Raises:
+        ReplicaError: if a replica does not come, here and in every call.
+    """
+
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        world_size: int,
+        *,
+        reduction: Reduction = "flat",
+        timeout: float = 300.0,
+        device: str = "cpu",
+        role: str = "replica",
+    ) -> None:
+        super().__init__(rank, world_size)
+        check_reduction(type(self).__name__, reduction)
+        if dist.is_initialized():
+            raise RuntimeError(
+                "Process group: this process is in a group of torch.distributed already, and it can be in one only. "
+                "Leave that group first (torch.distributed.destroy_process_group)."
+            )
+        self.place = "the start"
+        self.reduction, self.timeout, self.role = reduction, timeout, role
+        self.failed = False
+        self._board = Board(store, rank, world_size)
+        self._calls = 0
+        self._passes: list[Callable[[torch.Tensor], None]] = []
+        self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()))
+        with _on_loopback(len({peer.host for peer in self.peers}) == 1):
+            try:
+                dist.init_process_group(
+                    _backend(self.peers),
+                    store=dist.PrefixStore("group", store),
+                    rank=rank,
+                    world_size=world_size,
+                    timeout=timedelta(seconds=timeout),
+                )
+            except RuntimeError as error:
+                raise self.lost(error) from error
+
+    def _meet(self, own: Peer) -> list[Peer]:
+        """Tell the others what this replica is, and return what all are."""
+        self._board.write("peer", own)
+        deadline = time.monotonic() + self.timeout
+        while len(peers := self._board.read_all("peer")) < self.world_size:
+            if time.monotonic() > deadline:
+                missing = ", ".join(str(r) for r in range(self.world_size) if r not in peers)
+                self.failed = True
+                raise ReplicaError(
+                    f"Starting {self.world_size} {self.role}s: {self.role} {missing} did not come within "
+                    f"{self.timeout:g} s. Look for its own message, or raise replica_timeout.",
+                    min(set(range(self.world_size)) - set(peers)),
+                )
+            time.sleep(0.01)
+        return [Peer(*peers[r]) for r in range(self.world_size)]
+
+    # ---- agreement ----
+
+    def total(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the sums over the replicas of numbers, any shape; on the device, in their dtype."""
+        return self._all_reduce(numbers.detach().clone(), dist.ReduceOp.SUM)
+
+    def largest(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the largest of the replicas' numbers, any shape."""
+        return self._all_reduce(numbers.detach().clone(), dist.ReduceOp.MAX)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any replica."""
+        return bool(self.largest(torch.tensor(int(flag))))
+
+    def gather(self, item: T) -> list[T]:
+        """Return the items of all replicas, in the order of their ranks; whatever pickles."""
+        data = _as_bytes(item)
+        sizes = self._gather_sizes(data.numel())
+        every = [torch.empty(max(sizes), dtype=torch.uint8) for _ in sizes]
+        own = torch.zeros(max(sizes), dtype=torch.uint8)
+        own[: data.numel()] = data
+        self._run(lambda: dist.all_gather(every, own, async_op=True))
+        return [_from_bytes(row[:size]) for row, size in zip(every, sizes, strict=True)]
+
+    def broadcast(self, item: T) -> T:
+        """Return the item of replica 0; whatever pickles."""
+        data = _as_bytes(item) if self.rank == 0 else torch.empty(0, dtype=torch.uint8)
+        size = self._gather_sizes(data.numel())[0]
+        if self.rank != 0:
+            data = torch.empty(size, dtype=torch.uint8)
+        self._run(lambda: dist.broadcast(data, 0, async_op=True))
+        return item if self.rank == 0 else _from_bytes(data)
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy the tensors of replica 0 into those of all others, in place."""
+        for tensor in tensors:
+            values = tensor.detach()
+            # A view with gaps, or in another order of memory, is sent as it would be printed.
+            sent = values if values.is_contiguous() else values.contiguous()
+            self._run(lambda sent=sent: dist.broadcast(sent, 0, async_op=True))  # type: ignore[misc]
+            if sent is not values:
+                values.copy_(sent)
+
+    def _gather_sizes(self, size: int) -> list[int]:
+        """Return the sizes of all replicas; refuse replicas that have made another number of calls."""
+        every = [torch.empty(2, dtype=torch.int64) for _ in range(self.world_size)]
+        own = torch.tensor([size, self._calls])
+        self._run(lambda: dist.all_gather(every, own, async_op=True))
+        calls = [int(row[1]) for row in every]
+        if len(set(calls)) > 1:
+            raise ReplicaError(
+                f"The {self.role}s have made {calls} calls of their group until {self.place}; expected the same "
+                "number of each. One of them has left a loop earlier, or has asked only there. Every replica must "
+                "make the same calls in the same order."
+            )
+        return [int(row[0]) for row in every]
+
+    def _all_reduce(self, numbers: torch.Tensor, op: dist.ReduceOp.RedOpType) -> torch.Tensor:
+        self._run(lambda: dist.all_reduce(numbers, op, async_op=True))
+        return numbers
+
+    def _run(self, start: Callable[[], Any]) -> None:
+        """Start a collective and wait for it. Ctrl-C ends the wait."""
+        if self.failed:
+            raise ReplicaError(f"{self.role.capitalize()} {self.rank} has left its group; it can agree on nothing.")
+        self._calls += 1
+        try:
+            work = start()
+            while not _completed(work):
+                pass
+        except RuntimeError as error:
+            raise self.lost(error) from error
+
+    # ---- gradients ----
+
+    def backward_pass(self, parameters: Sequence[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
+        """Return the backward pass of a scalar loss over some parameters.
+
+        It sets their `grad` to the mean of the replicas' gradients. A parameter that no replica's loss depends on keeps
+        None. The gradients may be views of memory that the next pass overwrites.
+
+        Args:
+            parameters: all of them require a gradient.
+
+        Raises:
+            ReplicaError: if the replicas have other parameters than replica 0.
+        """
+        shapes = [(tuple(x.shape), str(x.dtype)) for x in parameters]
+        for rank, others in enumerate(self.gather(shapes)):
+            if others != shapes:
+                raise ReplicaError(
+                    f"{self.role.capitalize()} {rank} has {len(others)} parameters to optimise, {self.role} "
+                    f"{self.rank} has {len(shapes)}, or they have other shapes; expected the same in all. Do the "
+                    "environments of all replicas have the same spaces, and does the model depend on nothing else?",
+                    rank,
+                )
+        if not shapes:
+            return super().backward_pass(parameters)
+        run = DdpPass(parameters) if self.reduction == "ddp" else FlatPass(parameters, self._add_up, self.world_size)
+        self._passes.append(run)
+        number = len(self._passes) - 1
+
+        def backward(loss: torch.Tensor) -> None:
+            try:
+                self._passes[number](loss)
+            except RuntimeError as error:
+                if isinstance(error, ReplicaError) or not _is_of_a_connection(error):
+                    raise
+                raise self.lost(error) from error
+
+        return backward
+
+    def _add_up(self, flat: torch.Tensor) -> None:
+        self._all_reduce(flat, dist.ReduceOp.SUM)
+
+    # ---- the end ----
+
+    def report(self, error: BaseException) -> None:
+        """Leave a note of the error that ends this replica, unless it has left one."""
+        if not self.failed:
+            self.failed = True
+            text = "".join(traceback.format_exception(error))
+            self._board.exchange("end", Note(self.place, f"{type(error).__name__}: {error}", text, False))
+
+    def lost(self, error: object) -> ReplicaError:
+        """Return the error that says which replica is lost, after a collective has failed.
+
+        Args:
+            error: that of the collective, or a text.
+        """
+        if self.failed:
+            return ReplicaError(f"{self.role.capitalize()} {self.rank} has left its group: {_first_line(error)}")
+        self.failed = True
+        found = self._board.exchange("end", Note(self.place, "", "", True), self._is_known, _ANSWER_SECONDS)
+        if found is None:
+            return self._error(0, "which has the store of the group, does not answer", error)
+        notes = {rank: Note(*note) for rank, note in found.items()}
+        for rank in self._others():
+            note = notes.get(rank)
+            if note is not None and note.error:
+                return self._error(rank, f"raised {note.error}\n\nIts traceback:\n{note.traceback}", "", note.place)
+        for rank in self._others():
+            note = notes.get(rank)
+            if note is not None and not note.lost_contact:
+                return self._error(rank, "has left the run, and the others go on", error, note.place)
+        silent = [rank for rank in self._others() if rank not in notes]
+        for rank in sorted(silent, key=lambda rank: self._state_of(rank) == ""):
+            return self._error(rank, self._state_of(rank) or "does not answer: it hangs, or is late", error)
+        return ReplicaError(f"The {self.role}s have lost contact at {self.place}; all are alive: {_first_line(error)}")
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.world_size) if rank != self.rank]
+
+    def _is_known(self, notes: dict[int, list[Any]]) -> bool:
+        """Return whether the notes say by now which replica was lost."""
+        return any(not Note(*note).lost_contact for note in notes.values())
+
+    def _state_of(self, rank: int) -> str:
+        """Return what the system says of the process of a replica of this machine; nothing where it runs."""
+        if self.peers[rank].host != socket.gethostname():
+            return ""
+        try:
+            status = psutil.Process(self.peers[rank].pid).status()
+        except psutil.NoSuchProcess:
+            status = psutil.STATUS_ZOMBIE
+        return {
+            psutil.STATUS_ZOMBIE: "was killed (out of memory, if nobody killed it by hand)",
+            psutil.STATUS_STOPPED: "is stopped, as by SIGSTOP",
+        }.get(status, "")
+
+    def _error(self, rank: int, how: str, error: object, place: str | None = None) -> ReplicaError:
+        peer = self.peers[rank]
+        what = f" ({_first_line(error)})" if error else ""
+        return ReplicaError(
+            f"{self.role.capitalize()} {rank} of {self.world_size} (pid {peer.pid} on {peer.host}), at "
+            f"{place or self.place}, {how}.{what}",
+            rank,
+        )
+
+    def leave(self) -> None:
+        """Leave the group, in order or after a failure; it may be called again."""
+        if not self.failed:
+            self.failed = True
+            # Whoever closes a connection early would break the last collective of a slower one.
+            self._board.exchange("end", Note(self.place, "", "", False), seconds=_LEAVE_SECONDS)
+        self._passes.clear()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def check_reduction(what: str, reduction: str) -> None:
+    """Refuse a reduction that is none.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if reduction not in get_args(Reduction):
+        raise ValueError(f"{what}: reduction is {reduction!r}; expected one of {get_args(Reduction)}.")
+
+
+def _backend(peers: Sequence[Peer]) -> str:
+    """Return gloo, with nccl for GPUs where each replica has one of its own."""
+    devices = [(peer.host, peer.device) for peer in peers]
+    gpus = all(device.startswith("cuda") for _, device in devices) and len(set(devices)) == len(devices)
+    return "cpu:gloo,cuda:nccl" if gpus else "gloo"
+
+
+@contextmanager
+def _on_loopback(wanted: bool) -> Iterator[None]:
+    """Let gloo listen on the loopback interface alone while the block runs, unless the user has named another."""
+    if not wanted or "GLOO_SOCKET_IFNAME" in os.environ:
+        yield
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        yield
+    finally:
+        del os.environ["GLOO_SOCKET_IFNAME"]
+
+
+def _completed(work: dist.Work) -> bool:
+    """Wait a while; return whether the work is done."""
+    try:
+        work.wait(_POLL)
+    except RuntimeError:
+        if work.is_completed():
+            raise
+        return False
+    return True
+
+
+def _as_bytes(item: object) -> torch.Tensor:
+    # By value where a class is not importable: classes of a script are other ones in another process.
+    return torch.frombuffer(bytearray(cloudpickle.dumps(item)), dtype=torch.uint8)
+
+
+def _from_bytes(data: torch.Tensor) -> Any:
+    return cloudpickle.loads(data.numpy().tobytes())
+
+
+def _is_of_a_connection(error: RuntimeError) -> bool:
+    """Return whether an error of a backward pass comes from the reduction in it."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def _first_line(error: object) -> str:
+    return str(error).split("\n", 1)[0][:300]
