@@ -28,10 +28,7 @@ _SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/re
 _N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
 _TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
 _ASYNC = "asynchronous sampling is not there yet. Use MinibatchRl with CpuSampler or GpuSampler"
-_SYNC = (
-    "rlpyt.runners.SyncRl starts its replicas itself, each with the same runner (docs/replicas.md). Give it the list of "
-    "affinities"
-)
+_SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/replicas.md). Use it"
 _LAUNCHING = "launching and encoded affinities are not there yet. Give the runner an affinity as a dictionary"
 _COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
 _SAMPLER_PARTS = (
@@ -191,7 +188,6 @@ _TABLE = (
     ("replays.sequence.prioritized", _ASYNC, "AsyncPrioritizedSequenceReplayBuffer"),
     # ---- runners ----
     ("runners.base", "rlpyt.runners", "BaseRunner=MinibatchRlBase"),
-    ("runners.sync_rl", "rlpyt.runners", "SyncRl SyncRlEval"),
     ("runners.sync_rl", _SYNC, "SyncRlMixin SyncWorkerBase SyncWorker SyncWorkerEval"),
     ("runners.async_rl", _ASYNC, "AsyncRl AsyncRlEval AsyncRlBase AsyncOptWorker"),
     # ---- samplers ----

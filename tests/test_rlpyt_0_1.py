@@ -89,7 +89,7 @@ class NamedLike:
 
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
 def test_who_looks_through_all_modules_meets_no_error_and_no_warning(dumps, monkeypatch):
-    for name in ("SyncRl", "OptInfo", "zeros", "DQN", "log"):  # gone, gone in some modules, moved
+    for name in ("SyncWorker", "OptInfo", "zeros", "DQN", "log"):  # gone, gone in some modules, moved
         thing = NamedLike(name)
         # The last module of all, so that the old ones are asked before it.
         module = ModuleType("the_last_module")
@@ -102,7 +102,8 @@ def test_who_looks_through_all_modules_meets_no_error_and_no_warning(dumps, monk
 
 def test_a_program_may_ask_whether_a_name_is_there():
     sync_rl = importlib.import_module("rlpyt.runners.sync_rl")
-    assert not hasattr(sync_rl, "SyncRl")
+    assert hasattr(sync_rl, "SyncRl")
+    assert not hasattr(sync_rl, "SyncWorker")
     assert getattr(importlib.import_module("rlpyt.agents.base"), "RecurrentAgentMixin", None) is None
     assert hasattr(importlib.import_module("rlpyt.algos.dqn.dqn"), "DQN")
 
@@ -110,7 +111,7 @@ def test_a_program_may_ask_whether_a_name_is_there():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("from rlpyt.runners.sync_rl import SyncRl", "not there yet"),
+        ("from rlpyt.runners.sync_rl import SyncWorker", "SyncRl starts its replicas"),
         ("from rlpyt.runners.async_rl import AsyncRlEval", "not there yet"),
         ("from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler", "not there yet"),
         ("from rlpyt.utils.launching.affinity import make_affinity", "not there yet"),

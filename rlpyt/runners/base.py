@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import ceil
@@ -22,7 +22,7 @@ from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.record import record_of
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.settings import Settings
-from rlpyt.types import Run, TrajInfo
+from rlpyt.types import Kwargs, Run, TrajInfo
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
@@ -62,7 +62,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     """Environment steps of the run, all environments counted; rounded up to whole iterations."""
     seed: int | None = None
     """Of all random streams. None draws one: `seed` then holds the drawn seed, and `given_seed` is None."""
-    affinity: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    affinity: Kwargs | Sequence[Kwargs] | None = None
     """Cores and devices, a dictionary with fields of `rlpyt.utils.affinity.Affinity`; None leaves all to the runner."""
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
@@ -101,9 +101,9 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     # ---- set-up ----
 
-    def own_affinity(self) -> Any:
+    def own_affinity(self) -> Kwargs | None:
         """Return the affinity of this process."""
-        return self.affinity
+        return self.affinity  # type: ignore[return-value]  # a list is refused
 
     def startup(self) -> int:
         """Build all parts, check that they fit together, print the plan; return the number of iterations."""

@@ -1,23 +1,66 @@
-"""Board of notes that the replicas of a group leave for each other, in the group's store."""
+"""Board of notes that the replicas of a group leave for each other in the group's store, and what follows from them."""
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Self
 
+import psutil
 import torch.distributed as dist
 
 _STORE_SECONDS = 2.0  # how long a store may take that answers at all
 _POLL_SECONDS = 0.02
 
 
+class Peer(NamedTuple):
+    """Process of a replica, as it describes itself at the start."""
+
+    host: str
+    pid: int
+    device: str
+    cpus: list[int]
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what `json.dumps` has written."""
+        return cls(*json.loads(text))
+
+    def state(self) -> str:
+        """Return what the system says of a process of this machine; nothing where it runs, or runs elsewhere."""
+        if self.host != socket.gethostname():
+            return ""
+        try:
+            status = psutil.Process(self.pid).status()
+        except psutil.NoSuchProcess:
+            status = psutil.STATUS_ZOMBIE
+        return {
+            psutil.STATUS_ZOMBIE: "was killed (out of memory, if nobody killed it by hand)",
+            psutil.STATUS_STOPPED: "is stopped, as by SIGSTOP",
+        }.get(status, "")
+
+
+class Note(NamedTuple):
+    """Last words of a replica."""
+
+    place: str
+    """Where it was."""
+    error: str = ""
+    """Of its own; empty where it ended in order, or has only lost contact."""
+    traceback: str = ""
+    lost_contact: bool = False
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what `json.dumps` has written."""
+        return cls(*json.loads(text))
+
+
 class Board:
     """Notes of the replicas by their names; each replica writes its own, and any may read all.
-
-    Where a bound is given, a store whose process is stopped holds nobody up.
 
     Args:
         store: that all replicas reach.
@@ -28,40 +71,37 @@ class Board:
     def __init__(self, store: dist.Store, rank: int, world_size: int) -> None:
         self._store, self._rank, self._world_size = dist.PrefixStore("board", store), rank, world_size
 
-    def write(self, name: str, note: tuple[Any, ...]) -> None:
-        """Write a note of this replica, JSON values."""
+    def write(self, name: str, note: Peer | Note) -> None:
+        """Write a note of this replica."""
         self._store.set(f"{name}/{self._rank}", json.dumps(note))
 
-    def read_all(self, name: str) -> dict[int, list[Any]]:
-        """Return the notes of this name that are there, by rank."""
+    def read_all(self, name: str) -> dict[int, str]:
+        """Return the notes of this name that are there, by rank, as text."""
         there = [rank for rank in range(self._world_size) if self._store.check([f"{name}/{rank}"])]
-        return {rank: json.loads(self._store.get(f"{name}/{rank}")) for rank in there}
+        return {rank: self._store.get(f"{name}/{rank}").decode() for rank in there}
 
-    def exchange(
-        self,
-        name: str,
-        note: tuple[Any, ...],
-        enough: Callable[[dict[int, list[Any]]], bool] = lambda notes: False,
-        seconds: float = 0.0,
-    ) -> dict[int, list[Any]] | None:
-        """Write a note and return those of all others that come within some seconds.
+    def exchange_last_words(
+        self, note: Note, seconds: float = 0.0, enough: Callable[[Mapping[int, Note]], bool] = lambda notes: False
+    ) -> dict[int, Note] | None:
+        """Write the last words of this replica, and return those of all that come within some seconds.
+
+        A store whose process is stopped holds nobody up.
 
         Args:
-            name: of the notes.
             note: of this replica.
-            enough: whether the notes that have come are enough to return early.
             seconds: to wait for the others.
+            enough: whether the notes that have come are enough to return early.
 
         Returns:
             The notes by rank; None if the store is gone or does not answer.
         """
-        found: list[dict[int, list[Any]]] = []
+        found: list[dict[int, Note]] = []
 
         def talk() -> None:
             deadline = time.monotonic() + seconds
             try:
-                self.write(name, note)
-                while len(notes := self.read_all(name)) < self._world_size:
+                self.write("end", note)
+                while len(notes := self._last_words()) < self._world_size:
                     if enough(notes) or time.monotonic() > deadline:
                         break
                     time.sleep(_POLL_SECONDS)
@@ -69,8 +109,32 @@ class Board:
             except RuntimeError:  # of the store
                 return
 
-        # A store that is stopped would hold this thread in C++, where no signal reaches it.
+        # A store that does not answer would hold this thread in C++, where no signal reaches it.
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         thread.join(seconds + _STORE_SECONDS)
         return found[0] if found else None
+
+    def _last_words(self) -> dict[int, Note]:
+        return {rank: Note.from_text(text) for rank, text in self.read_all("end").items()}
+
+
+def whose_fault(rank: int, notes: Mapping[int, Note], peers: Sequence[Peer]) -> tuple[int, str] | None:
+    """Return which other replica was lost and how, from its last words or its silence; None if all have lost contact.
+
+    Args:
+        rank: of the replica that asks.
+        notes: last words of the replicas that have left some.
+        peers: all replicas.
+    """
+    others = [r for r in range(len(peers)) if r != rank]
+    for r in others:
+        if r in notes and notes[r].error:
+            return r, f"raised {notes[r].error}\n\nIts traceback:\n{notes[r].traceback}"
+    for r in others:
+        if r in notes and not notes[r].lost_contact:
+            return r, "has left the run while others go on"
+    silent = {r: peers[r].state() for r in others if r not in notes}
+    for r in sorted(silent, key=lambda r: not silent[r]):
+        return r, silent[r] or "does not answer: it hangs, or is late"
+    return None

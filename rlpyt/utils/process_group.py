@@ -14,14 +14,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import cloudpickle
-import psutil
 import torch
 import torch.distributed as dist
 
-from rlpyt.utils.board import Board
+from rlpyt.utils.board import Board, Note, Peer, whose_fault
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.reductions import DdpPass, FlatPass
 from rlpyt.utils.replicas import Replicas
@@ -46,25 +45,6 @@ class ReplicaError(RuntimeError):
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
         self.rank = rank
-
-
-class Peer(NamedTuple):
-    """What the replicas of a group know of each other, from the start."""
-
-    host: str
-    pid: int
-    device: str
-    cpus: list[int]
-
-
-class Note(NamedTuple):
-    """What a replica leaves in the store when it ends."""
-
-    place: str
-    error: str
-    """Of its own; empty where it ended in order or has only lost contact."""
-    traceback: str
-    lost_contact: bool
 
 
 class ProcessGroup(Replicas):
@@ -136,7 +116,7 @@ class ProcessGroup(Replicas):
                     min(set(range(self.world_size)) - set(peers)),
                 )
             time.sleep(0.01)
-        return [Peer(*peers[r]) for r in range(self.world_size)]
+        return [Peer.from_text(peers[r]) for r in range(self.world_size)]
 
     # ---- agreement ----
 
@@ -160,7 +140,7 @@ class ProcessGroup(Replicas):
         own = torch.zeros(max(sizes), dtype=torch.uint8)
         own[: data.numel()] = data
         self._run(lambda: dist.all_gather(every, own, async_op=True))
-        return [_from_bytes(row[:size]) for row, size in zip(every, sizes, strict=True)]
+        return [cloudpickle.loads(row[:size].numpy().tobytes()) for row, size in zip(every, sizes, strict=True)]
 
     def broadcast(self, item: T) -> T:
         """Return the item of replica 0; whatever pickles."""
@@ -169,7 +149,8 @@ class ProcessGroup(Replicas):
         if self.rank != 0:
             data = torch.empty(size, dtype=torch.uint8)
         self._run(lambda: dist.broadcast(data, 0, async_op=True))
-        return item if self.rank == 0 else _from_bytes(data)
+        received: T = item if self.rank == 0 else cloudpickle.loads(data.numpy().tobytes())
+        return received
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy the tensors of replica 0 into those of all others, in place."""
@@ -199,14 +180,14 @@ class ProcessGroup(Replicas):
         self._run(lambda: dist.all_reduce(numbers, op, async_op=True))
         return numbers
 
-    def _run(self, start: Callable[[], Any]) -> None:
+    def _run(self, start: Callable[[], dist.Work | None]) -> None:
         """Start a collective and wait for it. Ctrl-C ends the wait."""
         if self.failed:
-            raise ReplicaError(f"{self.role.capitalize()} {self.rank} has left its group; it can agree on nothing.")
+            raise self.lost("")
         self._calls += 1
         try:
             work = start()
-            while not _completed(work):
+            while work is not None and not _completed(work):
                 pass
         except RuntimeError as error:
             raise self.lost(error) from error
@@ -256,11 +237,11 @@ class ProcessGroup(Replicas):
     # ---- the end ----
 
     def report(self, error: BaseException) -> None:
-        """Leave a note of the error that ends this replica, unless it has left one."""
+        """Tell the others of the error that ends this replica, unless it has told them of one."""
         if not self.failed:
             self.failed = True
             text = "".join(traceback.format_exception(error))
-            self._board.exchange("end", Note(self.place, f"{type(error).__name__}: {error}", text, False))
+            self._board.exchange_last_words(Note(self.place, f"{type(error).__name__}: {error}", text))
 
     def lost(self, error: object) -> ReplicaError:
         """Return the error that says which replica is lost, after a collective has failed.
@@ -268,61 +249,33 @@ class ProcessGroup(Replicas):
         Args:
             error: that of the collective, or a text.
         """
+        own, reason = f"{self.role.capitalize()} {self.rank}", str(error).split("\n", 1)[0][:300]
         if self.failed:
-            return ReplicaError(f"{self.role.capitalize()} {self.rank} has left its group: {_first_line(error)}")
+            return ReplicaError(f"{own} has left its group and can agree on nothing. {reason}")
         self.failed = True
-        found = self._board.exchange("end", Note(self.place, "", "", True), self._is_known, _ANSWER_SECONDS)
-        if found is None:
-            return self._error(0, "which has the store of the group, does not answer", error)
-        notes = {rank: Note(*note) for rank, note in found.items()}
-        for rank in self._others():
-            note = notes.get(rank)
-            if note is not None and note.error:
-                return self._error(rank, f"raised {note.error}\n\nIts traceback:\n{note.traceback}", "", note.place)
-        for rank in self._others():
-            note = notes.get(rank)
-            if note is not None and not note.lost_contact:
-                return self._error(rank, "has left the run, and the others go on", error, note.place)
-        silent = [rank for rank in self._others() if rank not in notes]
-        for rank in sorted(silent, key=lambda rank: self._state_of(rank) == ""):
-            return self._error(rank, self._state_of(rank) or "does not answer: it hangs, or is late", error)
-        return ReplicaError(f"The {self.role}s have lost contact at {self.place}; all are alive: {_first_line(error)}")
-
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self.world_size) if rank != self.rank]
-
-    def _is_known(self, notes: dict[int, list[Any]]) -> bool:
-        """Return whether the notes say by now which replica was lost."""
-        return any(not Note(*note).lost_contact for note in notes.values())
-
-    def _state_of(self, rank: int) -> str:
-        """Return what the system says of the process of a replica of this machine; nothing where it runs."""
-        if self.peers[rank].host != socket.gethostname():
-            return ""
-        try:
-            status = psutil.Process(self.peers[rank].pid).status()
-        except psutil.NoSuchProcess:
-            status = psutil.STATUS_ZOMBIE
-        return {
-            psutil.STATUS_ZOMBIE: "was killed (out of memory, if nobody killed it by hand)",
-            psutil.STATUS_STOPPED: "is stopped, as by SIGSTOP",
-        }.get(status, "")
-
-    def _error(self, rank: int, how: str, error: object, place: str | None = None) -> ReplicaError:
-        peer = self.peers[rank]
-        what = f" ({_first_line(error)})" if error else ""
-        return ReplicaError(
-            f"{self.role.capitalize()} {rank} of {self.world_size} (pid {peer.pid} on {peer.host}), at "
-            f"{place or self.place}, {how}.{what}",
-            rank,
+        notes = self._board.exchange_last_words(
+            Note(self.place, lost_contact=True),
+            _ANSWER_SECONDS,
+            lambda notes: any(not note.lost_contact for note in notes.values()),
         )
+        found = (0, "which holds the store of the group, does not answer")
+        if notes is not None:
+            fault = whose_fault(self.rank, notes, self.peers)
+            if fault is None:
+                return ReplicaError(f"{own} has lost contact at {self.place}, and so have all others. {reason}")
+            found = fault
+        rank, how = found
+        place = notes[rank].place if notes is not None and rank in notes else self.place
+        peer = self.peers[rank]
+        where = f"{self.role.capitalize()} {rank} of {self.world_size} (pid {peer.pid} on {peer.host}), at {place},"
+        return ReplicaError(f"{where} {how}.\n{own} noticed: {reason}", rank)
 
     def leave(self) -> None:
         """Leave the group, in order or after a failure; it may be called again."""
         if not self.failed:
             self.failed = True
             # Whoever closes a connection early would break the last collective of a slower one.
-            self._board.exchange("end", Note(self.place, "", "", False), seconds=_LEAVE_SECONDS)
+            self._board.exchange_last_words(Note(self.place), _LEAVE_SECONDS)
         self._passes.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -374,14 +327,6 @@ def _as_bytes(item: object) -> torch.Tensor:
     return torch.frombuffer(bytearray(cloudpickle.dumps(item)), dtype=torch.uint8)
 
 
-def _from_bytes(data: torch.Tensor) -> Any:
-    return cloudpickle.loads(data.numpy().tobytes())
-
-
 def _is_of_a_connection(error: RuntimeError) -> bool:
     """Return whether an error of a backward pass comes from the reduction in it."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
-
-
-def _first_line(error: object) -> str:
-    return str(error).split("\n", 1)[0][:300]
