@@ -97,6 +97,11 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
         return GradientDescent(optimizer, learning_rate, self.replicas)
 
+    def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """Return what the optimisers update."""
+        groups = [group for descent in self.descents.values() for group in descent.optimizer.param_groups]
+        return [parameter for group in groups for parameter in group["params"]]
+
     def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""
         kwargs = dict(self.optim_kwargs or {})  # rlpyt 0.1 had None for no arguments

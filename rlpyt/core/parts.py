@@ -16,7 +16,7 @@ and nobody knows more of the others than stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
@@ -121,6 +121,10 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     def optim_state_dict(self) -> StateDict:
         """Return the optimiser's state alone, which a snapshot keeps beside the agent's."""
 
+    def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """Return what the optimisers update: the agent's parameters, unless a subclass has others too."""
+        return self.agent.parameters()
+
 
 @dataclass(frozen=True)
 class EvalResult:
@@ -132,6 +136,15 @@ class EvalResult:
     """Environment steps taken."""
     unfinished: int
     """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
+
+    @staticmethod
+    def merge(results: Sequence[EvalResult]) -> EvalResult:
+        """Return the evaluations of several processes as one."""
+        return EvalResult(
+            [info for result in results for info in result.traj_infos],
+            sum(result.steps for result in results),
+            sum(result.unfinished for result in results),
+        )
 
     def _is_no_list(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -193,7 +206,10 @@ class Sampler(CheckedSubclasses, ABC):
 
     @abstractmethod
     def diagnostics(self) -> Mapping[str, float]:
-        """Return numbers of the collection since the last call, the same columns of the log every time."""
+        """Return numbers of the collection since the last call, the same columns of the log every time.
+
+        Over replicas integers, which are counts, are added up; of all else the mean is logged.
+        """
 
     @abstractmethod
     def shutdown(self) -> None:

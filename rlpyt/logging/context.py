@@ -13,6 +13,7 @@ from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
 from rlpyt.logging.run_directory import IfTaken, hold_run_directory, record_status
 from rlpyt.logging.run_logger import Logger
+from rlpyt.logging.silent import SilentLogger
 from rlpyt.logging.sinks import Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
 from rlpyt.utils.arguments import named_arguments
@@ -31,6 +32,16 @@ def current_logger() -> Logger:
         logger = Logger()
         _CURRENT.set(logger)
     return logger
+
+
+@contextlib.contextmanager
+def silent_context() -> Iterator[Logger]:
+    """Let the current logger write nothing while the block runs: this is a replica whose rows another one writes."""
+    token = _CURRENT.set(SilentLogger())
+    try:
+        yield current_logger()
+    finally:
+        _CURRENT.reset(token)
 
 
 @named_arguments

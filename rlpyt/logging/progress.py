@@ -6,6 +6,8 @@ import sys
 
 import pyprind
 
+from rlpyt.logging.context import current_logger
+
 
 class ProgBarCounter:
     """Progress bar of a count, with the time left; it is silent unless stderr is a terminal.
@@ -18,7 +20,7 @@ class ProgBarCounter:
         self._count = 0
         self._bar: pyprind.ProgBar | None = None
         try:
-            if sys.stderr is not None and sys.stderr.isatty():
+            if current_logger().shows_progress and sys.stderr is not None and sys.stderr.isatty():
                 self._bar = pyprind.ProgBar(max(total_count, 1), stream=sys.stderr)
         except (OSError, ValueError, AttributeError):
             # pyprind flushes stdout, which may be closed or missing: then there is no bar.

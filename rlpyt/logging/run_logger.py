@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -47,6 +47,9 @@ class Logger:
         ValueError: if the snapshot settings are wrong.
     """
 
+    shows_progress: ClassVar[bool] = True
+    """Whether bars show the progress of the run."""
+
     def __init__(
         self,
         directory: str | os.PathLike[str] | None = None,
@@ -82,11 +85,19 @@ class Logger:
                 file.write(content.encode(errors="backslashreplace"))
         print_line("\n".join(lines))
 
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        self.log(f"WARNING: {text}")
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings that were kept for another process to log: none here."""
+        return []
+
     def warn_once(self, key: str, text: str) -> None:
         """Log a warning the first time that it is called with `key`."""
         if key not in self._said:
             self._said.add(key)
-            self.log(f"WARNING: {text}")
+            self.warn(text)
 
     def push_prefix(self, text: str) -> None:
         """Put `text` before every line of text until `pop_prefix`."""

@@ -1,6 +1,7 @@
 """Runners: the loop of training, its evaluation and its log; and a runner made again from the record of a run."""
 
-from rlpyt.runners.base import MinibatchRlBase, TrainingDiverged
+from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDiverged
+from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of
@@ -11,6 +12,8 @@ __all__ = [
     "MinibatchRlBase",
     "MinibatchRlEval",
     "RecordError",
+    "ReplicaStopped",
+    "ReplicasDiverged",
     "SyncRl",
     "SyncRlEval",
     "TrainingDiverged",

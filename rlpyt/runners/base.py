@@ -13,11 +13,20 @@ from typing import Any, ClassVar
 import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler
-from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.logging import Logger, ProgBarCounter, current_logger, silent_context
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import serve_old_names
+from rlpyt.runners.agreement import Agreement, TrainingDiverged
 from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
-from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics, check_names, check_values
+from rlpyt.runners.columns import (
+    MetricWindow,
+    all_finite,
+    as_metrics,
+    check_names,
+    check_values,
+    merged_metrics,
+    merged_numbers,
+)
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.record import record_of
 from rlpyt.runners.signals import termination_as_exception
@@ -30,10 +39,6 @@ from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import make_seed, set_seed
 
 serve_old_names(__name__)
-
-
-class TrainingDiverged(RuntimeError):
-    """Error of a run whose metrics or weights are not finite; it was stopped before its snapshot was overwritten."""
 
 
 @dataclass(eq=False)
@@ -83,19 +88,31 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.replicas = Replicas()
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
+    @property
+    def replicas(self) -> Replicas:
+        """This replica of the run and the others; set before `startup`."""
+        return self.agreement.replicas
+
+    @replicas.setter
+    def replicas(self, replicas: Replicas) -> None:
+        self.agreement = Agreement(replicas)
+
     def train(self) -> None:
         """Train until `n_steps`; no worker is left behind, also where the run fails."""
-        with termination_as_exception():
+        with termination_as_exception(self.agreement.defer):
             try:
-                n_itr = self.startup()
-                for itr in range(n_itr):
-                    samples, traj_infos = self.sampler.obtain_samples(itr)
-                    self.agent.train_mode(itr)
-                    metrics = self.algo.optimize_agent(itr, samples)
-                    self.store_diagnostics(itr, traj_infos, metrics)
-                    self.check_finite(itr)
-                    if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
-                        self.log_diagnostics(itr)
+                with self.agreement.stopping_together():
+                    n_itr = self.startup()
+                    for itr in range(n_itr):
+                        samples, traj_infos = self.sampler.obtain_samples(itr)
+                        with self.agreement.update(itr * self.steps_per_itr):
+                            self.agent.train_mode(itr)
+                            metrics = self.algo.optimize_agent(itr, samples)
+                        self.store_diagnostics(itr, traj_infos, metrics)
+                        self.check_finite(itr)
+                        if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
+                            self.log_diagnostics(itr)
+                    self.agreement.agree()
             finally:
                 self.shutdown()
 
@@ -107,13 +124,15 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     def startup(self) -> int:
         """Build all parts, check that they fit together, print the plan; return the number of iterations."""
+        rank = self.replicas.rank
+        self.logger: Logger = self._to_give_back.enter_context(silent_context()) if rank else current_logger()
+        self.seed = self.agreement.broadcast(self.seed)
         assert self.seed is not None
-        self.logger: Logger = current_logger()
-        set_seed(self.seed)
+        set_seed(self.seed, rank)
         self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
         # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
         torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
-        n_itr = self.n_itr = self.get_n_itr()
+        n_itr = self.n_itr = self.agreement.broadcast(self.get_n_itr())
         self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
         self.record_settings()
         run = Run(
@@ -132,10 +151,11 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         if self.cores.set_affinity and self.cores.master_cpus:
             cpus = allowed_cpus(self.cores.master_cpus, "affinity's master_cpus")
             self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
-        self.compute = self.settings or choose_settings(self.agent, self.cores)
+        self.compute = self.settings or self.choose_compute()
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         self.algo.initialize(agent=self.agent, run=run)
+        self.agreement.share_weights(self.agent, self.algo)
         self.print_plan(n_itr)
         self.initialize_logging()
         return n_itr
@@ -143,6 +163,12 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
         return {"discount": self.algo.discount_at_start()}
+
+    def choose_compute(self) -> ComputeSettings:
+        """Return the settings that replica 0 chooses by measurement, with this replica's own device."""
+        first = self.replicas.rank == 0  # the others wait, and leave it the cores
+        chosen = self.agreement.broadcast(choose_settings(self.agent, self.cores) if first else ComputeSettings())
+        return replace(chosen, device=self.cores.device)
 
     @property
     def steps_per_itr(self) -> int:
@@ -185,7 +211,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         """Start the clocks and the window of statistics; refuse trajectories that collide with metrics."""
         check_names(self.sampler.new_traj_info(), self.algo.opt_info_fields)
         self._metrics = MetricWindow()
-        self._cum_completed_trajs = 0
+        self._cum_completed_trajs = 0  # of this replica
         self._start_time = self._last_time = time.monotonic()
         self._last_steps = self._last_update_counter = 0
         self.pbar = ProgBarCounter(self.log_interval_itrs)
@@ -237,6 +263,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         """Write one row of the log, and a snapshot."""
         self.pbar.stop()
         self.check_weights(itr)
+        self.agreement.check_weights(self.agent, self.algo)
         self.save_itr_snapshot(itr)
         self.log_row(itr + 1)
         self.pbar = ProgBarCounter(self.log_interval_itrs)
@@ -252,17 +279,25 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
         rows_per_update = self.algo.rows_per_update * self.replicas.world_size
         nan = float("nan")
+        trajs, diagnostics, warnings = zip(
+            *self.agreement.gather(
+                (self._cum_completed_trajs, self.sampler.diagnostics(), self.logger.take_warnings())
+            ),
+            strict=True,
+        )
+        for rank, text in ((rank, text) for rank, texts in enumerate(warnings) for text in texts):
+            self.logger.warn(f"Replica {rank}: {text}")
         for key, value in {
             "Iteration": n_done,
             "CumTime (s)": time.monotonic() - self._start_time,
             "CumSteps": steps,
-            "CumCompletedTrajs": self._cum_completed_trajs,
+            "CumCompletedTrajs": sum(trajs),
             "CumUpdates": updates,
             "StepsPerSecond": new_steps / new_time if new_time > 0 else nan,
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
             "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
             "CumReplayRatio": rows_per_update * updates / steps if steps else nan,
-            **self.sampler.diagnostics(),
+            **merged_numbers(diagnostics),
         }.items():
             self.logger.record_tabular(key, value)
         self._last_steps, self._last_update_counter = steps, updates
@@ -273,9 +308,17 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         # The same columns in the same order, whatever single trajectories have, or before there are any.
         for name in dict.fromkeys(name for s in (self.sampler.new_traj_info().statistics(), *statistics) for name in s):
             self.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
-        metrics = self._metrics.take()
+        metrics = self._take_metrics()
         for name in dict.fromkeys([*self.algo.opt_info_fields, *metrics]):
             self.logger.record_tabular_misc_stat(name, metrics.get(name, []))
+
+    def _take_metrics(self) -> dict[str, torch.Tensor]:
+        """Return the metrics of all replicas since the last row."""
+        own = self._metrics.take()
+        if self.replicas.world_size == 1:
+            return own
+        on_cpu = {name: values.cpu() for name, values in own.items()}
+        return merged_metrics(*zip(*self.agreement.gather((on_cpu, self._metrics.of_rows)), strict=True))
 
     # ---- snapshots ----
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 
 import numpy as np
@@ -60,6 +60,8 @@ class MetricWindow:
 
     def __init__(self) -> None:
         self.newest: Metrics = {}
+        self.of_rows: set[str] = set()
+        """Names of the metrics that have numbers of single rows, and not one number an update."""
         self._recent: dict[str, list[torch.Tensor]] = defaultdict(list)
         self._older: dict[str, list[torch.Tensor]] = defaultdict(list)
 
@@ -69,6 +71,8 @@ class MetricWindow:
         for name, values in metrics.items():
             recent = self._recent[name]
             recent.append(values.flatten())
+            if values.dim() > 1:
+                self.of_rows.add(name)
             if len(recent) == _ITRS:
                 self._older[name].append(torch.cat(recent))
                 recent.clear()
@@ -79,6 +83,36 @@ class MetricWindow:
         self._recent.clear()
         self._older.clear()
         return metrics
+
+
+def merged_metrics(
+    windows: Sequence[Mapping[str, torch.Tensor]], of_rows: Sequence[Collection[str]]
+) -> dict[str, torch.Tensor]:
+    """Return the metrics of several replicas as those of one process with all their rows.
+
+    Numbers of updates are averaged, update by update. Numbers of rows are joined, as are those of a metric that some
+    replicas have more often than others.
+
+    Args:
+        windows: metrics of each replica by name, [n].
+        of_rows: names of each replica's metrics that have numbers of rows.
+    """
+    merged: dict[str, torch.Tensor] = {}
+    for name in dict.fromkeys(name for window in windows for name in window):
+        values = [window[name] for window in windows if name in window]
+        aligned = len({len(x) for x in values}) == 1 and not any(name in names for names in of_rows)
+        merged[name] = torch.stack(values).double().mean(0) if aligned else torch.cat(values)
+    return merged
+
+
+def merged_numbers(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return numbers of several replicas by column: sums of counts, which are integers, and means of all else."""
+    merged: dict[str, float] = {}
+    for name in dict.fromkeys(name for own in numbers for name in own):
+        values = [own[name] for own in numbers if name in own]
+        are_counts = all(isinstance(x, int) for x in values)
+        merged[name] = sum(values) if are_counts else sum(values) / len(values)
+    return merged
 
 
 def all_finite(metrics: Metrics) -> bool:

@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Self
 
 from rlpyt.core import EvalResult, Metrics
@@ -40,25 +42,36 @@ class MinibatchRl(MinibatchRlBase):
         """Start the clocks and the window of trajectories."""
         super().initialize_logging()
         self._traj_infos: deque[TrajInfo] = deque(maxlen=int(self.log_traj_window))
+        self._traj_itrs: deque[int] = deque(maxlen=int(self.log_traj_window))
         self._new_completed_trajs = 0
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
         """Keep the last trajectories."""
         self._new_completed_trajs += len(traj_infos)
         self._traj_infos.extend(traj_infos)
+        self._traj_itrs.extend([itr] * len(traj_infos))
         super().store_diagnostics(itr, traj_infos, metrics)
 
     def log_row(self, n_done: int) -> None:
         """Write one row of the log."""
         now = time.monotonic()
+        n_new, traj_infos = self._gather_trajs()
         with self.logger.tabular_prefix("Diagnostics/"):
-            self.logger.record_tabular("NewCompletedTrajs", self._new_completed_trajs)
-            self.logger.record_tabular("StepsInTrajWindow", sum(info.Length for info in self._traj_infos))
+            self.logger.record_tabular("NewCompletedTrajs", n_new)
+            self.logger.record_tabular("StepsInTrajWindow", sum(info.Length for info in traj_infos))
             self.log_counters(n_done, now - self._last_time)
-        self._log_infos(list(self._traj_infos))
+        self._log_infos(traj_infos)
         self.logger.dump_tabular(n_done * self.steps_per_itr)
         self._new_completed_trajs = 0
         self._last_time = time.monotonic()
+
+    def _gather_trajs(self) -> tuple[int, list[TrajInfo]]:
+        """Return how many trajectories all replicas have completed since the last row, and the last of the run."""
+        own = list(zip(self._traj_itrs, self._traj_infos, strict=True))
+        n_new, windows = zip(*self.agreement.gather((self._new_completed_trajs, own)), strict=True)
+        # Those of one iteration stand in the order of the ranks.
+        traj_infos = [info for _, info in merge(*windows, key=itemgetter(0))]
+        return sum(n_new), traj_infos[-int(self.log_traj_window) :]
 
 
 @dataclass(eq=False)
@@ -98,12 +111,13 @@ class MinibatchRlEval(MinibatchRlBase):
         self._cum_eval_time = 0.0
 
     def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run an evaluation and count its time."""
+        """Run an evaluation, each replica its share, and count its time."""
         start = time.monotonic()
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self.eval_deterministic else {}
         result = self.sampler.evaluate_agent(itr, **options)
         check_evaluation(f"{type(self.sampler).__name__}.evaluate_agent", result)
+        result = EvalResult.merge(self.agreement.gather(result))
         self._cum_eval_time += time.monotonic() - start
         if result.unfinished:
             self.logger.warn_once(

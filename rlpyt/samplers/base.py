@@ -207,7 +207,7 @@ class BaseSampler(Settings, Sampler):
             role=FleetRole.EVAL,
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs if self.eval_env_kwargs is None else self.eval_env_kwargs,
-            env_ranks=list(range(size.n_envs)),
+            env_ranks=list(range(size.n_envs)),  # of all replicas
             global_B=size.n_envs,
             seed=run.seed,
             LoopCls=self.eval_CollectorCls or Evaluator,
@@ -216,7 +216,8 @@ class BaseSampler(Settings, Sampler):
             quotas=quotas(size.n_envs, size.max_trajectories),
             max_T=size.max_T,
         )
-        return {FleetRole.TRAIN: train, FleetRole.EVAL: evaluation}
+        share = evaluation.deal(run.world_size)[run.rank]
+        return {FleetRole.TRAIN: train, **({FleetRole.EVAL: share} if share.env_ranks else {})}
 
     @abstractmethod
     def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
@@ -291,10 +292,12 @@ class BaseSampler(Settings, Sampler):
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         self._check_running()
-        if FleetRole.EVAL not in self._specs:
+        if not self.eval_size().n_envs:
             raise RuntimeError(
                 f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
             )
+        if FleetRole.EVAL not in self._specs:
+            return EvalResult([], 0, 0)  # there are more replicas than evaluation environments
         bar = ProgBarCounter(self._specs[FleetRole.EVAL].amount)
         try:
             return self.run_evaluation(itr, bar.update, deterministic)

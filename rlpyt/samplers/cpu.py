@@ -13,7 +13,7 @@ import torch
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector, start_collector
-from rlpyt.samplers.evaluator import Evaluator, merge, start_evaluator
+from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parallel import ParallelSampler
@@ -116,7 +116,7 @@ class CpuSampler(ParallelSampler):
         for worker in workers:
             worker.progress.episodes = 0
         requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
-        return merge(self.pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers))))
+        return EvalResult.merge(self.pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers))))
 
     def collector_states(self) -> list[StateDict]:
         """Return the state of every worker's collector."""

@@ -100,14 +100,5 @@ def start_evaluator(spec: FleetSpec, agent: Agent, part: Part) -> Evaluator:
     return spec.LoopCls(agent, part, actor, spec.quotas, spec.max_T)
 
 
-def merge(results: Sequence[EvalResult]) -> EvalResult:
-    """Return the evaluations of several processes as one."""
-    return EvalResult(
-        [info for result in results for info in result.traj_infos],
-        sum(result.steps for result in results),
-        sum(result.unfinished for result in results),
-    )
-
-
 SerialEvalCollector = CpuEvalCollector = GpuEvalCollector = Evaluator
 """Its names in rlpyt 0.1."""

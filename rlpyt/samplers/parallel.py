@@ -120,7 +120,7 @@ class ParallelSampler(BaseSampler):
 
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
         env_ranks = ", ".join(map(str, self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks))
-        current_logger().log(
+        current_logger().warn(
             f"{error}\nWorker {error.rank} was replaced ({restarts_left} restarts left); its environments {env_ranks} "
             "begin new episodes, and the lost ones are truncated where they stood."
         )

@@ -67,7 +67,7 @@ def set_seed(seed: int, rank: int = 0) -> None:
 
     Args:
         seed: of the run.
-        rank: of the replica; each has streams of its own.
+        rank: of this replica, as every replica has streams of its own.
     """
     state = stream_seed(seed, Role.MODEL, rank)
     random.seed(state)

@@ -438,8 +438,7 @@ def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
     runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, replicas=Replicas(rank, 2)) for rank in range(2)]
     replicas = [sampler.make_specs(run) for sampler, run in zip(samplers, runs, strict=True)]
     for role, n_envs in ((FleetRole.TRAIN, 8), (FleetRole.EVAL, 3)):
-        # Every replica has its own environments; those of the evaluation are the same in all.
-        dealt = [s for specs in replicas[: 1 if role is FleetRole.EVAL else 2] for s in specs[role].deal(2)]
+        dealt = [s for specs in replicas for s in specs[role].deal(2)]
         seeds = [x for s in dealt for k in range(1, 30) for x in replace(s, restarts=k).restart_seeds()]
         seeds += [x for s in dealt for itr in range(1 if role is FleetRole.TRAIN else 30) for x in s.seeds(itr)]
         assert len(set(seeds)) == len(seeds) == n_envs * (30 if role is FleetRole.TRAIN else 59)

@@ -1,0 +1,219 @@
+"""Agreement of the replicas of a run: what they decide, gather and compare, and how they stop together."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from rlpyt.core import Agent, Algorithm
+from rlpyt.utils.replicas import Replicas
+
+T = TypeVar("T")
+
+
+class TrainingDiverged(RuntimeError):
+    """Error of a run whose metrics or weights are not finite; it was stopped before its snapshot was overwritten."""
+
+
+class ReplicasDiverged(RuntimeError):
+    """Error of a run whose replicas have other weights than each other; its snapshot was not overwritten."""
+
+
+class ReplicaStopped(RuntimeError):
+    """Error of the replicas that could go on, where another one has raised; the message has its rank and traceback."""
+
+
+class _Reason(NamedTuple):
+    """Reason of one replica to stop."""
+
+    text: str
+    signum: int = 0
+    """Of the signal that it was sent, 0 for none."""
+    diverged: bool = False
+    traceback: str = ""
+
+
+class Agreement:
+    """Decisions that the replicas of a run take together.
+
+    All replicas make the same calls in the same order. Every call begins with a flag of each replica. A replica that
+    must stop sets its flag instead of making the call that is due, and all stop there. A replica that is alone stops at
+    once, and all it gathers is its own.
+
+    While all replicas are inside of `update`, they talk to each other without these flags. Of an exception there the
+    others learn when the group of processes breaks.
+
+    Args:
+        replicas: this replica and the others.
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.replicas = replicas
+        self._is_alone = replicas.world_size == 1
+        self._step = 0
+        self._signum = 0
+        self._others_listen = True
+
+    # ---- stops ----
+
+    def defer(self, signum: int) -> bool:
+        """Note a signal, for which all replicas stop together; False if this replica must stop at once."""
+        if self._is_alone or self._signum:
+            return False
+        self._signum = signum
+        return True
+
+    @contextmanager
+    def stopping_together(self) -> Iterator[None]:
+        """Let an exception that ends the block end it in all replicas."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if self._others_listen and not self._is_alone:
+                with suppress(Exception):  # the group may have broken; the first error counts
+                    self._exchange_flags(error)
+            raise
+
+    @contextmanager
+    def update(self, step: int) -> Iterator[None]:
+        """Hold the update after `step` steps, which begins if all replicas can go on."""
+        self._step = step
+        self.agree()
+        self._others_listen = False
+        yield
+        self._others_listen = True
+
+    def agree(self) -> None:
+        """Return if all replicas can go on.
+
+        Raises:
+            TrainingDiverged: if it was raised in another replica.
+            ReplicaStopped: if anything else was raised in another replica.
+            SystemExit: if a replica was sent SIGTERM.
+        """
+        if self._is_alone:
+            return
+        reasons = self._exchange_flags()
+        if not reasons:
+            return
+        where = f"of {self.replicas.world_size}, at step {self._step:,}"
+        text = "\n".join(f"Replica {rank} {where}: {reason.text}" for rank, reason in reasons.items())
+        if any(reason.diverged for reason in reasons.values()):
+            raise TrainingDiverged(text)
+        raised = [f"\n\nThe traceback of replica {rank}:\n{r.traceback}" for rank, r in reasons.items() if r.traceback]
+        if raised:
+            raise ReplicaStopped(f"{text}\nAll replicas stop.{''.join(raised)}")
+        raise SystemExit(128 + max(reason.signum for reason in reasons.values()))
+
+    def _exchange_flags(self, error: BaseException | None = None) -> dict[int, _Reason]:
+        """Return the reasons of the replicas that must stop, by rank."""
+        self._others_listen = False
+        flags = torch.zeros(self.replicas.world_size, dtype=torch.int64)
+        flags[self.replicas.rank] = error is not None or self._signum != 0
+        if not self.replicas.largest(flags).any():
+            self._others_listen = True
+            return {}
+        reasons = self.replicas.gather(self._reason(error))
+        return {rank: reason for rank, reason in enumerate(reasons) if reason is not None}
+
+    def _reason(self, error: BaseException | None) -> _Reason | None:
+        if error is not None:
+            trace = "".join(traceback.format_exception(error))
+            return _Reason(f"{type(error).__name__}: {error}", 0, isinstance(error, TrainingDiverged), trace)
+        if self._signum:
+            return _Reason(f"was sent {signal.Signals(self._signum).name}.", self._signum)
+        return None
+
+    # ---- what all have ----
+
+    def gather(self, item: T) -> list[T]:
+        """Return the items of all replicas, in the order of their ranks."""
+        with self._call():
+            return self.replicas.gather(item)
+
+    def broadcast(self, item: T) -> T:
+        """Return the item of replica 0."""
+        with self._call():
+            return self.replicas.broadcast(item)
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy the tensors of replica 0 into those of all others, in place."""
+        with self._call():
+            self.replicas.broadcast_tensors(tensors)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        self.agree()
+        self._others_listen = False
+        yield
+        self._others_listen = True
+
+    # ---- weights ----
+
+    def share_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
+        """Let all replicas begin with the weights, statistics and optimiser states of replica 0."""
+        if not self._is_alone:
+            self.broadcast_tensors(list(learned_tensors(agent, algo).values()))
+
+    def check_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
+        """Refuse to go on with replicas whose weights, statistics or optimiser states differ by one bit.
+
+        Raises:
+            ReplicasDiverged: if some do.
+        """
+        if self._is_alone:
+            return
+        hashes = self.gather({name: bit_hash(x) for name, x in learned_tensors(agent, algo).items()})
+        others = [rank for rank, own in enumerate(hashes) if own != hashes[0]]
+        if not others:
+            return
+        alike = [rank for rank in range(len(hashes)) if rank not in others]
+        names = [x for x in dict.fromkeys(x for own in hashes for x in own) if len({own.get(x) for own in hashes}) > 1]
+        raise ReplicasDiverged(
+            f"Step {self._step:,}: replica {_listed(others)} has other weights than replica {_listed(alike)}. They "
+            f"differ in {len(names)} tensors: {_listed(names[:3])}{', ...' if len(names) > 3 else ''}; expected the "
+            "same bits in all. Whatever changes weights must be the same in all replicas: take steps by gradient_step "
+            "or self.descend, not by optimizer.step(), and use no random numbers or data of one replica beside them. "
+            "Different processors round differently, too. Snapshots, if any, are from before."
+        )
+
+
+def learned_tensors(agent: Agent, algo: Algorithm[Agent]) -> dict[str, torch.Tensor]:
+    """Return all tensors that replicas have alike, by name: networks, targets, statistics and optimiser states."""
+    tensors: dict[str, torch.Tensor] = {}
+    for i, module in enumerate(agent.modules()):
+        tensors |= _tensors_in(module.state_dict(), f"{type(module).__name__} {i}")
+    tensors |= {f"optimised parameter {i}": x.detach() for i, x in enumerate(algo.optimized_parameters())}
+    # The same memory under two names is listed once.
+    own = {x.data_ptr(): name for name, x in reversed(tensors.items())}
+    tensors = {name: x for name, x in tensors.items() if not x.numel() or own[x.data_ptr()] == name}
+    return tensors | _tensors_in(algo.optim_state_dict(), "optimiser")
+
+
+def _tensors_in(state: object, name: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of nested mappings and lists, by the names on the way to them."""
+    if isinstance(state, torch.Tensor):
+        return {name: state}
+    items: list[tuple[object, object]] = []
+    if isinstance(state, Mapping):
+        items = list(state.items())
+    elif isinstance(state, list | tuple):
+        items = list(enumerate(state))
+    return {key: x for child, value in items for key, x in _tensors_in(value, f"{name}.{child}").items()}
+
+
+def bit_hash(tensor: torch.Tensor) -> int:
+    """Return a checksum of the bits of a tensor; 10M float32 take 7 ms."""
+    x = tensor.detach().cpu().contiguous()
+    # One dimension, as a scalar has no bytes to view; and numpy knows no bfloat16.
+    return zlib.crc32(x.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names))
