@@ -79,11 +79,24 @@ class SharedWeights:
             state = module.state_dict(keep_vars=True)
             for name, place in self._places.items():
                 state[name].data = place.tensor(self._block)
-        version, size = self._extra_version.tolist()
-        if version != self._attached_version and size:
+        version = int(self._extra_version[0])
+        if version != self._attached_version:
+            self._take_extra(module)
+        self._attached_version = version
+
+    @torch.no_grad()
+    def copy_to(self, module: nn.Module) -> None:
+        """Copy the published state into a copy of the module, whose tensors stay its own, on any device."""
+        state = module.state_dict()
+        for name, place in self._places.items():
+            state[name].copy_(place.tensor(self._block))
+        self._take_extra(module)
+
+    def _take_extra(self, module: nn.Module) -> None:
+        size = int(self._extra_version[1])
+        if size:
             for name, extra in pickle.loads(self._extra[:size].tobytes()).items():
                 module.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip(".")).set_extra_state(extra)
-        self._attached_version = version
 
     def _publish_extra(self, extra: bytes) -> None:
         version, size = self._extra_version.tolist()
@@ -124,6 +137,17 @@ class SharedNumbers:
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the numbers of a name, a float64 view to read and write."""
         return self._array[self._places[name]]
+
+    @property
+    def values(self) -> np.ndarray:
+        """All numbers, a float64 view to read and write."""
+        return self._array[:]
+
+    def copy(self) -> SharedNumbers:
+        """Return the numbers as they stand now, in memory of their own."""
+        clone = SharedNumbers({})
+        clone._places, clone._array = self._places, self._array.copy()
+        return clone
 
     def share(self) -> None:
         """Move the numbers to shared memory, in which a copy that is sent from now on has them too."""

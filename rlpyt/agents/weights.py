@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -13,6 +14,7 @@ from torch import nn
 
 from rlpyt.agents.given import check_state
 from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
+from rlpyt.agents.weight_versions import WeightVersions
 from rlpyt.models import join_replicas
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import StateDict
@@ -78,6 +80,7 @@ class HasNetworks:
     """How far exploration has gone, `kept_numbers`, and the scheduled settings of now, in every process that acts."""
     _has_weights_of_its_own: bool = False
     _shared: SharedWeights | None = None
+    _versions: WeightVersions | None = None
 
     def forget_networks(self) -> None:
         """Begin without networks, on the CPU: a run that stopped before it learned may have placed them elsewhere."""
@@ -126,12 +129,29 @@ class HasNetworks:
         `attach_shared_memory` before it acts.
         """
         self.numbers.share()
+        clone = self._copy_that_acts()
+        self._shared = clone._shared = SharedWeights(clone.acting)
+        return clone
+
+    def _copy_that_acts(self) -> Self:
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
         clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
         clone.leave_behind()
-        self._shared = clone._shared = SharedWeights(clone.acting)
+        self._warn_of_stale_networks(clone)
         return clone
+
+    def _warn_of_stale_networks(self, clone: Self) -> None:
+        """Warn of networks that are sent to other processes once, and would act there with the weights of the start."""
+        own = vars(self)
+        names = [k for k, x in vars(clone).items() if isinstance(x, nn.Module) and x is own.get(k)]
+        if names:
+            warnings.warn(
+                f"{type(self).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
+                "reaches the networks in `acting` alone. Put a network that acts into agent.acting, and one that only "
+                "learns into agent.learning (docs/own_agent.md).",
+                stacklevel=4,
+            )
 
     def leave_behind(self) -> None:
         """Let go of what a copy for another process has no use for; a subclass adds its own."""
@@ -149,6 +169,37 @@ class HasNetworks:
         """Publish the weights to the copies in other processes."""
         if self._shared is not None:
             self._shared.publish(self.acting)
+
+    # ---- versions of the weights ----
+
+    def versioned_copy(self, n_versions: int) -> Self:
+        """Return a copy that acts in another process, by the versions of the weights that this one publishes.
+
+        Args:
+            n_versions: the last versions that are kept.
+        """
+        clone = self._copy_that_acts()
+        clone.numbers, clone._shared = self.numbers.copy(), None
+        self._versions = clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
+        return clone
+
+    def publish_version(self, version: int) -> None:
+        """Let the versioned copy have the weights and numbers of now under a number."""
+        assert self._versions is not None, "versioned_copy comes first"
+        self._versions.publish(version, self.acting, self.numbers)
+
+    def become(self, versioned_copy: Self) -> None:
+        """Take over all that a versioned copy has: this agent, of the same class, then acts in its stead."""
+        vars(self).update(vars(versioned_copy))
+
+    def take_version(self, version: int) -> None:
+        """Act with the weights and numbers that were published under a number.
+
+        Raises:
+            RuntimeError: if they are not there, or not any more.
+        """
+        assert self._versions is not None, "only a versioned copy takes versions"
+        self._versions.take(version, self.acting, self.numbers)
 
     # ---- state ----
 

@@ -119,6 +119,30 @@ class Agent(CheckedSubclasses, ABC):
     def sync_shared_memory(self) -> None:
         """Publish the weights to the workers' copies, while none of them acts."""
 
+    @abstractmethod
+    def versioned_copy(self, n_versions: int) -> Self:
+        """Return a copy that acts in another process, by the versions of the weights that this one publishes.
+
+        Args:
+            n_versions: the last versions that are kept.
+        """
+
+    @abstractmethod
+    def publish_version(self, version: int) -> None:
+        """Let the versioned copy have the weights and numbers of now under a number."""
+
+    @abstractmethod
+    def become(self, versioned_copy: Self) -> None:
+        """Take over all that a versioned copy has: this agent, of the same class, then acts in its stead."""
+
+    @abstractmethod
+    def take_version(self, version: int) -> None:
+        """Act with the weights and numbers that were published under a number.
+
+        Raises:
+            RuntimeError: if they are not there, or not any more.
+        """
+
     # ---- learning ----
 
     @abstractmethod

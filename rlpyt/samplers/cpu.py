@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar
-
-import torch
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
@@ -150,22 +147,9 @@ class CpuSampler(ParallelSampler):
         """
         if not self._started:
             copy = self._agent.worker_copy()
-            self._warn_of_stale_networks(copy)
             self._start_work([("start", self._check, copy, rows) for rows in self._worker_rows])
             self._started = True
         self._agent.sync_shared_memory()
-
-    def _warn_of_stale_networks(self, copy: Any) -> None:
-        """Warn of networks that are sent to the workers once, and would act there with the weights of the start."""
-        own = vars(self._agent)
-        names = [k for k, x in vars(copy).items() if isinstance(x, torch.nn.Module) and x is own.get(k)]
-        if names:
-            warnings.warn(
-                f"{type(self._agent).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
-                "reaches the networks in `acting` alone. Put a network that acts into agent.acting, and one that only "
-                "learns into agent.learning (docs/own_agent.md).",
-                stacklevel=2,
-            )
 
     def _times(self) -> dict[str, float]:
         self._share_agent()
