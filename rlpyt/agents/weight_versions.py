@@ -1,4 +1,4 @@
-"""Versions of an agent's weights and numbers in shared memory: the learner publishes them, another process takes them."""
+"""Versions of an agent's weights and numbers in shared memory: the learner publishes them, and others take them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import torch
@@ -188,9 +188,10 @@ class HasNetworks:
         assert self._versions is not None, "versioned_copy comes first"
         self._versions.publish(version, self.acting, self.numbers)
 
-    def become(self, versioned_copy: Self) -> None:
-        """Take over all that a versioned copy has: this agent, of the same class, then acts in its stead."""
+    def become(self, versioned_copy: Self, device: str) -> None:
+        """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
         vars(self).update(vars(versioned_copy))
+        self.to_device(replace(self.compute, device=device))
 
     def take_version(self, version: int) -> None:
         """Act with the weights and numbers that were published under a number.

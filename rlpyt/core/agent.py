@@ -132,8 +132,8 @@ class Agent(CheckedSubclasses, ABC):
         """Let the versioned copy have the weights and numbers of now under a number."""
 
     @abstractmethod
-    def become(self, versioned_copy: Self) -> None:
-        """Take over all that a versioned copy has: this agent, of the same class, then acts in its stead."""
+    def become(self, versioned_copy: Self, device: str) -> None:
+        """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
 
     @abstractmethod
     def take_version(self, version: int) -> None:

@@ -196,6 +196,19 @@ class Sampler(CheckedSubclasses, ABC):
             deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
 
+    def in_background(self, lag: int = 1) -> Sampler:
+        """Return a sampler that runs this one in a process of its own, `lag` batches ahead of the learner.
+
+        Batch i + lag is collected with the weights after i iterations of learning; 0 collects in turn with the learner.
+
+        Raises:
+            TypeError: if this sampler cannot run in another process.
+        """
+        raise TypeError(
+            f"{type(self).__name__} cannot run in a process of its own; expected a sampler that derives from "
+            "rlpyt.samplers.BaseSampler. Derive from it, or use MinibatchRl."
+        )
+
     @abstractmethod
     def plan(self) -> dict[str, object]:
         """Return where the work will run, for the plan printed at the start."""

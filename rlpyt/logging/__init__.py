@@ -1,7 +1,7 @@
 """Logging of runs: run directories, rows of numbers, text, snapshots, progress and plots."""
 
 from rlpyt.logging import logger
-from rlpyt.logging.context import current_logger, logger_context, silent_context
+from rlpyt.logging.context import current_logger, log_to, logger_context, silent_context
 from rlpyt.logging.files import replace_file, write_json
 from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import plot_progress, read_progress
@@ -16,6 +16,7 @@ __all__ = [
     "logger_context",
     "current_logger",
     "silent_context",
+    "log_to",
     "logger",
     "Logger",
     "Sink",

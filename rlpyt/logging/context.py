@@ -44,6 +44,11 @@ def silent_context() -> Iterator[Logger]:
         _CURRENT.reset(token)
 
 
+def log_to(logger: Logger) -> None:
+    """Make a logger current in this process from now on, where it runs for another one."""
+    _CURRENT.set(logger)
+
+
 @named_arguments
 @contextlib.contextmanager
 def logger_context(

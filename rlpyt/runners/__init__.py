@@ -1,6 +1,7 @@
 """Runners: the loop of training, its evaluation and its log; and a runner made again from the record of a run."""
 
 from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDiverged
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -8,6 +9,8 @@ from rlpyt.runners.record import record_of
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 
 __all__ = [
+    "AsyncRl",
+    "AsyncRlEval",
     "MinibatchRl",
     "MinibatchRlBase",
     "MinibatchRlEval",

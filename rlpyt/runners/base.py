@@ -160,6 +160,10 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.initialize_logging()
         return n_itr
 
+    def choose_compute(self) -> ComputeSettings:
+        """Return the device, precision, memory format and threads for this machine."""
+        return choose_settings(self.agent, self.cores)
+
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
         return {"discount": self.algo.discount_at_start()}

@@ -21,7 +21,7 @@ _ROWS = 128
 _WORTH = 1.2  # bfloat16 must be faster by this factor, so that the choice is the same at every start on one machine
 
 
-def choose_settings(agent: Agent, affinity: Affinity) -> ComputeSettings:
+def choose_settings(agent: Agent, affinity: Affinity, n_busy: int = 0) -> ComputeSettings:
     """Return settings for an initialised agent.
 
     Networks on images are timed, forward and backward, in float32, in channels-last and in bfloat16; networks on
@@ -31,11 +31,12 @@ def choose_settings(agent: Agent, affinity: Affinity) -> ComputeSettings:
     Args:
         agent: initialised, still on the CPU.
         affinity: its `cuda_idx` and `master_torch_threads` are obeyed.
+        n_busy: cores that other processes of the run keep busy while this one learns.
     """
     device = affinity.device
     inputs = agent.example_inputs()
     images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
-    threads = affinity.master_torch_threads or (available_threads() if images else 1)
+    threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
     base = ComputeSettings(device=device, torch_threads=threads)
     if not images:
         return base

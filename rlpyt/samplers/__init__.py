@@ -1,8 +1,8 @@
 """Samplers: processes that step environments and choose actions, picked by naming a class.
 
 Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
-`parts`; `native_part` and `collector`; `fleet` and `evaluator`; `base`, `server` and `evaluate`; `serial`, `parallel`
-and `remote_part`; `cpu` and `gpu`.
+`parts`; `native_part` and `collector`; `fleet` and `evaluator`; `server` and `evaluate`; `background_server`;
+`background`; `base`; `serial`, `parallel` and `remote_part`; `cpu` and `gpu`.
 """
 
 from rlpyt.samplers.base import BaseSampler

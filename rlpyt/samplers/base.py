@@ -14,6 +14,8 @@ from gymnasium.spaces import Box
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.envs import info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
+from rlpyt.samplers.background import BackgroundSampler
+from rlpyt.samplers.background_server import MovableSampler
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
@@ -25,6 +27,7 @@ from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import whole_number
+from rlpyt.utils.progress import Progress
 
 
 class EvalSize(NamedTuple):
@@ -42,7 +45,7 @@ class EvalSize(NamedTuple):
 
 
 @dataclass(eq=False)
-class BaseSampler(Settings, Sampler):
+class BaseSampler(Settings, MovableSampler):
     """Settings of all samplers, and the order in which a sampler is put together.
 
     A subclass says where the work runs: `start` builds and checks the fleets, `build` puts collector and evaluator
@@ -168,6 +171,22 @@ class BaseSampler(Settings, Sampler):
     def batch_size(self) -> int:
         """Rows of a batch."""
         return self.batch_spec.size
+
+    # ---- in a process of its own ----
+
+    def in_background(self, lag: int = 1) -> Sampler:
+        """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.in_background`."""
+        # One that has run before holds on to what it had then.
+        return BackgroundSampler(self.replace() if self._specs else self, lag)
+
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds without progress after which the process counts as lost."""
+        return 300.0
+
+    def note_progress(self, progress: Progress) -> bool:
+        """Return that this sampler does not note its progress."""
+        return False
 
     # ---- set-up ----
 

@@ -86,6 +86,7 @@ class CpuSampler(ParallelSampler):
     has one.
     """
 
+    acts_here: ClassVar[bool] = False
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:

@@ -60,6 +60,11 @@ class ParallelSampler(BaseSampler):
             )
 
     @property
+    def stall_seconds(self) -> float:
+        """Seconds without progress after which the process counts as lost, as a worker does."""
+        return self.worker_timeout
+
+    @property
     def running(self) -> bool:
         """Whether there are workers."""
         return self._pool is not None

@@ -14,6 +14,7 @@ from rlpyt.samplers.evaluator import start_evaluator
 from rlpyt.samplers.fleet import Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import Part
+from rlpyt.utils.progress import Progress
 
 
 @dataclass(kw_only=True, eq=False)
@@ -36,6 +37,12 @@ class SerialSampler(BaseSampler):
                 "part needs an environment."
             )
         self._fleets: list[Fleet] = []
+        self._progress: Progress | None = None
+
+    def note_progress(self, progress: Progress) -> bool:
+        """Let the parts note what they are at; those of a subclass may be others."""
+        self._progress = progress
+        return type(self).make_part is SerialSampler.make_part
 
     def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
         """Check one environment, then build all; return the result of the check."""
@@ -58,7 +65,7 @@ class SerialSampler(BaseSampler):
 
     def make_part(self, fleet: Fleet, rows: Rows, check: Check) -> Part:
         """Return the environments of a fleet as a part that stands at its first row."""
-        return fleet.started_part(rows, check)
+        return fleet.started_part(rows, check, self._progress)
 
     def _n_threads(self) -> int | None:
         # With several parts the other cores are for the environments' own threads.

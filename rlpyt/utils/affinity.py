@@ -85,6 +85,20 @@ def dealt_cpus(cpus: Sequence[int], n: int) -> list[list[int]]:
     return [list(cpus[start:end]) or [cpus[start]] for start, end in pairwise(bounds)]
 
 
+def part_of_sampler(affinity: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the affinity of a sampler in a process of its own.
+
+    Args:
+        affinity: of the run: with parts `optimizer` and `sampler`; or that of a run in one process, whose cores of the
+            workers are then the sampler's.
+    """
+    if "sampler" in affinity:
+        part: Mapping[str, Any] = affinity["sampler"]
+        return part
+    names = [name for name in ("workers_cpus", "set_affinity") if name in affinity]
+    return {name: affinity[name] for name in names}
+
+
 @contextmanager
 def pinned_to(cpus: Sequence[int]) -> Iterator[None]:
     """Pin this process to some cores while the block runs, then restore the cores that it had."""

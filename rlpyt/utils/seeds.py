@@ -27,6 +27,7 @@ class Role(IntEnum):
     ALGO = 5
     DECORRELATION = 6
     ENV_CHECK = 7
+    SAMPLER = 8
 
 
 def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.random.SeedSequence:

@@ -1,0 +1,248 @@
+"""Samplers in a process of their own, which collects the next batches while this one learns from the last.
+
+Batch i + lag is collected with version i of the weights, those after i iterations of learning. So up to `lag` requests
+wait in the pipe, and lag + 1 versions of the weights and lag + 1 batches lie in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from rlpyt.core import Agent, EvalResult, Sampler
+from rlpyt.logging import current_logger
+from rlpyt.samplers.background_server import Answer, Description, MovableSampler, SamplerServer
+from rlpyt.types import Run, Samples, StateDict, TrajInfo
+from rlpyt.utils.affinity import Affinity, part_of_sampler
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+from rlpyt.utils.coupling import Coupling
+from rlpyt.utils.processes import Worker, receive_all, stop_workers
+
+_START_SECONDS = 600.0  # without progress, while environments are built and workers start
+
+
+class SamplerProcess(Worker):
+    """Process of a sampler; its errors say what it was doing."""
+
+    doing: str = "starting"
+
+    def _where(self) -> str:
+        return f"The sampler's process (pid {self.pid}), {self.doing},"
+
+
+class Arrived(NamedTuple):
+    """Batch that was collected, and is not yet learned from."""
+
+    samples: Samples
+    traj_infos: list[TrajInfo]
+    version: int
+    """Of the weights that collected it."""
+
+
+class BackgroundSampler(Sampler):
+    """Sampler that runs another one in a process of its own, some batches ahead of the learner.
+
+    Args:
+        sampler: not initialised; it is sent to the process and stays as it is here.
+        lag: iterations of learning that the weights of the sampler are behind; 0 collects in turn with the learner.
+    """
+
+    def __init__(self, sampler: MovableSampler, lag: int) -> None:
+        self.sampler, self.lag = sampler, lag
+        self.batch_spec, self.mid_batch_reset = sampler.batch_spec, sampler.mid_batch_reset
+        self.eval_n_envs = sampler.eval_n_envs
+        self.coupling = Coupling()
+        self._process: SamplerProcess | None = None
+        self._acts = False  # whether the process has the agent as the run has placed it
+        self._asked: deque[tuple[int, int]] = deque()  # itr and version of batches under way
+        self._arrived: dict[int, Arrived] = {}
+        self._itr = 0  # of the batch that is handed over next, and version of the weights of now
+        self._next = 0  # itr of the first batch not yet asked for
+        self._has_diagnostics = True
+
+    # ---- set-up ----
+
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
+        """Start the process and the sampler in it, and initialise the agent here for the same spaces."""
+        run = run or Run(batch_spec=self.batch_spec)
+        self._agent, self._n_itr = agent, run.n_itr
+        affinity = part_of_sampler(run.affinity)
+        self._device = Affinity.from_mapping(affinity).device if "sampler" in run.affinity else None
+        self._process = SamplerProcess(0, SamplerServer, (self.sampler, agent), "forkserver", has_workers=True)
+        run = replace(run, n_batches=self.lag + 1, share_memory=True, affinity=affinity)
+        self._description: Description = self._ask(_START_SECONDS, "initialize", run)
+        self.batches = self._description.batches
+        self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
+        agent.initialize(self._description.env_spaces)
+        return self._description.example
+
+    def _start_acting(self) -> None:
+        """Send the agent, once the run has placed it in its precision and memory format."""
+        if self._acts:
+            return
+        device = str(self._agent.device) if self._device is None else self._device
+        copy = self._agent.versioned_copy(self.lag + 1)
+        self._ask(_START_SECONDS, "act", copy, device if self.sampler.acts_here else "cpu")
+        self._acts = True
+
+    # ---- work ----
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        """Return one batch, and let the next ones be collected while the caller learns from it.
+
+        Args:
+            itr: the iteration, one more than in the last call.
+        """
+        self._check_running()
+        self._check_order(itr)
+        self._start_acting()
+        with self.coupling.hands_over():
+            self._agent.publish_version(itr)
+            last = max(itr, min(itr + self.lag, self._n_itr - 1))
+            while self._next <= last:
+                self._send("collect", self._next, itr)
+                self._asked.append((self._next, itr))
+                self._next += 1
+        with self.coupling.optimizer_waits():
+            while itr not in self._arrived:
+                self._take_in_next()
+        arrived = self._arrived.pop(itr)
+        self._itr = itr + 1
+        self.coupling.note_age(itr - arrived.version)
+        return arrived.samples, arrived.traj_infos
+
+    def _check_order(self, itr: int) -> None:
+        if not self._next:
+            self._itr = self._next = itr  # a run may begin at any iteration
+        if itr != self._itr:
+            raise ValueError(
+                f"{type(self.sampler).__name__} in the background: batch {itr} was asked for; expected {self._itr}, "
+                "as batches are collected ahead. Ask for one after the other."
+            )
+
+    def _take_in_next(self) -> None:
+        """Wait for the oldest batch under way."""
+        itr, version = self._asked[0]
+        batch = self._receive(self.sampler.stall_seconds, f"at the batch of iteration {itr}")
+        self._asked.popleft()
+        self.coupling.sampler_wait += batch.waited
+        self.coupling.hand_over += batch.hand_over
+        samples = self._torch_batches[itr % len(self._torch_batches)]
+        self._arrived[itr] = Arrived(samples, batch.traj_infos, version)
+
+    def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
+        """Run whole episodes in the process, with the weights of now, after the batches under way."""
+        self._check_running()
+        self._start_acting()
+        self._settle()
+        with self.coupling.hands_over():
+            # The next batch is asked for with this version; its block is that of a batch already collected.
+            self._agent.publish_version(self._itr)
+        result: EvalResult = self._ask(self.sampler.stall_seconds, "evaluate", itr, self._itr, deterministic)
+        return result
+
+    def _settle(self) -> None:
+        """Wait until no batch is under way."""
+        while self._asked:
+            self._take_in_next()
+
+    # ---- messages ----
+
+    def _ask(self, timeout: float, *request: Any) -> Any:
+        self._send(*request)
+        return self._receive(timeout, f'at the request "{request[0]}"')
+
+    def _send(self, *request: Any) -> None:
+        self._running_process.send(request)
+
+    def _receive(self, timeout: float, doing: str) -> Any:
+        process = self._running_process
+        process.doing = doing
+        [answer] = receive_all([process], timeout)
+        assert isinstance(answer, Answer)
+        for text in answer.texts:
+            current_logger().log(text)
+        return answer.value
+
+    @property
+    def _running_process(self) -> SamplerProcess:
+        self._check_running()
+        assert self._process is not None
+        return self._process
+
+    def _check_running(self) -> None:
+        if self._process is None:
+            raise RuntimeError(
+                f"{type(self.sampler).__name__} in the background: it was asked for work, but it is not running; call "
+                "initialize first, and shutdown last."
+            )
+
+    # ---- what it tells ----
+
+    def new_traj_info(self) -> TrajInfo:
+        """Return the statistics of a trajectory that has not begun."""
+        return deepcopy(self._description.traj_info)
+
+    def plan(self) -> dict[str, object]:
+        """Return where the work runs."""
+        return {**self._description.plan, "lag": self.lag}
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return how both sides keep step, and what the sampler itself tells."""
+        columns = self.coupling.take()
+        # The same columns every time: one without any is not asked again, as it would have to finish its batches first.
+        if self._has_diagnostics and self._acts:
+            self._settle()
+            own: dict[str, float] = self._ask(self.sampler.stall_seconds, "diagnostics")
+            self._has_diagnostics = bool(own)
+            columns |= own
+        return columns
+
+    # ---- end and state ----
+
+    def shutdown(self) -> None:
+        """Stop the process, which closes environments and workers."""
+        process, self._process = self._process, None
+        if process is not None:
+            stop_workers([process])
+
+    def state_dict(self) -> StateDict:
+        """Return the state of the sampler after the batches under way, and these batches."""
+        self._start_acting()
+        self._settle()
+        ahead = [
+            {
+                "itr": itr,
+                "version": batch.version,
+                "rows": [leaf.clone() for leaf in buffer_leaves(batch.samples)],
+                "traj_infos": [deepcopy(vars(info)) for info in batch.traj_infos],
+            }
+            for itr, batch in sorted(self._arrived.items())
+        ]
+        sampler = self._ask(self.sampler.stall_seconds, "state_dict")
+        return {"sampler": sampler, "ahead": ahead, "itr": self._itr, "next": self._next}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned, before the first batch."""
+        self._start_acting()
+        self._ask(self.sampler.stall_seconds, "load_state_dict", state_dict["sampler"])
+        self._itr, self._next = state_dict["itr"], state_dict["next"]
+        for batch in state_dict["ahead"]:
+            # In memory of their own: the ring has only the row after the last batch, which the sampler has restored.
+            samples = _with_leaves(self._torch_batches[0], [leaf.clone() for leaf in batch["rows"]])
+            infos = [self.new_traj_info() for _ in batch["traj_infos"]]
+            for info, saved in zip(infos, batch["traj_infos"], strict=True):
+                vars(info).clear()
+                vars(info).update(deepcopy(saved))
+            self._arrived[batch["itr"]] = Arrived(samples, infos, batch["version"])
+
+
+def _with_leaves(example: Samples, leaves: list[torch.Tensor]) -> Samples:
+    """Return a batch of these leaves, in the order of `buffer_leaves`."""
+    rest = iter(leaves)
+    samples: Samples = buffer_func(example, lambda _: next(rest))
+    return samples

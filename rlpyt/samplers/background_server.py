@@ -1,0 +1,184 @@
+"""Server of a sampler's process: it runs the sampler, and sends home what is logged there."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any, ClassVar, NamedTuple
+
+import psutil
+import torch
+
+from rlpyt.core import Agent, Sampler
+from rlpyt.logging import Logger, log_to
+from rlpyt.samplers.server import Reply, Request
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Run, Samples, TrajInfo
+from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+from rlpyt.utils.processes import allowed_cpus, available_cpus
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.seeds import Role, set_seed, stream_seed
+
+_BEAT_SECONDS = 0.5
+
+
+class MovableSampler(Sampler):
+    """Sampler that may run in a process of its own."""
+
+    acts_here: ClassVar[bool] = True
+    """Whether this process runs the network, and not workers alone."""
+
+    @property
+    @abstractmethod
+    def stall_seconds(self) -> float:
+        """Seconds without progress after which the process counts as lost."""
+
+    @abstractmethod
+    def note_progress(self, progress: Progress) -> bool:
+        """Note the environment and row at hand there from now on; return False if that is not possible.
+
+        A sampler with workers watches them itself, and has no need of it.
+        """
+
+
+class Description(NamedTuple):
+    """Facts of a sampler that was initialised in another process."""
+
+    example: Samples
+    env_spaces: EnvSpaces
+    batches: Sequence[Samples]
+    traj_info: TrajInfo
+    """One that has not begun."""
+    plan: Mapping[str, object]
+
+
+class Batch(NamedTuple):
+    """Reply to a request for a batch; its rows are in shared memory."""
+
+    traj_infos: list[TrajInfo]
+    waited: float
+    """Seconds between the batch before and this request."""
+    hand_over: float
+    """Seconds of taking the weights, and of copying rows that are not in the ring."""
+
+
+class Answer(NamedTuple):
+    """Reply to any request."""
+
+    value: Reply
+    texts: list[str]
+    """Lines that were logged meanwhile."""
+
+
+class _Texts(Logger):
+    """Logger that keeps its texts until they are sent home."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: list[str] = []
+
+    def log(self, text: str, with_prefix: bool = True) -> None:
+        """Keep a text."""
+        self._texts.append(text)
+
+    def take(self) -> list[str]:
+        """Return the texts since the last call."""
+        texts, self._texts = self._texts, []
+        return texts
+
+
+class SamplerServer:
+    """Sampler in a process of its own, which answers the requests of a `BackgroundSampler`.
+
+    Args:
+        rank: of the process.
+        progress: where its life is noted for the process that learns.
+        sampler: not initialised.
+        agent: not initialised.
+    """
+
+    def __init__(self, rank: int, progress: Progress, sampler: MovableSampler, agent: Agent) -> None:
+        self._sampler, self._agent = sampler, agent
+        self._logger = _Texts()
+        log_to(self._logger)
+        self._version: int | None = None  # of the weights that the agent has
+        self._idle_since = perf_counter()
+        if not sampler.note_progress(progress):
+            threading.Thread(target=_beat, args=(progress,), daemon=True).start()
+
+    def __call__(self, request: Request) -> Answer:
+        """Answer one request: its name, and its arguments."""
+        waited = perf_counter() - self._idle_since
+        try:
+            value = self._collect(*request[1:], waited) if request[0] == "collect" else self._answer(request)
+        except Exception as error:
+            for text in self._logger.take():
+                error.add_note(f"Logged before: {text}")
+            raise
+        self._idle_since = perf_counter()
+        return Answer(value, self._logger.take())
+
+    def _answer(self, request: Request) -> Reply:
+        match request:
+            case ("initialize", run):
+                return self._initialize(run)
+            case ("act", agent, device):
+                return self._agent.become(agent, device)
+            case ("evaluate", itr, version, deterministic):
+                return self._evaluate(itr, version, deterministic)
+            case ("diagnostics",):
+                return self._sampler.diagnostics()
+            case ("state_dict",):
+                return self._sampler.state_dict()
+            case ("load_state_dict", state_dict):
+                return self._sampler.load_state_dict(state_dict)
+        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
+
+    def _initialize(self, run: Run) -> Description:
+        # Users' code may draw from the global generators; those of the process that learns have the seed of the run.
+        set_seed(stream_seed(run.seed, Role.SAMPLER, run.rank))
+        sampler = self._sampler
+        example = sampler.initialize(self._agent, run)
+        cores = Affinity.from_mapping(run.affinity)
+        torch.set_num_threads(cores.master_torch_threads or 1)
+        if cores.set_affinity and cores.master_cpus:  # after the workers have started, which would inherit it
+            cpus = allowed_cpus(cores.master_cpus, "affinity's master_cpus of the sampler")
+            psutil.Process().cpu_affinity(cpus or available_cpus())
+        self._places: list[Samples] = [torchify_buffer(samples) for samples in sampler.batches]
+        spaces, plan = self._agent.env_spaces, dict(sampler.plan())
+        return Description(example, spaces, sampler.batches, sampler.new_traj_info(), plan)
+
+    def _collect(self, itr: int, version: int, waited: float) -> Batch:
+        start = perf_counter()
+        if version != self._version:
+            self._agent.take_version(version)
+            self._version = version
+        taken = perf_counter()
+        samples, traj_infos = self._sampler.obtain_samples(itr)
+        collected = perf_counter()
+        # A sampler of the user's may return rows of its own.
+        for place, leaf in zip(*map(buffer_leaves, (self._places[itr % len(self._places)], samples)), strict=True):
+            if place.data_ptr() != leaf.data_ptr():
+                place.copy_(leaf)
+        return Batch(list(traj_infos), waited, taken - start + perf_counter() - collected)
+
+    def _evaluate(self, itr: int, version: int, deterministic: bool) -> Any:
+        self._agent.take_version(version)
+        self._version = None  # the learner may publish other weights under the same number
+        # A method of the user's may lack the argument, and needs none where nothing is asked of it.
+        return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))
+
+    def close(self) -> None:
+        """Close environments and workers."""
+        self._sampler.shutdown()
+
+
+def _beat(progress: Progress) -> None:
+    """Show that this process is not stopped, for ever."""
+    beat = threading.Event()
+    while True:
+        progress.episodes += 1
+        beat.wait(_BEAT_SECONDS)
