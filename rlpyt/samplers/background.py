@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.logging import current_logger
-from rlpyt.samplers.background_server import Answer, Description, MovableSampler, SamplerServer
+from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity, part_of_sampler
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -127,11 +127,13 @@ class BackgroundSampler(Sampler):
     def _take_in_next(self) -> None:
         """Wait for the oldest batch under way."""
         itr, version = self._asked[0]
-        batch = self._receive(self.sampler.stall_seconds, f"at the batch of iteration {itr}")
+        batch: Batch = self._receive(self.sampler.stall_seconds, f"at the batch of iteration {itr}")
         self._asked.popleft()
         self.coupling.sampler_wait += batch.waited
         self.coupling.hand_over += batch.hand_over
         samples = self._torch_batches[itr % len(self._torch_batches)]
+        if batch.samples is not None:
+            samples = torchify_buffer(batch.samples)
         self._arrived[itr] = Arrived(samples, batch.traj_infos, version)
 
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:

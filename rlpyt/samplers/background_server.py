@@ -17,7 +17,7 @@ from rlpyt.samplers.server import Reply, Request
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
+from rlpyt.utils.arrays import buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
@@ -56,13 +56,15 @@ class Description(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Reply to a request for a batch; its rows are in shared memory."""
+    """Reply to a request for a batch."""
 
+    samples: Samples | None
+    """None where they are the rows in shared memory; else the rows that a sampler of the user's has made of them."""
     traj_infos: list[TrajInfo]
     waited: float
     """Seconds between the batch before and this request."""
     hand_over: float
-    """Seconds of taking the weights, and of copying rows that are not in the ring."""
+    """Seconds of taking the weights."""
 
 
 class Answer(NamedTuple):
@@ -156,14 +158,10 @@ class SamplerServer:
         if version != self._version:
             self._agent.take_version(version)
             self._version = version
-        taken = perf_counter()
+        taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
-        collected = perf_counter()
-        # A sampler of the user's may return rows of its own.
-        for place, leaf in zip(*map(buffer_leaves, (self._places[itr % len(self._places)], samples)), strict=True):
-            if place.data_ptr() != leaf.data_ptr():
-                place.copy_(leaf)
-        return Batch(list(traj_infos), waited, taken - start + perf_counter() - collected)
+        shared = _addresses(self._places[itr % len(self._places)]) == _addresses(samples)
+        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken)
 
     def _evaluate(self, itr: int, version: int, deterministic: bool) -> Any:
         self._agent.take_version(version)
@@ -174,6 +172,10 @@ class SamplerServer:
     def close(self) -> None:
         """Close environments and workers."""
         self._sampler.shutdown()
+
+
+def _addresses(samples: Samples) -> list[int]:
+    return [leaf.data_ptr() for leaf in buffer_leaves(samples)]
 
 
 def _beat(progress: Progress) -> None:
