@@ -1,4 +1,4 @@
-"""The updates of A2C, PPO and the deep Q family once more, in float64 and row by row, from the papers alone.
+"""The updates of A2C, PPO, V-trace and the deep Q family once more, in float64, row by row, from the papers alone.
 
 Nothing of `rlpyt.functional`, of the models or of the distributions is used: the networks are written out from the
 names of their parameters.
@@ -137,6 +137,59 @@ def loss(p: Parameters, samples: Samples, space: Any, recurrent: bool, ppo: bool
     else:
         pi_loss = -(log_prob * advantage).mean()
     return pi_loss + h["value_loss_coeff"] * 0.5 * square.mean() - h["entropy_loss_coeff"] * entropy.mean()
+
+
+def with_the_row_after(samples: Samples) -> Samples:
+    """The batch with one row more, of which only what the agent sees has a meaning."""
+    after, env, agent = samples.agent.bootstrap_inputs, samples.env, samples.agent
+    env = env._replace(
+        observation=torch.cat([env.observation, after.observation]),
+        prev_reward=torch.cat([env.prev_reward, after.prev_reward]),
+        reward=torch.cat([env.reward, env.reward[-1:]]),
+    )
+    return samples._replace(
+        env=env, agent=agent._replace(prev_action=torch.cat([agent.prev_action, after.prev_action]))
+    )
+
+
+def v_trace_loss(
+    p: Parameters, samples: Samples, space: Any, recurrent: bool, h: dict[str, Any]
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss of V-trace and its terms: equation 1 backward, as in remark 1, with h["gae_lambda"] of remark 2."""
+    env, (T, B) = samples.env, samples.env.reward.shape
+    params, values = forward(p, with_the_row_after(samples), space, recurrent)
+    log_prob, entropy = log_prob_and_entropy([x[:-1] for x in params], samples.agent.action, space)
+    old_params = [x.double() for x in samples.agent.agent_info.dist_info]
+    old_log_prob, _ = log_prob_and_entropy(old_params, samples.agent.action, space)
+    ratio, V = torch.exp(log_prob - old_log_prob).detach(), values.detach()
+    target, advantage = (torch.full((T, B), torch.nan, dtype=torch.float64) for _ in range(2))
+    for b in range(B):
+        for t in reversed(range(T)):
+            if not env.valid[t, b]:
+                continue
+            done = bool(env.terminated[t, b] or env.truncated[t, b])
+            last, after = done or t == T - 1, 0.0 if env.terminated[t, b] else float(V[t + 1, b])
+            rho, c = min(h["rho_bar"], float(ratio[t, b])), min(h["c_bar"], float(ratio[t, b]))
+            correction = 0.0 if last else float(target[t + 1, b] - V[t + 1, b])
+            reward, now = float(env.reward[t, b]), float(V[t, b])
+            delta = rho * (reward + h["discount"] * after - now)
+            target[t, b] = now + delta + h["discount"] * h["gae_lambda"] * c * correction
+            advantage[t, b] = reward + h["discount"] * (after + h["gae_lambda"] * correction) - now
+    valid = env.valid
+    advantage, ratio, V = advantage[valid], ratio[valid], V[:-1][valid]
+    if h["normalize_advantage"]:
+        advantage = (advantage - advantage.mean()) / advantage.std(correction=0)
+    weight = ratio.clip(max=h["pg_rho_bar"])
+    pi_loss = -(log_prob[valid] * weight * advantage).mean()
+    v_loss, mean_entropy = 0.5 * ((target[valid] - values[:-1][valid]) ** 2).mean(), entropy[valid].mean()
+    return pi_loss + h["value_loss_coeff"] * v_loss - h["entropy_loss_coeff"] * mean_entropy, {
+        "valueLoss": v_loss,
+        "entropy": mean_entropy,
+        "perplexity": entropy[valid].exp().mean(),
+        "ratio": ratio.mean(),
+        "ratioClipped": (ratio > h["rho_bar"]).double().mean(),
+        "explainedVariance": 1 - (target[valid] - V).var(correction=0) / target[valid].var(correction=0),
+    }
 
 
 def sgd_step(p: Parameters, loss: torch.Tensor, learning_rate: float, clip: float) -> tuple[Parameters, float]:

@@ -24,7 +24,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 
@@ -46,6 +46,13 @@ CASES: dict[str, Any] = {
     "PPO LSTM": lambda: (PPO(minibatches=2, epochs=2), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8))),
     "PPO SGD": lambda: (PPO(epochs=2, OptimCls=torch.optim.SGD, optim_kwargs=dict(momentum=0.9)), CategoricalPgAgent()),
     "PPO RMSprop": lambda: (PPO(epochs=2, OptimCls=torch.optim.RMSprop), CategoricalPgAgent()),
+    "VTrace": lambda: (VTrace(normalize_reward=True), CategoricalPgAgent(model_kwargs=SMALL)),
+    "VTrace GRU": lambda: (
+        VTrace(),
+        RecurrentCategoricalPgAgent(
+            model_kwargs=dict(**SMALL, rnn_size=8, recurrent="gru", normalize_observation=True)
+        ),
+    ),
     "DQN": lambda: (DQN(**DQN_KWARGS), DqnAgent()),
     "DQN n-step soft": lambda: (
         DQN(**DQN_KWARGS, n_step_return=3, double_dqn=True, target_update_tau=0.1),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import RandomEnv, build, optimize, run_of, set_up
@@ -60,6 +60,9 @@ OUT_OF_RANGE = [
     (A2C, dict(discount=np.float32(1.5)), r"discount is .*1.5.*; expected a number in \[0, 1\]"),
     (A2C, dict(discount=Linear(1.2, 0.9)), r"discount is Linear\(start=1.2.*; expected a number in \[0, 1\]"),
     (A2C, dict(gae_lambda=2), r"gae_lambda is 2; expected a number in \[0, 1\]"),
+    (VTrace, dict(rho_bar=0), r"rho_bar is 0; expected above 0 .*inf"),
+    (VTrace, dict(pg_rho_bar="-1"), r"pg_rho_bar is '-1'; expected above 0 .*inf"),
+    (VTrace, dict(c_bar=-0.5), r"c_bar is -0.5; expected at least 0 .*inf"),
     (A2C, dict(learning_rate=-1e-3), "learning_rate is -0.001; expected"),
     (A2C, dict(learning_rate=math.inf), "learning_rate is inf; expected"),
     (A2C, dict(learning_rate=math.nan), "learning_rate: .*nan.*expected"),
@@ -278,7 +281,7 @@ def test_a_replay_too_small_for_the_return():
         starting(DQN(min_steps_learn=50, replay_size=24, n_step_return=5), DqnAgent())
 
 
-@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO, VTrace])
 def test_a_policy_gradient_with_a_q_learner(AlgoCls):
     with pytest.raises(TypeError, match=f"{AlgoCls.__name__}: the agent, a DqnAgent, .*expected .*CategoricalPgAgent"):
         starting_without_value(AlgoCls(), DqnAgent())

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, GaussianPgAgent, PgAgent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.algos import A2C, DQN, PPO, VTrace
 from rlpyt.samplers import (
     AlternatingSampler,
     CpuSampler,
@@ -54,6 +54,12 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
     "A2C LSTM": (
         50,
         lambda: A2C(learning_rate=5e-3),
+        lambda: RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=16, hidden_sizes=16)),
+    ),
+    "VTrace": (30, lambda: VTrace(learning_rate=5e-3), CategoricalPgAgent),
+    "VTrace LSTM": (
+        50,
+        lambda: VTrace(learning_rate=5e-3),
         lambda: RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=16, hidden_sizes=16)),
     ),
     "DQN": (
@@ -121,15 +127,16 @@ POLE: dict[str, Any] = {
         entropy_loss_coeff=0.0,
     ),
     "A2C": lambda: A2C(learning_rate=5e-3, discount=0.98, gae_lambda=0.95, normalize_advantage=True),
+    "VTrace": lambda: VTrace(learning_rate=5e-3, discount=0.98, gae_lambda=0.95, normalize_advantage=True),
 }
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("algo", "sampler"), [*(("PPO", name) for name in SAMPLERS), ("A2C", "serial"), ("A2C", "gpu")]
+    ("algo", "sampler"), [*(("PPO", name) for name in SAMPLERS), ("A2C", "serial"), ("A2C", "gpu"), ("VTrace", "cpu")]
 )
 def test_the_pole_is_balanced_through_every_sampler(algo, sampler, seed):
-    n_itr, T = dict(PPO=(16, 32), A2C=(60, 16))[algo]
+    n_itr, T = dict(PPO=(16, 32), A2C=(60, 16), VTrace=(60, 16))[algo]
     EnvCls = gymnasium.make_vec if "native" in sampler else gymnasium.make
     curve = train(
         POLE[algo](),

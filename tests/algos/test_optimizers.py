@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
-from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm, VTrace
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 
 N_ITR = 10
@@ -19,6 +19,7 @@ BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 SMALL: dict[str, Any] = dict(hidden_sizes=8)
 ONE_OPTIMISER: dict[str, Any] = {
     "A2C": (A2C, {}, CategoricalPgAgent),
+    "VTrace": (VTrace, {}, CategoricalPgAgent),
     "PPO": (PPO, dict(epochs=1), CategoricalPgAgent),
     "DQN": (DQN, dict(**Q_SETTINGS, replay_ratio=1), DqnAgent),
 }

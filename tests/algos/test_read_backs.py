@@ -27,7 +27,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.algos.qpg import QpgAlgo
 from tests.algos.small_problems import RandomEnv, batches, optimize, set_up
 
@@ -37,6 +37,7 @@ READING_METHODS = {"cpu", "numpy", "tolist", "item", "__bool__", "__float__", "_
 
 ON_THE_CPU = {
     "algos/a2c.py A2C.learn": "whether a row of the samples is valid",
+    "algos/vtrace.py VTrace.learn": "whether a row of the samples is valid",
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
     "algos/dqn.py DQN.input_errors": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
@@ -115,6 +116,8 @@ NETWORKS: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 CASES: dict[str, Any] = {
     "A2C": lambda: (A2C(normalize_reward=True), CategoricalPgAgent(model_kwargs=dict(normalize_observation=True))),
     "A2C LSTM": lambda: (A2C(), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8))),
+    "VTrace": lambda: (VTrace(normalize_reward=True, normalize_advantage=True), CategoricalPgAgent(model_kwargs=SMALL)),
+    "VTrace LSTM": lambda: (VTrace(), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8))),
     "PPO": lambda: (PPO(epochs=2, value_clip=0.2, normalize_advantage=True), CategoricalPgAgent(model_kwargs=SMALL)),
     "PPO target_kl": lambda: (PPO(epochs=2, target_kl=0.1), CategoricalPgAgent(model_kwargs=SMALL)),
     "PPO LSTM": lambda: (PPO(minibatches=2), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8))),

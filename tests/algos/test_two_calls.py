@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent, SacAgent
-from rlpyt.algos import A2C, DQN, PPO, SAC, RandomShift, RlAlgorithm
+from rlpyt.algos import A2C, DQN, PPO, SAC, RandomShift, RlAlgorithm, VTrace
 from rlpyt.functional import explained_variance
 from tests.algos.small_problems import (
     RandomEnv,
@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = dict(hidden_sizes=8)
 BOX: dict[str, Any] = dict(action_space=spaces.Box(-1, 1, (2,)))
 KINDS: dict[str, Any] = {
     "A2C": (A2C, {}, CategoricalPgAgent, None),
+    "VTrace": (VTrace, {}, CategoricalPgAgent, None),
     "PPO": (PPO, {}, CategoricalPgAgent, None),
     "DQN": (DQN, REPLAY, DqnAgent, None),
     "SAC": (SAC, REPLAY, SacAgent, BOX),

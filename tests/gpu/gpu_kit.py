@@ -28,7 +28,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv
 
@@ -75,6 +75,12 @@ CONTINUOUS_IMAGES: tuple[Any, dict[str, Any]] = ImageEnv, dict(action_space=BOX)
 CASES: dict[str, Any] = {
     "A2C": lambda: (A2C(**SMOOTH), CategoricalPgAgent(model_kwargs=SMALL), DISCRETE),
     "A2C LSTM": lambda: (A2C(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
+    "VTrace": lambda: (
+        VTrace(**SMOOTH, normalize_advantage=True, normalize_reward=True, rho_bar=2.0),
+        GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),
+        CONTINUOUS,
+    ),
+    "VTrace LSTM": lambda: (VTrace(**SMOOTH), RecurrentCategoricalPgAgent(model_kwargs=RNN), DISCRETE),
     "PPO": lambda: (
         PPO(**SMOOTH, epochs=2, normalize_advantage=True, normalize_reward=True, value_clip=0.2),
         GaussianPgAgent(model_kwargs=dict(**SMALL, normalize_observation=True)),

@@ -163,7 +163,7 @@ def assert_batches(
         for b, stream in enumerate(streams):
             for t in range(sampler.batch_spec.T):
                 assert_row(samples, t, b, stream.next_row(discount), stream.recurrent, with_info)
-            assert samples.agent.bootstrap_value[0, b].item() == stream.agent_row()["value"], (itr, b)
+            assert_after(samples, b, stream)
             stream.end_batch()
         expected = [info for stream in streams for info in stream.trajectories]
         got = [info.statistics() for info in traj_infos]
@@ -173,9 +173,20 @@ def assert_batches(
             stream.trajectories.clear()
 
 
+def assert_after(samples: Samples, b: int, stream: Stream) -> None:
+    """Compare what is recorded of the row after the batch with what was expected."""
+    expected, agent = stream.agent_row(), samples.agent
+    assert agent.bootstrap_value[0, b].item() == expected["value"], b
+    if agent.bootstrap_inputs is not None:
+        observation, prev_action, prev_reward = agent.bootstrap_inputs[0, b]
+        assert_same(observation, expected["observation"], f"after the batch, environment {b}")
+        assert prev_action.item() == expected["prev_action"], b
+        assert prev_reward.item() == expected["prev_reward"], b
+
+
 def row_of(samples: Samples, t: int, b: int) -> Any:
-    """Return what the agent and the environment did in a row; the bootstrap value is not of any row."""
-    return samples._replace(agent=samples.agent._replace(bootstrap_value=None))[t, b]
+    """Return what the agent and the environment did in a row; what is recorded of the one after the batch is no row."""
+    return samples._replace(agent=samples.agent._replace(bootstrap_value=None, bootstrap_inputs=None))[t, b]
 
 
 def assert_same(row: Any, value: Any, where: str) -> None:

@@ -65,7 +65,8 @@ def running(
 ) -> Iterator[BaseSampler]:
     """Yield an initialised sampler of one of `SAMPLERS`."""
     options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs}
-    of_run = ("bootstrap_value", "traj_info_kwargs", "replicas", "n_batches", "share_memory", "affinity")
+    asked = ("bootstrap_value", "bootstrap_inputs")
+    of_run = (*asked, "traj_info_kwargs", "replicas", "n_batches", "share_memory", "affinity")
     initialize = {k: options.pop(k) for k in of_run if k in options}
     sampler = make(kind, EnvCls, T, B, **options)
     try:

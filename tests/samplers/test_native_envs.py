@@ -20,7 +20,7 @@ from rlpyt.envs import EnvError
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.row_reference import Stream, assert_batches, assert_row, row_of
+from tests.samplers.row_reference import Stream, assert_after, assert_batches, assert_row, row_of
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
     collect,
@@ -43,7 +43,8 @@ from tests.vector_toy_envs import (
 SEED, DISCOUNT = 7, 0.5
 KINDS = ("serial", "halves", "cpu2", "gpu2", "alternating2")
 TOYS = [(CountingVectorEnv, CountingEnv), (DictCountingVectorEnv, DictCountingEnv), (LifeVectorEnv, LifeEnv)]
-OPTIONS: dict[str, Any] = dict(B=3, seed=SEED, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)
+OPTIONS: dict[str, Any] = dict(B=3, seed=SEED, **AFTER, traj_info_kwargs={"discount": DISCOUNT})
 
 
 def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any) -> list[Stream]:
@@ -289,7 +290,7 @@ def test_rows_go_on_from_where_the_random_steps_led(kind, mid_batch_reset):
                 for t in range(T):
                     assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent=True, with_info=False)
                     stream.rests = "never" if mid_batch_reset else "stepped"
-                assert samples.agent.bootstrap_value[0, b].item() == stream.agent_row()["value"]
+                assert_after(samples, b, stream)
                 stream.end_batch()
                 logged += stream.trajectories[int(unlogged[b]) :]
                 unlogged[b] = unlogged[b] and not stream.trajectories

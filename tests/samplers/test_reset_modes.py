@@ -33,7 +33,8 @@ from tests.samplers.sampler_kit import (
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
 
 SEED, DISCOUNT = 7, 0.5
-WAIT: dict[str, Any] = dict(mid_batch_reset=False, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)
+WAIT: dict[str, Any] = dict(mid_batch_reset=False, **AFTER, traj_info_kwargs={"discount": DISCOUNT})
 SIZES = list(product(range(1, 8), range(1, 5)))
 
 

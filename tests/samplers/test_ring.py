@@ -40,7 +40,7 @@ from tests.toy_envs import CountingEnv, DictCountingEnv
 from tests.vector_toy_envs import CountingVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
-OPTIONS: dict[str, Any] = dict(bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+OPTIONS: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True, traj_info_kwargs={"discount": DISCOUNT})
 
 
 def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any) -> list[Stream]:

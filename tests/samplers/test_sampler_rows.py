@@ -13,7 +13,7 @@ from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.samplers.row_reference import Stream, assert_row, row_of
+from tests.samplers.row_reference import Stream, assert_after, assert_row, row_of
 from tests.samplers.sampler_kit import (
     SAMPLERS,
     TWO_OF_EACH,
@@ -63,7 +63,7 @@ def assert_batches_are_the_reference(
         for b, stream in enumerate(streams):
             for t in range(T):
                 assert_row(samples, t, b, stream.next_row(DISCOUNT), recurrent, with_info)
-            assert samples.agent.bootstrap_value[0, b].item() == stream.agent_row()["value"]
+            assert_after(samples, b, stream)
         expected = [info for stream in streams for info in stream.trajectories]
         assert in_order(traj_infos) == sorted(sorted(info.items()) for info in expected)
         for stream in streams:
@@ -88,6 +88,7 @@ def check(sampler_kind: str, env_kind: str, T: int, B: int, recurrent: bool) -> 
         env_kwargs=env_kwargs,
         env_info_keys=["t", "vector"] if with_info else [],
         bootstrap_value=True,
+        bootstrap_inputs=True,
         traj_info_kwargs={"discount": DISCOUNT},
     ) as sampler:
         assert_batches_are_the_reference(
