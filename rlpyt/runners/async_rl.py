@@ -46,8 +46,8 @@ class AsyncRlBase(MinibatchRlBase):
         self.sampler = self.given_sampler.in_background(self._lag)
         return super().startup()
 
-    def choose_compute(self) -> ComputeSettings:
-        """Return the settings for this machine, with threads on the cores that the sampler leaves free."""
+    def measure_compute(self) -> ComputeSettings:
+        """Return the fastest settings on this machine, with threads on the cores that the sampler leaves free."""
         workers = self.sampler.plan().get("workers", 1)
         return choose_settings(self.agent, self.cores, n_busy=int(str(workers)))
 

@@ -160,10 +160,6 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.initialize_logging()
         return n_itr
 
-    def choose_compute(self) -> ComputeSettings:
-        """Return the device, precision, memory format and threads for this machine."""
-        return choose_settings(self.agent, self.cores)
-
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
         return {"discount": self.algo.discount_at_start()}
@@ -171,8 +167,12 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     def choose_compute(self) -> ComputeSettings:
         """Return the settings that replica 0 chooses by measurement, with this replica's own device."""
         first = self.replicas.rank == 0  # the others wait, and leave it the cores
-        chosen = self.agreement.broadcast(choose_settings(self.agent, self.cores) if first else ComputeSettings())
+        chosen = self.agreement.broadcast(self.measure_compute() if first else ComputeSettings())
         return replace(chosen, device=self.cores.device)
+
+    def measure_compute(self) -> ComputeSettings:
+        """Return the device, precision, memory format and threads that are the fastest on this machine."""
+        return choose_settings(self.agent, self.cores)
 
     @property
     def steps_per_itr(self) -> int:
