@@ -131,8 +131,15 @@ class DQN(OffPolicyAlgo[QAgent]):
         return fraction
 
     def optim_arguments(self) -> Kwargs:
-        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given."""
-        own = {"eps": 0.01 / self.rows_per_update} if self.OptimCls is torch.optim.Adam else {}
+        """Return the arguments of `OptimCls`, with Adam's epsilon at 0.01 / rows_per_update unless it is given.
+
+        The rows of all replicas count.
+        """
+        own = (
+            {"eps": 0.01 / (self.rows_per_update * self.replicas.world_size)}
+            if self.OptimCls is torch.optim.Adam
+            else {}
+        )
         return {**own, **super().optim_arguments()}
 
     def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:

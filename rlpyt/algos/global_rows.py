@@ -48,6 +48,27 @@ class GlobalRows:
         *totals, n_replicas = self.replicas.total(torch.tensor([*counts, 1], dtype=torch.float64)).tolist()
         return [n * n_replicas / total if total else None for n, total in zip(counts, totals, strict=True)]
 
+    def weigh_draws(
+        self, valid: torch.Tensor | None, is_weights: torch.Tensor | None
+    ) -> tuple[float, torch.Tensor | None]:
+        """Return the weight of the losses of a batch from a replay, and its importance weights.
+
+        These are divided by the largest of all replicas, (n_i P_i(j))^-beta / max_k w_k.
+
+        Args:
+            valid: [T, M] bool, on the CPU, rows of sequences to train on; None where all replicas have as many.
+            is_weights: [M], on the CPU, as `Index.divides_by_largest` says; None where all rows weigh the same.
+        """
+        if valid is None and is_weights is None:
+            return 1.0, is_weights
+        n = 1.0 if valid is None else float(valid.sum())
+        own_largest = 1.0 if is_weights is None else float(is_weights.max())
+        # One collective for both.
+        ns, largest, there = self.replicas.each(torch.tensor([n, own_largest, 1.0], dtype=torch.float64)).unbind(1)
+        # Where no replica has a row to train on, the loss is 0 whatever its weight is.
+        weight = n * float(there.sum() / ns.sum()) if ns.any() else 1.0
+        return weight, None if is_weights is None else is_weights / float(largest.max())
+
     def mean(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean of the replicas' scalars."""
         if self.alone:

@@ -119,10 +119,14 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             batch = self.sample_batch()
             self.agent.draw_randomness(self.generator)
             for name, value in self.update(batch, hyper).items():
-                metrics[name].append(value)
+                metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.draw_randomness(None)
         return stack_metrics(metrics)
+
+    def _weighted_metric(self, value: Any) -> Any:
+        """Return a metric of an update so that the replicas' mean is that over all rows; one of rows as it is."""
+        return value if self.loss_weight == 1.0 or torch.as_tensor(value).dim() else self.weighted(value)
 
     def n_updates(self, hyper: Hyper) -> int:
         """Return the number of updates of an iteration, which the replay ratio asks for."""
@@ -149,6 +153,10 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
 
     def _drawn_batch(self) -> Buffer:
         batch = self.replay.sample_batch(self.draws_per_update)
+        if not self.global_rows.alone:
+            valid = batch.valid if self.agent.recurrent else None
+            self.loss_weight, is_weights = self.global_rows.weigh_draws(valid, batch.is_weights)
+            batch = batch._replace(is_weights=is_weights)
         # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
         on_cpu = {"places": batch.places}
         if self.agent.recurrent:

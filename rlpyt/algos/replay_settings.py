@@ -176,6 +176,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
                 f"{type(self).__name__}: prioritized_replay is True, but its index, a {type(index).__name__}, takes no "
                 "priorities; expected both or neither. Leave prioritized_replay out, or return another index."
             )
+        index.divides_by_largest = self.global_rows.alone
         replay = (self.ReplayCls or ReplayBuffer)(
             storage,
             index,

@@ -52,6 +52,9 @@ class Index(CheckedSubclasses, ABC):
     """Exponent of the priorities; may be set at any time."""
     beta: float = 0.0
     """Exponent of the importance weights; set before every batch where priorities are taken."""
+    divides_by_largest: bool = True
+    """Whether `weigh` divides by the largest weight of the batch. Among replicas it does not: the algorithm divides by
+    the largest of all of them, so that weights of different replays compare."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         for name in _FINAL.keys() & vars(cls).keys():
@@ -118,6 +121,16 @@ class Index(CheckedSubclasses, ABC):
         if self._may_begin is None:
             return np.ones(np.broadcast(places, B_idxs).shape, bool)
         return self._may_begin[places % self.S, B_idxs]
+
+    @final
+    def n_drawable(self) -> int:
+        """Return how many start indexes in reach may be drawn, over all environments: 20 us for a million."""
+        n = self.end - self.first
+        if self._may_begin is None:
+            return n * self.B
+        first = self.first % self.S
+        newest = max(0, first + n - self.S)  # those past the end of the ring
+        return int(np.count_nonzero(self._may_begin[first : first + n]) + np.count_nonzero(self._may_begin[:newest]))
 
     @final
     def draw(self, batch_size: int) -> Drawn:

@@ -121,9 +121,10 @@ class PrioritizedIndex(Index):
         return first + (S_idxs - first) % self.S, B_idxs
 
     def weigh(self, places: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
-        """Return the importance weights."""
+        """Return the importance weights; w_i = (N P(i))^-beta where another divides them by the largest."""
         p = self._tree.values[self._leaves(places, B_idxs)]
-        return ((p.min() / p) ** self.beta).astype(np.float32)
+        one = p.min() if self.divides_by_largest else self._tree.total / self.n_drawable()
+        return ((one / p) ** self.beta).astype(np.float32)
 
     def set_priorities(self, places: np.ndarray, B_idxs: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities of start indexes in reach; zero becomes the least priority, 1e-6."""
