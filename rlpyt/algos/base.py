@@ -76,6 +76,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
         self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
+        self.global_rows.check_same(type(self).__name__, self._common_facts(run))
         agent.join(run.replicas)
         self.update_counter = 0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
@@ -88,6 +89,11 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
+    def _common_facts(self, run: Run) -> dict[str, object]:
+        """Return what must be the same in all replicas, so that they make as many updates, with as many rows."""
+        plain = {name: x for name, x in self.hyper_parameters().items() if isinstance(x, int | float | bool | None)}
+        return {"batch_T, batch_B": tuple(run.batch_spec), "iterations": run.n_itr, "seed": run.seed, **plain}
+
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""
         self.descents["model"] = self.make_descent(self.agent.parameters(), self.hyper(0).learning_rate)
@@ -95,7 +101,10 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
         """Return the gradient steps of parameters, or of parameter groups, by an optimiser of `OptimCls`."""
         optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
-        return GradientDescent(optimizer, learning_rate, self.replicas)
+        return self._descent(optimizer, learning_rate)
+
+    def _descent(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> GradientDescent:
+        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted)
 
     def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what the optimisers update."""
@@ -135,17 +144,14 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return grad_norm
 
     def descend(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
-        """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does.
-
-        The loss is a mean over rows of this replica; it counts with `loss_weight` among those of the others.
-        """
+        """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does."""
         if name not in self.descents:
             raise RuntimeError(
                 f"{type(self).__name__}: gradient_step has no optimiser; expected {name!r} in self.descents, which has "
                 f"{list(self.descents)}. Write self.optimizer = ... in optim_initialize, or call "
                 "super().optim_initialize(rank) there."
             )
-        return self.descents[name](self.weighted(loss), self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
+        return self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
 
     def weighted(self, mean: torch.Tensor) -> torch.Tensor:
         """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""
@@ -165,7 +171,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         self._refuse_if_several("given an")
         if optimizer is not None:
-            self.descents["model"] = GradientDescent(optimizer, self.hyper(0).learning_rate, self.replicas)
+            self.descents["model"] = self._descent(optimizer, self.hyper(0).learning_rate)
         else:  # algorithms of rlpyt 0.1 said so in `__init__`, when there is none yet
             vars(self).get("descents", {}).pop("model", None)
 

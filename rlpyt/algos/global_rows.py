@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -30,6 +30,24 @@ class GlobalRows:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
         self.alone = replicas.world_size == 1
+
+    def check_same(self, who: str, facts: Mapping[str, object]) -> None:
+        """Refuse replicas with other facts by name, which would wait for each other in vain, or learn something else.
+
+        Raises:
+            ValueError: if they differ; in all replicas.
+        """
+        if self.alone:
+            return
+        every = self.replicas.gather(dict(facts))
+        for rank, others in enumerate(every):
+            unlike = [name for name in {**every[0], **others} if every[0].get(name) != others.get(name)]
+            if unlike:
+                own, first = ({name: x.get(name) for name in unlike} for x in (others, every[0]))
+                raise ValueError(
+                    f"{who}: replica {rank} was built with {own} and replica 0 with {first}; expected the same of all. "
+                    "Give every process the same settings: none that follows from its rank or its machine."
+                )
 
     def weights(self, counts: Sequence[int]) -> list[float | None]:
         """Return weights of losses, so that the mean over the replicas is the mean over the rows of all of them.
@@ -70,11 +88,11 @@ class GlobalRows:
         return weight, None if is_weights is None else is_weights / float(largest.max())
 
     def mean(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the mean of the replicas' scalars."""
+        """Return the mean of the replicas' scalars, the same to the last bit in all of them."""
         if self.alone:
             return x
-        total, n_replicas = self.replicas.total(torch.stack([x, torch.ones_like(x)]))
-        return total / n_replicas
+        xs, there = self.replicas.each(torch.stack([x, torch.ones_like(x)])).unbind(1)
+        return xs.sum() / there.sum()
 
     def standardize(self, x: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Return x [T, B] with mean 0 and standard deviation 1 over the valid rows of all replicas."""

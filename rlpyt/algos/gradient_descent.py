@@ -22,13 +22,18 @@ class GradientDescent:
         optimizer: over the parameters to be changed; another one may be set at any time.
         learning_rate: at the start of the run, from 0. Where it is 0, every group must have it.
         replicas: whose gradients are averaged before they are clipped.
+        weighted: returns a loss of this replica as it counts among those of the others; None where all count the same.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, learning_rate: float, replicas: Replicas | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        learning_rate: float,
+        replicas: Replicas | None = None,
+        weighted: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self.optimizer, self.learning_rate = optimizer, learning_rate
-        self._replicas = replicas or Replicas()
+        self._replicas, self._weighted = replicas or Replicas(), weighted
         self._differentiated: list[torch.nn.Parameter] = []
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
@@ -37,7 +42,7 @@ class GradientDescent:
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        self._backward_pass(parameters)(loss)
+        self._backward_pass(parameters)(loss if self._weighted is None else self._weighted(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm)
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):

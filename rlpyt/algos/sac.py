@@ -160,7 +160,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         if hyper.fixed_alpha is None:
             entropy_gap = self.mean_loss(log_prob + hyper.target_entropy, batch)
             alpha_loss = temperature_loss(self._log_alpha, entropy_gap)
-            self.descents["alpha"](self.weighted(alpha_loss), self.learning_rate_of("alpha", hyper), float("inf"))
+            self.descents["alpha"](alpha_loss, self.learning_rate_of("alpha", hyper), float("inf"))
         return {
             "piLoss": loss.detach(),
             "piGradNorm": grad_norm,
