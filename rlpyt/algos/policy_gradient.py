@@ -171,7 +171,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self._running_return.copy_(state_dict["running_return"])
 
     def take_step(
-        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper, weight: float = 1.0
+        self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper, weight: float = 1.0
     ) -> dict[str, torch.Tensor]:
         """Take one gradient step down the loss of rows; return its metrics.
 
@@ -187,9 +187,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
         return metrics
 
-    def loss(
-        self, batch: LossInputs, init_rnn_state: Buffer, hyper: Hyper
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""
         raise NotImplementedError
 

@@ -9,18 +9,15 @@ import torch
 
 from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.policy_gradient import PolicyGradientAlgo
-from rlpyt.algos.returned import loss_and_metrics
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
     episode_start_from_valid,
-    explained_variance,
     importance_ratio,
     mean_perplexity,
     policy_gradient_loss,
     v_trace,
     valid_mean,
-    valid_standardize,
     value_loss,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
@@ -85,14 +82,15 @@ class VTrace(PolicyGradientAlgo):
         self.check("c_bar", lambda x: x >= 0.0, "at least 0 (float('inf') for no bound)")
 
     def learn(self, itr: int) -> Metrics:
-        """Take one gradient step on the batch; none where no row of it is valid."""
+        """Take one gradient step on the batch; none where no row of any replica is valid."""
         hyper = self.hyper(itr * self.steps_per_itr)
         batch, init_rnn_state = self.vtrace_inputs(self.samples, hyper)
         metrics: dict[str, torch.Tensor] = {}
-        # Without a gradient the momentum of the optimiser would move the weights. Read on the CPU: no synchronisation.
-        if self.samples.env.valid.any():
-            loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
-            metrics["gradNorm"] = self.gradient_step(loss, hyper)
+        # Read on the CPU: no synchronisation.
+        (weight,) = self.global_rows.weights([int(self.samples.env.valid.sum())])
+        # Without a gradient the momentum of the optimiser would move the weights.
+        if weight is not None:
+            metrics = self.take_step(batch, init_rnn_state, hyper, weight)
         # After the update: the policy that acted and the one that learned saw the same normalised observations.
         self.agent.update_obs_rms(batch.agent_inputs.observation[:-1], batch.valid)
         return OptInfo({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
@@ -146,7 +144,7 @@ class VTrace(PolicyGradientAlgo):
             c_bar=hyper.c_bar,
         )
         if self.normalize_advantage:
-            advantage = valid_standardize(advantage, batch.valid)
+            advantage = self.global_rows.standardize(advantage, batch.valid)
         pi_loss = policy_gradient_loss(log_prob, ratio.clamp(max=hyper.pg_rho_bar) * advantage, batch.valid)
         v_loss = value_loss(value, return_, batch.valid)
         mean_entropy = valid_mean(entropy, batch.valid)
@@ -156,7 +154,7 @@ class VTrace(PolicyGradientAlgo):
             "valueLoss": v_loss,
             "entropy": mean_entropy,
             "perplexity": mean_perplexity(entropy, batch.valid),
-            "explainedVariance": explained_variance(value, return_, batch.valid),
+            "explainedVariance": self.global_rows.explained_variance(value, return_, batch.valid),
             "ratio": valid_mean(ratio, batch.valid),
             "ratioClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),
         }

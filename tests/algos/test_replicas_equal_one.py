@@ -28,7 +28,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN
+from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, VTrace
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
@@ -58,10 +58,15 @@ class Case:
         sampler = SerialSampler(
             RandomEnv, self.env_kwargs, batch_T=self.T, batch_B=self.B // world_size, max_decorrelation_steps=0
         )
-        run = run_of(sampler, n_itr=100, seed=SEED, bootstrap_value=algo.bootstrap_value)
+        run = run_of(sampler, n_itr=100, seed=SEED, **recorded(algo))
         run = replace(run, example=sampler.initialize(agent, run))
         agent.to_device(self.compute)
         return algo, agent, sampler, run
+
+
+def recorded(algo: Any) -> dict[str, bool]:
+    """Return what the sampler is asked to record."""
+    return {name: getattr(algo, name) for name in ("bootstrap_value", "bootstrap_inputs")}
 
 
 @dataclass
@@ -190,6 +195,10 @@ ON_POLICY: dict[str, Case] = {
     ),
     "A2C recurrent": Case(A2C, pg_agent(True), settings=dict(learning_rate=3e-3)),
     "A2C of one row": Case(A2C, pg_agent(), T=1, settings=dict(learning_rate=3e-3, normalize_advantage=True)),
+    "V-trace": Case(
+        VTrace, pg_agent(normalize_observation=True), settings=dict(NORMALIZED, learning_rate=3e-3, rho_bar=0.9)
+    ),
+    "V-trace recurrent": Case(VTrace, pg_agent(True), settings=dict(learning_rate=3e-3, rho_bar=0.9)),
     "PPO": Case(UnionPPO, pg_agent(), T=6, settings=dict(EPOCHS, minibatches=3, value_clip=0.2)),
     "PPO normalised": Case(
         UnionPPO, pg_agent(normalize_observation=True), settings=dict(EPOCHS, **NORMALIZED, minibatches=5)
