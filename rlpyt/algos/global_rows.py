@@ -99,7 +99,7 @@ class GlobalRows:
         if self.alone:
             return valid_standardize(x, valid)
         mean, var, _ = self._moments(x.unsqueeze(-1), valid)
-        return standardize(x, mean[0].to(x.dtype), var[0].to(x.dtype), valid)
+        return standardize(x.double(), mean[0], var[0], valid).to(x.dtype)
 
     def explained_variance(self, value: torch.Tensor, return_: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Return the part of the variance of all replicas' returns that the values [T, B] predict."""

@@ -1,0 +1,339 @@
+"""Numbers of the rows of all replicas together, normalisers that join, and what is refused among replicas."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, PgAgent
+from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.algos.global_rows import GlobalRows
+from rlpyt.functional import explained_variance, valid_standardize
+from rlpyt.models import RunningMeanStdModel, join_replicas
+from rlpyt.replays import PrioritizedIndex
+from rlpyt.samplers import SerialSampler
+from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.replicas import Replicas
+from tests.algos.small_problems import RandomEnv, build, copied, optimize, run_of
+from tests.replica_kit import run_replicas
+
+
+def test_weights_make_the_mean_over_replicas_the_mean_over_rows() -> None:
+    counts = [[3, 0, 0, 2], [1, 4, 0, 2], [0, 4, 0, 2]]
+    weights = run_replicas(3, lambda replicas: GlobalRows(replicas).weights(counts[replicas.rank]))
+    for part, of_replicas in enumerate(zip(*weights, strict=True)):
+        ns = [own[part] for own in counts]
+        if not sum(ns):
+            assert of_replicas == (None, None, None)
+        else:
+            assert of_replicas == pytest.approx([3 * n / sum(ns) for n in ns])
+    assert GlobalRows(Replicas()).weights([3, 0]) == [1.0, None]
+    # A replica that talks to nobody, such as a copy, learns from its own rows alone.
+    assert GlobalRows(Replicas(1, 2)).weights([3, 0]) == [1.0, None]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_advantages_and_explained_variance_are_those_of_all_rows(offset: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, value = (offset + 3 * torch.randn(4, 6, generator=generator) for _ in range(2))
+    valid = torch.rand(4, 6, generator=generator) < 0.6
+    valid[:, 2:4] = False  # all rows of one replica
+    x[~valid] = torch.nan
+
+    def work(replicas: Replicas) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        rows, mine = GlobalRows(replicas), slice(2 * replicas.rank, 2 * replicas.rank + 2)
+        own, own_value = x[:, mine].nan_to_num(7.0), value[:, mine]
+        explained = rows.explained_variance(own_value, own, valid[:, mine])
+        return rows.standardize(own, valid[:, mine]), explained, rows.mean(own[0, 0])
+
+    standard, explained, means = zip(*run_replicas(3, work), strict=True)
+    expected = valid_standardize(x.double(), valid)
+    torch.testing.assert_close(torch.cat(standard, 1).double(), expected, rtol=1e-3, atol=1e-5)
+    whole = explained_variance(value.double(), x.double(), valid)
+    for own in explained:
+        assert own.dtype == torch.float32
+        assert float(own) == pytest.approx(float(whole), rel=1e-4)
+    assert len(set(map(float, means))) == 1
+    assert float(means[0]) == pytest.approx(float(x[0, ::2].nan_to_num(7.0).mean()), rel=1e-5)
+
+
+def test_equal_returns_have_no_variance_to_explain_in_any_number_of_replicas() -> None:
+    def work(replicas: Replicas) -> torch.Tensor:
+        value, valid = torch.randn(3, 2), torch.ones(3, 2, dtype=torch.bool)
+        return GlobalRows(replicas).explained_variance(value, torch.full((3, 2), 1 / 3), valid)
+
+    assert [float(x) for x in run_replicas(2, work)] == [0.0, 0.0]
+
+
+# ---- normalisers ----
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_statistics_of_replicas_are_those_of_one_with_all_batches(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    batches = [torch.from_numpy(1e3 + rng.standard_normal((3, 4, 7, *shape))) for _ in range(5)]
+    valid = [torch.from_numpy(rng.random((3, 4, 7)) < share) for share in (0.5, 0.1, 1.0, 0.0, 0.6)]
+    for mask in valid[::2]:
+        mask[1] = False
+    whole = RunningMeanStdModel(shape)
+    for batch, mask in zip(batches, valid, strict=True):
+        whole.update(batch, mask)
+    whole.update(batches[0].flatten(0, 1))
+
+    def work(replicas: Replicas) -> dict[str, torch.Tensor]:
+        rms = RunningMeanStdModel(shape)
+        rms.join(replicas)
+        for batch, mask in zip(batches, valid, strict=True):
+            rms.update(batch[replicas.rank], mask[replicas.rank])
+        rms.update(batches[0][replicas.rank])
+        return rms.state_dict()
+
+    for own in run_replicas(3, work):
+        for name, expected in whole.state_dict().items():
+            torch.testing.assert_close(own[name], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_copies_of_a_normaliser_talk_to_nobody() -> None:
+    def work(replicas: Replicas) -> list[float]:
+        rms = RunningMeanStdModel(())
+        rms.join(replicas)
+        copies = [copy.deepcopy(rms), pickle.loads(pickle.dumps(rms))]
+        for own in copies if replicas.rank else []:  # the other replica makes no such call
+            own.update(torch.tensor([1.0, 3.0]))
+        return [float(own.mean) for own in copies]
+
+    assert run_replicas(2, work) == [[0.0, 0.0], [2.0, 2.0]]
+
+
+class Normed(nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any, layer: nn.Module) -> None:
+        super().__init__()
+        self.first, self.layer, self.last = nn.Linear(3, 4), copy.deepcopy(layer), nn.Linear(4, 4)
+        self.rms = RunningMeanStdModel((3,))
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        x = self.layer(self.first(self.rms(observation)).reshape(-1, 4))
+        x = self.last(x).reshape(*observation.shape[:-1], 4)
+        return x[..., :3], x[..., 3]
+
+
+def initialized(algo: Any, agent: Any, replicas: Replicas, **facts: Any) -> Any:
+    """Initialise an algorithm as a runner does in one of several replicas; return the sampler."""
+    sampler = SerialSampler(RandomEnv, {}, batch_T=4, batch_B=2, max_decorrelation_steps=0)
+    run = run_of(sampler, **{"n_itr": 50, "seed": 0, "bootstrap_value": algo.bootstrap_value, **facts})
+    run = replace(run, example=sampler.initialize(agent, run), replicas=replicas)
+    algo.initialize(agent, run)
+    return sampler
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(4), nn.BatchNorm2d(4), nn.SyncBatchNorm(4), nn.InstanceNorm1d(4, track_running_stats=True)]
+)
+def test_layers_with_statistics_of_one_replica_s_batches_are_refused(layer: nn.Module) -> None:
+    network = nn.Sequential(nn.Linear(4, 4), layer)
+    with pytest.raises(TypeError, match=rf"Joining 2 replicas: the layer '1' of Sequential, a {type(layer).__name__}"):
+        join_replicas(network, Replicas(0, 2))
+    join_replicas(network, Replicas())
+    join_replicas(nn.Sequential(nn.LayerNorm(4), nn.InstanceNorm1d(4), nn.GroupNorm(2, 4)), Replicas(0, 2))
+
+
+def test_all_networks_of_an_agent_join() -> None:
+    agent = PgAgent(ModelCls=Normed, model_kwargs=dict(layer=nn.BatchNorm1d(4)))
+    with pytest.raises(TypeError, match="the layer 'layer' of Normed"):
+        initialized(A2C(), agent, Replicas(0, 2))
+    agent = build(PgAgent, ModelCls=Normed, model_kwargs=dict(layer=nn.LayerNorm(4)))
+    replicas = Replicas(0, 2)
+    initialized(A2C(), agent, replicas)
+    assert agent.model.rms._replicas is agent.reward_rms._replicas is replicas
+    # Whoever acts elsewhere agrees on nothing.
+    assert agent.worker_copy().model.rms._replicas is not replicas
+
+
+# ---- the same calls in all replicas ----
+
+
+def test_replicas_with_other_settings_are_refused_in_all_of_them() -> None:
+    def settings(replicas: Replicas) -> str:
+        algo = A2C(learning_rate=1e-3 * (1 + replicas.rank // 2))
+        with pytest.raises(ValueError, match="Give every process the same settings") as error:
+            initialized(algo, CategoricalPgAgent(model_kwargs=dict(hidden_sizes=4)), replicas)
+        return str(error.value)
+
+    torch.manual_seed(0)
+    first, *others = run_replicas(3, settings)
+    assert others == [first, first]
+    assert first.startswith(
+        "A2C: replica 2 was built with {'learning_rate': 0.002} and replica 0 with {'learning_rate'"
+    )
+
+    def lengths(replicas: Replicas) -> None:
+        with pytest.raises(ValueError, match=r"replica 1 was built with {'iterations': 21} and replica 0 with {'iter"):
+            initialized(
+                A2C(), CategoricalPgAgent(model_kwargs=dict(hidden_sizes=4)), replicas, n_itr=20 + replicas.rank
+            )
+
+    run_replicas(2, lengths)
+
+
+def test_the_double_of_a_group_fails_where_replicas_make_different_calls() -> None:
+    def work(replicas: Replicas) -> None:
+        if replicas.rank:
+            replicas.total(torch.zeros(2))
+        else:
+            replicas.any(True)
+
+    with pytest.raises(AssertionError, match="the replicas make different calls"):
+        run_replicas(2, work)
+
+    def leave(replicas: Replicas) -> None:
+        if replicas.rank:
+            replicas.any(True)
+
+    with pytest.raises(AssertionError, match=r"different calls: .*end"):
+        run_replicas(2, leave)
+
+
+# ---- users' own parts ----
+
+
+class OwnLoss(A2C):
+    def loss(self, batch: Any, init_rnn_state: Any, hyper: Any) -> Any:
+        _, value = self.forward(batch, init_rnn_state)
+        loss = value[batch.valid].sum() / batch.valid.sum()  # a mean of their own, of their own rows
+        return loss, {"loss": loss, "steps": 7}
+
+
+def test_an_own_loss_counts_by_its_rows() -> None:
+    torch.manual_seed(1)
+    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=4))
+    settings: dict[str, Any] = dict(OptimCls=torch.optim.SGD, learning_rate=0.0, clip_grad_norm=float("inf"))
+    algo = OwnLoss(**settings)
+    sampler = initialized(algo, agent, Replicas())
+    shares, alone = [], []
+    for n in (1, 3):
+        samples = copied(sampler.obtain_samples(0)[0])
+        samples.env.valid[n:] = False
+        optimize(algo, 0, samples)
+        shares.append(samples)
+        alone.append(gradient(agent))
+    agents = [copy.deepcopy(agent) for _ in shares]
+
+    def work(replicas: Replicas) -> tuple[torch.Tensor, float]:
+        algo, agent, samples = OwnLoss(**settings), agents[replicas.rank], shares[replicas.rank]
+        algo.initialize(agent, replace(run_of(sampler, n_itr=9, seed=0), replicas=replicas))
+        steps = float(optimize(algo, 0, samples)["steps"])
+        return gradient(agent), steps
+
+    n0, n1 = (int(samples.env.valid.sum()) for samples in shares)
+    assert n0 != n1
+    results = run_replicas(2, work)
+    assert sum(steps for _, steps in results) / 2 == pytest.approx(7)  # what is no mean of rows stays what it is
+    for together, _ in results:
+        torch.testing.assert_close(together, (n0 * alone[0] + n1 * alone[1]) / (n0 + n1))
+
+
+def gradient(agent: Any) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None])
+
+
+def test_a_step_of_an_optimiser_by_name_counts_by_the_rows_at_hand() -> None:
+    agent = PgAgent(model_kwargs=dict(hidden_sizes=4))
+    algo = A2C(OptimCls=torch.optim.SGD)
+    initialized(algo, agent, Replicas())
+    grads = []
+    for weight in (1.0, 0.25):
+        algo.loss_weight = weight
+        loss = torch.stack([p.square().sum() for p in agent.parameters()]).sum()
+        algo.descents["model"](loss, 0.0, float("inf"))
+        grads.append(gradient(agent))
+    torch.testing.assert_close(grads[1], 0.25 * grads[0])
+
+
+class OwnMinibatches(PPO):
+    def minibatch_rows(self, batch: Any, init_rnn_state: Any, valid: Any) -> Any:
+        for rows, rnn_state in super().minibatch_rows(batch, init_rnn_state, valid):
+            yield rows._replace(weight=None), rnn_state
+
+
+def test_own_minibatches_without_a_weight_are_refused_among_replicas() -> None:
+    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=4))
+    algo = OwnMinibatches(minibatches=2)
+    optimize(algo, 0, initialized(algo, agent, Replicas()).obtain_samples(0)[0])
+    agent = CategoricalPgAgent(model_kwargs=dict(hidden_sizes=4))
+    sampler = initialized(algo, agent, Replicas(0, 2))
+    with pytest.raises(ValueError, match="OwnMinibatches: minibatch_rows gave a minibatch without weight to one of 2"):
+        optimize(algo, 0, sampler.obtain_samples(0)[0])
+
+
+# ---- replays ----
+
+
+@pytest.mark.parametrize("end", [7, 30])
+def test_importance_weights_of_replicas_compare(end: int) -> None:
+    valid = np.random.default_rng(0).random((16, 3)) < 0.7
+    first = max(2, end - 14)
+
+    def index_of(rank: int, **kwargs: Any) -> PrioritizedIndex:
+        rng = np.random.default_rng(rank)
+        index = PrioritizedIndex(rng, alpha=0.7, beta=0.6, **kwargs)
+        shown = valid if rank == 0 else valid & (np.arange(3) > 0)
+        index.initialize(16, 3, shown, buffer_from_example)
+        index.move(first, end, rng.uniform(0.1 + rank, 5.0, (end - first, 3)))
+        return index
+
+    def work(replicas: Replicas) -> tuple[np.ndarray, np.ndarray]:
+        index = index_of(replicas.rank)
+        index.divides_by_largest = False
+        places, B_idxs, weights = index.draw(5)
+        assert weights is not None
+        _, of_all = GlobalRows(replicas).weigh_draws(None, torch.from_numpy(weights))
+        assert of_all is not None
+        raised = index._priorities**0.7
+        p = raised[places % 16 * 3 + B_idxs] / raised.sum()
+        return (np.count_nonzero(raised) * p) ** -0.6, of_all.numpy()
+
+    own, of_all = zip(*run_replicas(2, work), strict=True)
+    largest = max(w.max() for w in own)
+    assert own[0].max() != own[1].max()
+    for weights, divided in zip(own, of_all, strict=True):
+        np.testing.assert_allclose(divided, weights / largest, rtol=1e-5)
+    # In one process, where it does not matter, they are divided at once.
+    drawn, undivided = index_of(0).draw(5).is_weights, index_of(0)
+    undivided.divides_by_largest = False
+    raw = undivided.draw(5).is_weights
+    assert drawn is not None
+    assert raw is not None
+    np.testing.assert_allclose(drawn, raw / raw.max(), rtol=1e-6)
+
+
+def test_a_batch_without_a_row_to_train_on_weighs_nothing_and_one_everywhere_hurts_nobody() -> None:
+    def work(replicas: Replicas) -> list[float]:
+        rows, valid = GlobalRows(replicas), torch.zeros(3, 2, dtype=torch.bool)
+        weights = [rows.weigh_draws(valid, None)[0]]
+        valid[: 2 * replicas.rank] = True
+        weights.append(rows.weigh_draws(valid, torch.tensor([1.0, 2.0 + replicas.rank]))[0])
+        return weights
+
+    assert run_replicas(2, work) == [[1.0, 0.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize(("world_size", "rows", "n_updates", "least"), [(1, 640, 4, 4), (2, 320, 4, 2), (4, 160, 4, 1)])
+def test_settings_of_a_replay_count_the_rows_of_all_replicas(
+    world_size: int, rows: int, n_updates: int, least: int
+) -> None:
+    """Each replica has 8 rows an iteration; the replay ratio is that of all rows to all that are consumed."""
+    algo = build(DQN, replay_size=640, min_steps_learn=40, replay_ratio=4.0, batch_size=8)
+    initialized(algo, DqnAgent(model_kwargs=dict(hidden_sizes=4)), Replicas(0, world_size))
+    assert algo.replay.size == rows
+    assert algo.n_updates(algo.hyper(0)) == n_updates
+    assert algo.min_itr_learn == least
+    eps = algo.optimizer.param_groups[0]["eps"]
+    assert eps == pytest.approx(0.01 / (8 * world_size))
+    assert algo.replay.index.divides_by_largest == (world_size == 1)
