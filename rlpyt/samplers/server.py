@@ -11,6 +11,7 @@ from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import LocalPart
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.seeds import Role, set_seed, stream_seed
 
 Request: TypeAlias = tuple[Any, ...]
 """Name of the request, and its arguments."""
@@ -34,6 +35,9 @@ class FleetServer:
         self.specs, self.progress = specs, progress
         progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
+        # Environments may draw from the global generators, which start alike in workers that were forked from one.
+        spec = specs[FleetRole.TRAIN]
+        set_seed(stream_seed(spec.seed, Role.WORKER, progress.env_rank, spec.restarts))
 
     def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""

@@ -28,6 +28,7 @@ class Role(IntEnum):
     DECORRELATION = 6
     ENV_CHECK = 7
     SAMPLER = 8
+    WORKER = 9
 
 
 def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.random.SeedSequence:
