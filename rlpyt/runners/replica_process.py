@@ -85,6 +85,14 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
         stop_workers(workers)
 
 
+class _Interruption(BaseException):
+    """Carrier of an error through code that handles every Exception, as KeyboardInterrupt is."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
 def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], Exception]) -> Iterator[None]:
     """Raise an error, as Ctrl-C does, as soon as one of some processes has ended while the block runs.
@@ -105,7 +113,7 @@ def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], E
         ended = [worker for worker in workers if worker.has_ended]
         if armed and ended:
             armed = False
-            raise error(ended[0])
+            raise _Interruption(error(ended[0]))
 
     before = signal.signal(signal.SIGIO, handle)
     try:
@@ -113,6 +121,8 @@ def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], E
             _signal_at_end(worker, True)
         handle(signal.SIGIO, None)  # one may have ended before
         yield
+    except _Interruption as interruption:
+        raise interruption.error from None
     finally:
         armed = False
         for worker in workers:

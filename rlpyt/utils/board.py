@@ -52,6 +52,9 @@ class Note(NamedTuple):
     """Of its own; empty where it ended in order, or has only lost contact."""
     traceback: str = ""
     lost_contact: bool = False
+    """Whether another one has broken the connection, or has not come in time."""
+    timed_out: bool = False
+    """Whether it has waited in vain."""
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -119,22 +122,26 @@ class Board:
         return {rank: Note.from_text(text) for rank, text in self.read_all("end").items()}
 
 
-def whose_fault(rank: int, notes: Mapping[int, Note], peers: Sequence[Peer]) -> tuple[int, str] | None:
-    """Return which other replica was lost and how, from its last words or its silence; None if all have lost contact.
+def whose_fault(notes: Mapping[int, Note], peers: Sequence[Peer]) -> tuple[int, str] | None:
+    """Return which replica was lost and how, from the last words of all and from what the system says of the silent.
 
     Args:
-        rank: of the replica that asks.
-        notes: last words of the replicas that have left some.
+        notes: last words by rank, of those that have left some.
         peers: all replicas.
+
+    Returns:
+        Rank and what it did; None while that is not certain.
     """
-    others = [r for r in range(len(peers)) if r != rank]
-    for r in others:
-        if r in notes and notes[r].error:
-            return r, f"raised {notes[r].error}\n\nIts traceback:\n{notes[r].traceback}"
-    for r in others:
-        if r in notes and not notes[r].lost_contact:
-            return r, "has left the run while others go on"
-    silent = {r: peers[r].state() for r in others if r not in notes}
-    for r in sorted(silent, key=lambda r: not silent[r]):
-        return r, silent[r] or "does not answer: it hangs, or is late"
+    for rank, note in notes.items():
+        if note.error:
+            return rank, f"raised {note.error}\n\nIts traceback:\n{note.traceback}"
+    for rank, note in notes.items():
+        if not note.lost_contact:
+            return rank, "has left the run while others go on"
+    for rank, peer in enumerate(peers):
+        if rank not in notes and (state := peer.state()):
+            return rank, state
+    late = [rank for rank, note in notes.items() if not note.timed_out]
+    if late and len(notes) == len(peers) and len(late) < len(notes):
+        return late[0], "was later than the others would wait"
     return None

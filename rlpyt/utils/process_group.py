@@ -189,6 +189,8 @@ class ProcessGroup(Replicas):
             work = start()
             while work is not None and not _completed(work):
                 pass
+        except ReplicaError:
+            raise
         except RuntimeError as error:
             raise self.lost(error) from error
 
@@ -249,26 +251,30 @@ class ProcessGroup(Replicas):
         Args:
             error: that of the collective, or a text.
         """
-        own, reason = f"{self.role.capitalize()} {self.rank}", str(error).split("\n", 1)[0][:300]
+        reason = str(error).split("\n", 1)[0][:300]
+        own = f"{self.role.capitalize()} {self.rank}"
         if self.failed:
             return ReplicaError(f"{own} has left its group and can agree on nothing. {reason}")
         self.failed = True
         notes = self._board.exchange_last_words(
-            Note(self.place, lost_contact=True),
+            Note(self.place, lost_contact=True, timed_out="imed out" in reason),
             _ANSWER_SECONDS,
-            lambda notes: any(not note.lost_contact for note in notes.values()),
+            lambda notes: whose_fault(notes, self.peers) is not None,
         )
-        found = (0, "which holds the store of the group, does not answer")
-        if notes is not None:
-            fault = whose_fault(self.rank, notes, self.peers)
-            if fault is None:
-                return ReplicaError(f"{own} has lost contact at {self.place}, and so have all others. {reason}")
-            found = fault
-        rank, how = found
+        silent = [rank for rank in range(self.world_size) if notes is not None and rank not in notes]
+        if notes is None:
+            rank, how = 0, "which has the store of the group, does not answer"
+        elif (fault := whose_fault(notes, self.peers)) is not None:
+            rank, how = fault
+        elif silent:
+            rank, how = silent[0], "does not answer: it hangs, or is late"
+        else:
+            return ReplicaError(f"{own} has lost contact at {self.place}, and so have all others. {reason}")
         place = notes[rank].place if notes is not None and rank in notes else self.place
         peer = self.peers[rank]
         where = f"{self.role.capitalize()} {rank} of {self.world_size} (pid {peer.pid} on {peer.host}), at {place},"
-        return ReplicaError(f"{where} {how}.\n{own} noticed: {reason}", rank)
+        waited = f" replica_timeout is {self.timeout:g} s." if "imed out" in reason else ""
+        return ReplicaError(f"{where} {how}.{waited}\n{own} noticed at {self.place}: {reason}", rank)
 
     def leave(self) -> None:
         """Leave the group, in order or after a failure; it may be called again."""
