@@ -17,6 +17,7 @@ from rlpyt.logging.silent import SilentLogger
 from rlpyt.logging.sinks import Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
 from rlpyt.utils.arguments import named_arguments
+from rlpyt.utils.launched import Launched
 
 _CURRENT: ContextVar[Logger | None] = ContextVar("rlpyt_logger", default=None)
 
@@ -74,6 +75,9 @@ def logger_context(
     first line of its log says so. Ctrl-C is raised again in the caller, but ends a script with one line instead of a
     traceback.
 
+    Under torchrun the process of rank 0 keeps the records. The logger of every other one is silent, and has no
+    directory.
+
     Args:
         log_dir: the directory of the experiment.
         run_ID: a number or a name; None for the first number that is free.
@@ -106,6 +110,11 @@ def logger_context(
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
     check_snapshot_settings(snapshot_mode, snapshot_gap)
+    launched = Launched.from_environment()
+    if launched is not None and launched.rank > 0:
+        with silent_context() as silent:
+            yield silent
+        return
     arguments = {
         "log_dir": os.fspath(log_dir),
         "run_ID": run_ID,

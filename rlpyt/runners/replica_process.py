@@ -94,14 +94,14 @@ class _Interruption(BaseException):
 
 
 @contextmanager
-def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], Exception]) -> Iterator[None]:
+def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], Exception | None]) -> Iterator[None]:
     """Raise an error, as Ctrl-C does, as soon as one of some processes has ended while the block runs.
 
     Outside of the main thread nothing is raised.
 
     Args:
         workers: their processes.
-        error: returns what is raised.
+        error: returns what is raised; None raises nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -111,9 +111,9 @@ def interrupted_by_an_end(workers: Sequence[Worker], error: Callable[[Worker], E
     def handle(signum: int, frame: FrameType | None) -> None:
         nonlocal armed
         ended = [worker for worker in workers if worker.has_ended]
-        if armed and ended:
+        if armed and ended and (raised := error(ended[0])) is not None:
             armed = False
-            raise _Interruption(error(ended[0]))
+            raise _Interruption(raised)
 
     before = signal.signal(signal.SIGIO, handle)
     try:

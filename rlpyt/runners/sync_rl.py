@@ -25,6 +25,8 @@ from rlpyt.utils.replicas import Replicas
 
 serve_old_names(__name__)
 
+_START_SECONDS = 600.0  # that a replica may be late while environments are built
+
 
 @dataclass(eq=False)
 class SyncRlBase(MinibatchRlBase):
@@ -132,7 +134,7 @@ class SyncRlBase(MinibatchRlBase):
                     rank,
                     world_size,
                     reduction=self.reduction,
-                    timeout=self.replica_timeout,
+                    timeout=max(self.replica_timeout, _START_SECONDS),
                     device=device,
                 )
                 with self._on_own_cores(self._group):
@@ -142,9 +144,11 @@ class SyncRlBase(MinibatchRlBase):
                 self._group.leave()
             self._group, self.replicas, self._cpus = None, Replicas(), []
 
-    def _end_of_replica(self, worker: Worker) -> Exception:
-        """Return the error of a process that has ended while this one trains."""
-        return end_of(worker) if self._group is None else self._group.lost(f"its process {worker.pid} has ended")
+    def _end_of_replica(self, worker: Worker) -> Exception | None:
+        """Return the error of a process that has ended while this one trains; None while another error is handled."""
+        if self._group is None:
+            return end_of(worker)
+        return None if self._group.failed else self._group.lost(f"its process {worker.pid} has ended")
 
     def _on_own_cores(self, group: ProcessGroup) -> AbstractContextManager[None]:
         """Pin this process to its share of the cores that replicas have in common, where its affinity names none."""
@@ -160,6 +164,8 @@ class SyncRlBase(MinibatchRlBase):
         """Build all parts, as the others do."""
         n_itr = super().startup()
         self._note_place(0)
+        if self._group is not None:
+            self._group.wait_at_most(self.replica_timeout)
         return n_itr
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:

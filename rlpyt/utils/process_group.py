@@ -102,6 +102,11 @@ class ProcessGroup(Replicas):
             except RuntimeError as error:
                 raise self.lost(error) from error
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Set how long a replica may be late from now on, as many steps of a start take longer than any later one."""
+        self.timeout = seconds
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
+
     def _meet(self, own: Peer) -> list[Peer]:
         """Tell the others what this replica is, and return what all are."""
         self._board.write("peer", own)
