@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -14,6 +14,7 @@ from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Settings
 from rlpyt.types import Kwargs, Run, Samples, StateDict
+from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, torch_generator
 
 
@@ -110,6 +111,16 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Return what the optimisers update."""
         groups = [group for descent in self.descents.values() for group in descent.optimizer.param_groups]
         return [parameter for group in groups for parameter in group["params"]]
+
+    def share(self, n_replicas: int) -> Self:
+        """Return an algorithm with a share of the settings in `batch_settings`; see `rlpyt.core.Algorithm.share`."""
+        sizes = {name: getattr(self, name) for name in self.batch_settings()}
+        shares = {name: share_of(type(self).__name__, name, size, n_replicas) for name, size in sizes.items()}
+        return self.replace(**shares) if shares else self
+
+    def batch_settings(self) -> Sequence[str]:
+        """Return the names of the settings that are the size of an update's batch; none takes all rows of a batch."""
+        return ()
 
     def optim_arguments(self) -> Kwargs:
         """Return the arguments of `OptimCls` beside parameters and learning rate."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,6 +147,10 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         if self.batch_T is None or self.batch_B is None:
             return int(self.batch_size)
         return int((self.warmup_T + self.batch_T) * self.batch_B)
+
+    def batch_settings(self) -> Sequence[str]:
+        """Return the names of the settings that are the size of an update's batch."""
+        return ("batch_size",) if self.batch_B is None else ("batch_B",)
 
     @property
     def draws_per_update(self) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, NoReturn, TypeVar
+from typing import ClassVar, Generic, NoReturn, Self, TypeVar
 
 import torch
 
@@ -96,6 +96,18 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         """Return the discount at step 0, by which the statistics of trajectories are discounted."""
         # As in a run without end: a schedule that begins late is no error yet.
         return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
+
+    def share(self, n_replicas: int) -> Self:
+        """Return an algorithm for one of some replicas, whose updates have a share of the batch size.
+
+        Raises:
+            ValueError: if the batch size is no multiple of their number.
+            TypeError: if the algorithm does not say what its batch size is.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: has no method share(n_replicas), which divides its batch size; expected one. "
+            "Write it, or give the batch sizes of each replica."
+        )
 
     @abstractmethod
     def hyper_parameters(self) -> dict[str, object]:
@@ -207,6 +219,20 @@ class Sampler(CheckedSubclasses, ABC):
         raise TypeError(
             f"{type(self).__name__} cannot run in a process of its own; expected a sampler that derives from "
             "rlpyt.samplers.BaseSampler. Derive from it, or use MinibatchRl."
+        )
+
+    def share(self, n_replicas: int) -> Self:
+        """Return a sampler for one of some replicas, with a share of the environments of a batch.
+
+        Those of an evaluation are dealt to the replicas in any case.
+
+        Raises:
+            ValueError: if the number of environments is no multiple of that of the replicas.
+            TypeError: if the sampler does not say how it is divided.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: has no method share(n_replicas), which divides its environments; expected one. "
+            "Write it, or give the batch sizes of each replica."
         )
 
     @abstractmethod

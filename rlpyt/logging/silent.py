@@ -25,6 +25,9 @@ class SilentLogger(Logger):
         """Keep a warning."""
         self._warnings.append(text)
 
+    def warn_once(self, key: str, text: str) -> None:
+        """Do nothing: what is said once is found by all replicas."""
+
     def take_warnings(self) -> list[str]:
         """Return the warnings since the last call."""
         warnings, self._warnings = self._warnings, []

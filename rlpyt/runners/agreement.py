@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 import zlib
@@ -12,9 +13,13 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from rlpyt.core import Agent, Algorithm
+from rlpyt.logging import current_logger
 from rlpyt.utils.replicas import Replicas
 
 T = TypeVar("T")
+_OF_A_MACHINE = re.compile(
+    r"(affinity|settings\.device|algo\.replay_folder|sampler\.(n_workers|acting_threads|env_kwargs|eval_env_kwargs))\b"
+)
 
 
 class TrainingDiverged(RuntimeError):
@@ -109,6 +114,7 @@ class Agreement:
         raised = [f"\n\nThe traceback of replica {rank}:\n{r.traceback}" for rank, r in reasons.items() if r.traceback]
         if raised:
             raise ReplicaStopped(f"{text}\nAll replicas stop.{''.join(raised)}")
+        current_logger().log(f"{text} All replicas stop.")
         raise SystemExit(128 + max(reason.signum for reason in reasons.values()))
 
     def _exchange_flags(self, error: BaseException | None = None) -> dict[int, _Reason]:
@@ -153,6 +159,27 @@ class Agreement:
         self._others_listen = False
         yield
         self._others_listen = True
+
+    def check_settings(self, settings: Mapping[str, object]) -> None:
+        """Refuse replicas with other settings, as scripts that a launcher starts may have.
+
+        Cores, devices, folders and the arguments of environments may be those of a machine.
+
+        Args:
+            settings: by name, such as `sampler.batch_T`.
+
+        Raises:
+            ValueError: if another replica has others than replica 0.
+        """
+        every = self.gather({name: x for name, x in settings.items() if not _OF_A_MACHINE.match(name)})
+        for rank, others in enumerate(every):
+            names = [name for name in {**every[0], **others} if others.get(name) != every[0].get(name)]
+            if names:
+                text = ", ".join(f"{x} is {every[0].get(x)!r:.100} and {others.get(x)!r:.100}" for x in names[:5])
+                raise ValueError(
+                    f"Replicas 0 and {rank} were given different settings: {text}; expected the same in all. Each "
+                    "replica has random streams, environments and a share of the work of its own without that."
+                )
 
     # ---- weights ----
 

@@ -28,7 +28,8 @@ from rlpyt.runners.columns import (
     merged_numbers,
 )
 from rlpyt.runners.compute_choice import choose_settings
-from rlpyt.runners.record import record_of
+from rlpyt.runners.plan import plan_of_replicas
+from rlpyt.runners.record import record_of, settings_of
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs, Run, TrajInfo
@@ -86,6 +87,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.replicas = Replicas()
+        self._of_all: dict[str, Any] = {}  # algorithm and sampler as they were given, where each replica has a share
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
     @property
@@ -135,6 +137,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         n_itr = self.n_itr = self.agreement.broadcast(self.get_n_itr())
         self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
         self.record_settings()
+        if self.replicas.world_size > 1:
+            self.agreement.check_settings({**settings_of(self), "seed": self.given_seed})
         run = Run(
             batch_spec=self.sampler.batch_spec,
             n_itr=n_itr,
@@ -159,6 +163,24 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.print_plan(n_itr)
         self.initialize_logging()
         return n_itr
+
+    def share_batch_sizes(self) -> None:
+        """Take the batch sizes that were given for those of all replicas: algorithm and sampler get their shares.
+
+        It is called before `startup`, whose record keeps what was given.
+
+        Raises:
+            ValueError: if a batch size is no multiple of the number of replicas.
+            TypeError: if a part has no share.
+        """
+        self._of_all = self._of_all or {"algo": self.algo, "sampler": self.sampler}
+        n_replicas = self.replicas.world_size
+        self.algo = self._of_all["algo"].share(n_replicas)
+        self.sampler = self._of_all["sampler"].share(n_replicas)
+
+    def given(self) -> dict[str, Any]:
+        """Return all settings by name, as they were given."""
+        return super().given() | self._of_all
 
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
@@ -206,6 +228,9 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
         }
+        n_replicas = self.replicas.world_size
+        if n_replicas > 1:
+            plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
         texts = {k: f"{v:,}" if type(v) is int and k != "seed" else v for k, v in plan.items()}
         self.logger.log("plan: " + ", ".join(f"{k} {v}" for k, v in texts.items()))
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}

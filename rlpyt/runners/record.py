@@ -68,6 +68,28 @@ def record_of(part: Settings) -> tuple[dict[str, Json], list[str]]:
     return recorder.part(part), recorder.missing
 
 
+def settings_of(part: Settings) -> dict[str, Json]:
+    """Return the plain settings of a part and of the parts in it, by their places, such as `algo.learning_rate`.
+
+    Classes and functions are left out: those of a script have other names in other processes.
+    """
+    return dict(_leaves(record_of(part)[0], ""))
+
+
+def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
+    if not isinstance(value, dict | list):
+        yield place, value
+        return
+    items = enumerate(value) if isinstance(value, list) else value.items()
+    if isinstance(value, dict) and not TAGS.isdisjoint(value):
+        if "settings" not in value and not {"name", "unrecorded"}.isdisjoint(value):
+            return
+        settings = value.get("settings")
+        items = settings.items() if isinstance(settings, dict) else items
+    for key, item in items:
+        yield from _leaves(item, f"{place}.{key}".removeprefix("."))
+
+
 def path_of(value: Any) -> str | None:
     """Return "module:qualified.name" of a class or function; None where that path leads to something else.
 

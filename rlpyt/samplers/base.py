@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from gymnasium.spaces import Box
@@ -26,7 +26,7 @@ from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
-from rlpyt.utils.checks import whole_number
+from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.progress import Progress
 
 
@@ -171,6 +171,10 @@ class BaseSampler(Settings, MovableSampler):
     def batch_size(self) -> int:
         """Rows of a batch."""
         return self.batch_spec.size
+
+    def share(self, n_replicas: int) -> Self:
+        """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
+        return self.replace(batch_B=share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas))
 
     # ---- in a process of its own ----
 

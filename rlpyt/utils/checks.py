@@ -6,6 +6,20 @@ from numbers import Real
 from typing import Any
 
 
+def share_of(owner: str, name: str, value: int, n: int) -> int:
+    """Return a share of a number that n replicas have together.
+
+    Raises:
+        ValueError: if it is no multiple of n.
+    """
+    if value % n:
+        raise ValueError(
+            f"{owner}: {name} is {value}, given for {n} replicas together; expected a multiple of {n}. Give {n} times "
+            "what each is to have, or give the batch sizes of each replica."
+        )
+    return value // n
+
+
 def whole_number(owner: str, name: str, value: Any, least: int, expected: str | None = None) -> int:
     """Return a setting as an int.
 
