@@ -8,6 +8,7 @@ from rlpyt.logging.plots import plot_progress, read_progress
 from rlpyt.logging.progress import ProgBarCounter
 from rlpyt.logging.run_directory import RunDirectoryError
 from rlpyt.logging.run_logger import Logger
+from rlpyt.logging.silent import SilentLogger
 from rlpyt.logging.sinks import ConsoleTable, CsvSink, Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotError, SnapshotMode, load_snapshot, save_snapshot
 from rlpyt.logging.values import to_numbers
@@ -19,6 +20,7 @@ __all__ = [
     "log_to",
     "logger",
     "Logger",
+    "SilentLogger",
     "Sink",
     "ConsoleTable",
     "CsvSink",
