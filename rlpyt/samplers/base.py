@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium.spaces import Box
@@ -20,7 +20,7 @@ from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.fleet import Check
-from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
+from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.parts import CompletedTraj, in_order
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
@@ -28,20 +28,6 @@ from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, tr
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.progress import Progress
-
-
-class EvalSize(NamedTuple):
-    """Amount of one evaluation."""
-
-    n_envs: int
-    """Environments; those without an episode to run are left out."""
-    max_steps: int | None
-    max_trajectories: int | None
-
-    @property
-    def max_T(self) -> int:
-        """Steps of each environment at most."""
-        return self.max_steps // self.n_envs if self.max_steps else NO_LIMIT
 
 
 @dataclass(eq=False)

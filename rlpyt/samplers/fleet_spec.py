@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,20 @@ from rlpyt.utils.seeds import Role, stream_seed
 
 NO_LIMIT = 2**62
 """Steps an evaluation takes at most where no limit was set."""
+
+
+class EvalSize(NamedTuple):
+    """Amount of one evaluation."""
+
+    n_envs: int
+    """Environments; those without an episode to run are left out."""
+    max_steps: int | None
+    max_trajectories: int | None
+
+    @property
+    def max_T(self) -> int:
+        """Steps of each environment at most."""
+        return self.max_steps // self.n_envs if self.max_steps else NO_LIMIT
 
 
 class FleetRole(Enum):
