@@ -118,7 +118,10 @@ class Settings(metaclass=SettingsType):
 
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings except for these changes."""
-        return type(self)(**{**self.given(), **changes})
+        part = type(self)(**{**self.given(), **changes})
+        # A default is not given because another setting has changed.
+        vars(part)["_given"] = (), {**self.arguments(), **changes}
+        return part
 
     # ---- checks ----
 

@@ -87,7 +87,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.replicas = Replicas()
-        self._of_all: dict[str, Any] = {}  # algorithm and sampler as they were given, where each replica has a share
+        self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
     @property
@@ -173,14 +173,13 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             ValueError: if a batch size is no multiple of the number of replicas.
             TypeError: if a part has no share.
         """
-        self._of_all = self._of_all or {"algo": self.algo, "sampler": self.sampler}
+        algo, sampler = self._of_all = self._of_all or (self.algo, self.sampler)
         n_replicas = self.replicas.world_size
-        self.algo = self._of_all["algo"].share(n_replicas)
-        self.sampler = self._of_all["sampler"].share(n_replicas)
+        self.algo, self.sampler = algo.share(n_replicas), sampler.share(n_replicas)
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """Return all settings by name, as they were given."""
-        return super().given() | self._of_all
+        return super().given() | (dict(zip(("algo", "sampler"), self._of_all, strict=True)) if self._of_all else {})
 
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""

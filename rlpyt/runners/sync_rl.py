@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch.distributed as dist
 
@@ -26,6 +26,9 @@ from rlpyt.utils.replicas import Replicas
 serve_old_names(__name__)
 
 _START_SECONDS = 600.0  # that a replica may be late while environments are built
+
+BatchSizes = Literal["replica", "global"]
+"""What batch sizes are given for."""
 
 
 @dataclass(eq=False)
@@ -50,6 +53,10 @@ class SyncRlBase(MinibatchRlBase):
     replica_timeout: float = field(default=300.0, kw_only=True)
     """Seconds that a replica may be late for the others before it counts as lost."""
 
+    batch_sizes: BatchSizes = field(default="replica", kw_only=True)
+    """"replica": the sampler's batch_B and the algorithm's batch size (batch_B of sequences) are those of each replica;
+    "global": those of all together. All other numbers, the evaluation's among them, are those of the run."""
+
     def __post_init__(self) -> None:
         """Refuse replicas that cannot be."""
         self._launched = Launched.from_environment()
@@ -59,6 +66,10 @@ class SyncRlBase(MinibatchRlBase):
         self._group: ProcessGroup | None = None
         super().__post_init__()
         check_reduction(type(self).__name__, self.reduction)
+        if self.batch_sizes not in get_args(BatchSizes):
+            raise ValueError(
+                f"{type(self).__name__}: batch_sizes is {self.batch_sizes!r}; expected one of {get_args(BatchSizes)}."
+            )
         self.check("replica_timeout", lambda x: x > 0, "a number of seconds above 0")
         self._check_number()
 
@@ -162,6 +173,8 @@ class SyncRlBase(MinibatchRlBase):
 
     def startup(self) -> int:
         """Build all parts, as the others do."""
+        if self.batch_sizes == "global":
+            self.share_batch_sizes()
         n_itr = super().startup()
         self._note_place(0)
         if self._group is not None:

@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 import rlpyt.logging
-from rlpyt.logging import RunDirectoryError, current_logger, load_snapshot, logger_context
+from rlpyt.logging import (
+    ProgBarCounter,
+    RunDirectoryError,
+    SilentLogger,
+    current_logger,
+    load_snapshot,
+    logger_context,
+    silent_context,
+)
 from rlpyt.logging.run_directory import hold_run_directory
 
 ROOT = Path(rlpyt.logging.__file__).parents[2]
@@ -334,3 +342,33 @@ def test_summary_writer_changes_no_column(tmp_path):
     assert (tmp_path / "run_0" / "progress.csv").read_bytes() == (tmp_path / "run_1" / "progress.csv").read_bytes()
     assert not list((tmp_path / "run_0").glob("events.out.tfevents.*"))
     assert len(list((tmp_path / "run_1").glob("events.out.tfevents.*"))) == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_the_processes_of_a_launcher_only_the_first_has_the_directory(rank, tmp_path, monkeypatch, capsys):
+    for name, value in {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, str(value))
+    with logger_context(tmp_path, 0) as logger:
+        assert current_logger() is logger
+        logger.log("hello")
+        logger.record_tabular("x", 1)
+        logger.record_tabular_misc_stat("y", [1.0, 2.0])
+        logger.dump_tabular(10)
+        logger.save_itr_params(0, {"w": 1})
+        logger.record_params({"a": 1})
+    assert isinstance(logger, SilentLogger) == (rank == 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["run_0"][: 1 - rank]
+    assert ("hello" in capsys.readouterr().out) == (rank == 0)
+    assert not isinstance(current_logger(), SilentLogger)
+
+
+def test_a_silent_logger_keeps_warnings_and_shows_no_bar(monkeypatch):
+    monkeypatch.setattr(
+        "sys.stderr", type("Terminal", (), {"isatty": lambda self: True, "write": print, "flush": print})()
+    )
+    with silent_context() as logger:
+        logger.warn("a worker was lost")
+        logger.warn_once("key", "found by all")
+        assert (logger.take_warnings(), logger.take_warnings()) == (["a worker was lost"], [])
+        assert ProgBarCounter(10)._bar is None
+    assert ProgBarCounter(10)._bar is not None

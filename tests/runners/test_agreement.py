@@ -27,9 +27,10 @@ from rlpyt.runners import (
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
-from rlpyt.types import TrajInfo
+from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.seeds import set_seed
 from tests.runners.runner_kit import TIMING, header_of, make_algo, make_sampler, rows_of, run, status_of, without_times
 from tests.runners.thread_replicas import ThreadReplicas, in_threads
 from tests.toy_envs import CountingEnv
@@ -190,7 +191,7 @@ def test_all_begin_with_what_replica_0_has(tmp_path, monkeypatch):
 def test_global_streams_of_replicas_differ_and_that_of_the_first_is_the_old_one():
     numbers = []
     for args in ((3,), (3, 0), (3, 1)):
-        base.set_seed(*args)
+        set_seed(*args)
         numbers.append((torch.rand(()).item(), np.random.rand()))
     assert numbers[0] == numbers[1]
     assert not set(numbers[0]) & set(numbers[2])
@@ -199,7 +200,12 @@ def test_global_streams_of_replicas_differ_and_that_of_the_first_is_the_old_one(
 def test_only_replica_0_measures(tmp_path, monkeypatch):
     chosen = ComputeSettings(channels_last=True)
     asked = []
-    monkeypatch.setattr(base, "choose_settings", lambda agent, cores: asked.append(cores) or chosen)
+
+    def choose(agent: Any, cores: Any) -> ComputeSettings:
+        asked.append(cores)
+        return chosen
+
+    monkeypatch.setattr(base, "choose_settings", choose)
     runners = train(tmp_path, settings=None)
     assert len(asked) == 1
     assert [runner.compute for runner in runners] == [chosen, chosen]
@@ -365,6 +371,9 @@ def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_pa
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_update(world_size, tmp_path):
     class Breaking(CountingEnv):
+        breaks = False
+        total = 0
+
         def step(self, action: Any) -> Any:
             if self.breaks and self.total == 13:
                 raise ZeroDivisionError("the toy broke")
@@ -372,7 +381,7 @@ def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_up
             return super().step(action)
 
     def prepare(runner: Any) -> None:
-        Env = type("Env", (Breaking,), {"breaks": runner.replicas.rank == 1, "total": 0})
+        Env = type("Env", (Breaking,), {"breaks": runner.replicas.rank == 1})
         runner.sampler.EnvCls = Env
 
     errors = train(tmp_path, world_size=world_size, prepare=prepare)
@@ -477,7 +486,7 @@ class Work(TrajInfo):
 
 
 def statistics(name: str, numbers: np.ndarray) -> dict[str, float]:
-    functions = dict(Average=np.mean, Std=np.std, Median=np.median, Min=np.min, Max=np.max)
+    functions: dict[str, Any] = dict(Average=np.mean, Std=np.std, Median=np.median, Min=np.min, Max=np.max)
     return {name + key: float(f(numbers)) if len(numbers) else float("nan") for key, f in functions.items()}
 
 
@@ -606,8 +615,8 @@ def test_evaluation_environments_are_dealt_and_no_two_have_one_seed(tmp_path):
     specs = []
     for rank in range(3):
         sampler = make_sampler(eval_n_envs=4, eval_max_trajectories=10, eval_max_steps=41)
-        run = base.Run(batch_spec=sampler.batch_spec, seed=3, replicas=Replicas(rank, 3))
-        specs.append({role.value: spec for role, spec in sampler.make_specs(run).items()}["eval"])
+        facts = Run(batch_spec=sampler.batch_spec, seed=3, replicas=Replicas(rank, 3))
+        specs.append({role.value: spec for role, spec in sampler.make_specs(facts).items()}["eval"])
     assert [spec.env_ranks for spec in specs] == [[0, 1], [2], [3]]
     assert [list(spec.quotas) for spec in specs] == [[3, 3], [2], [2]]
     assert {spec.max_T for spec in specs} == {10}, "eval_max_steps is shared by all environments of all replicas"
