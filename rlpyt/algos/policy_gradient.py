@@ -25,8 +25,13 @@ from rlpyt.utils.arrays import buffer_to
 class ForwardInputs(Protocol):
     """Rows that an agent is run over."""
 
-    agent_inputs: AgentInputs
-    episode_start: Buffer
+    @property
+    def agent_inputs(self) -> AgentInputs:
+        """What the agent sees."""
+
+    @property
+    def episode_start(self) -> Buffer:
+        """[T, B] bool, for a recurrent agent: its state is zero before these rows."""
 
 
 class LossInputs(NamedArrayTuple):

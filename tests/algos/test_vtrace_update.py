@@ -95,11 +95,12 @@ def test_the_row_after_the_batch_is_valued_by_the_network_in_training():
     assert samples.agent.bootstrap_value is None
     seen = samples.agent.bootstrap_inputs.observation
     assert torch.equal(batches(sampler, 1)[0].env.observation, seen)
+    table: Any = agent.model
     with torch.no_grad():
-        agent.model.values += 100
+        table.values += 100
     batch, _ = algo.vtrace_inputs(samples, algo.hyper(0))
     _, metrics = algo.loss(batch, None, algo.hyper(0))
-    now, after = (agent.model.values[x].detach() for x in (samples.env.observation, seen))
+    now, after = (table.values[x].detach() for x in (samples.env.observation, seen))
     expected = (0.5 * (samples.env.reward + 0.5 * after - now) ** 2).mean()
     assert metrics["valueLoss"].item() == pytest.approx(expected.item())
 
@@ -164,8 +165,9 @@ def test_no_value_loss_is_left_where_the_value_is_the_truth(gae_lambda, truncate
     algo = VTrace(discount=0.9, gae_lambda=gae_lambda)
     sampler = set_up(algo, agent, Metronome, dict(length=5, truncates=truncates), T=7, B=4)
     collected = batches(sampler, 5)
+    table: Any = agent.model
     with torch.no_grad():  # another policy, with the same values
-        agent.model.logits += torch.randn(agent.model.logits.shape, generator=torch.Generator().manual_seed(0))
+        table.logits += torch.randn(table.logits.shape, generator=torch.Generator().manual_seed(0))
     for samples in collected:
         batch, _ = algo.vtrace_inputs(samples, algo.hyper(0))
         assert algo.loss(batch, None, algo.hyper(0))[1]["valueLoss"] < 1e-8

@@ -28,7 +28,7 @@ from tests.functional.test_returns import (
 bars = st.sampled_from([0.3, 1.0, 2.5, math.inf])
 
 
-def off_policy_rows(seed: int, dtype: torch.dtype = torch.float64) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def off_policy_rows(seed: int, dtype: torch.dtype = torch.float64) -> tuple[dict[str, Any], torch.Tensor]:
     """Random rows with ratios, which are garbage where no action was taken."""
     rows, valid = random_rows(seed, dtype)
     generator = torch.Generator().manual_seed(seed)
@@ -57,7 +57,7 @@ def target_of(rows: dict[str, torch.Tensor], t: int, b: int, h: dict[str, float]
 @given(seeds, unit, unit, bars, bars)
 def test_targets_are_the_sum_of_the_paper(seed, discount, lambda_, rho_bar, c_bar):
     rows, valid = off_policy_rows(seed)
-    h = dict(discount=discount, lambda_=lambda_, rho_bar=rho_bar, c_bar=c_bar)
+    h: dict[str, Any] = dict(discount=discount, lambda_=lambda_, rho_bar=rho_bar, c_bar=c_bar)
     _, return_ = v_trace(**rows, **h)
     assert_valid_rows(return_, lambda t, b: target_of(rows, t, b, h), valid, abs=1e-9, rel=1e-9)
 
@@ -66,7 +66,7 @@ def test_targets_are_the_sum_of_the_paper(seed, discount, lambda_, rho_bar, c_ba
 @given(seeds, unit, unit, bars, bars)
 def test_advantages_bootstrap_from_the_targets(seed, discount, lambda_, rho_bar, c_bar):
     rows, valid = off_policy_rows(seed)
-    h = dict(discount=discount, lambda_=lambda_, rho_bar=rho_bar, c_bar=c_bar)
+    h: dict[str, Any] = dict(discount=discount, lambda_=lambda_, rho_bar=rho_bar, c_bar=c_bar)
     T = len(valid)
 
     def expected(t: int, b: int) -> float:
@@ -83,7 +83,8 @@ def test_advantages_bootstrap_from_the_targets(seed, discount, lambda_, rho_bar,
 
 def test_by_hand():
     ratio = torch.tensor([[2.0], [0.5], [torch.nan], [0.25], [4.0], [torch.nan], [3.0]])
-    advantage, return_ = v_trace(**HAND, value=VALUE, ratio=ratio, discount=0.5, rho_bar=2.0, c_bar=1.0)
+    rows: dict[str, Any] = dict(HAND, value=VALUE, ratio=ratio)
+    advantage, return_ = v_trace(**rows, discount=0.5, rho_bar=2.0, c_bar=1.0)
     # Row 1 bootstraps from 30, the value of the final observation; row 4 from nothing.
     v1 = 20 + 0.5 * (2 + 0.5 * 30 - 20)
     v0 = 10 + 2 * (1 + 0.5 * 20 - 10) + 0.5 * 1 * (v1 - 20)
@@ -105,7 +106,8 @@ def test_by_hand():
 @given(seeds, unit, unit)
 @pytest.mark.parametrize("bar", [1.0, math.inf])
 def test_on_policy_it_is_gae(bar, seed, discount, lambda_):
-    rows, valid = random_rows(seed)
+    given_rows, valid = random_rows(seed)
+    rows: dict[str, Any] = given_rows
     ratio = torch.ones(valid.shape, dtype=torch.float64)
     advantage, return_ = v_trace(**rows, ratio=ratio, discount=discount, lambda_=lambda_, rho_bar=bar, c_bar=bar)
     gae, gae_return = generalized_advantage_estimation(**rows, discount=discount, gae_lambda=lambda_)
@@ -121,7 +123,7 @@ def test_relations(seed, discount):
     rows, valid = off_policy_rows(seed)
     value = rows["value"]
     # An action that the policy would not take says nothing about its value.
-    never = rows | {"ratio": torch.zeros_like(value)}
+    never: dict[str, Any] = rows | {"ratio": torch.zeros_like(value)}
     advantage, return_ = v_trace(**never, discount=discount)
     torch.testing.assert_close(return_[valid], value[valid])
     one_step = rows["reward"] + discount * rows["next_value"].masked_fill(rows["terminated"], 0.0) - value
@@ -130,7 +132,7 @@ def test_relations(seed, discount):
     _, return_ = v_trace(**rows, discount=discount, c_bar=0.0, rho_bar=2.0)
     torch.testing.assert_close(return_[valid], (value + rows["ratio"].clamp(max=2.0) * one_step)[valid])
     # Rows before a border do not know the rows after it.
-    cut = {name: x[:1] for name, x in rows.items()}
+    cut: dict[str, Any] = {name: x[:1] for name, x in rows.items()}
     single, single_return = v_trace(**cut, discount=discount)
     torch.testing.assert_close(single[valid[:1]], one_step[:1][valid[:1]])
     torch.testing.assert_close(
@@ -142,14 +144,16 @@ def test_without_bounds_the_targets_are_unbiased():
     """Over all actions of a state, weighted by mu, the corrected target is the value under pi."""
     mu, pi = torch.tensor([0.9, 0.1]).double(), torch.tensor([0.2, 0.8]).double()
     reward, value = torch.tensor([1.0, 5.0]).double(), torch.tensor([2.0, 2.0]).double()
-    flags = dict(terminated=torch.ones(1, 2).bool(), truncated=torch.zeros(1, 2).bool())
-    rows = dict(reward=reward[None], value=value[None], next_value=value[None], ratio=(pi / mu)[None], **flags)
+    flags: dict[str, Any] = dict(terminated=torch.ones(1, 2).bool(), truncated=torch.zeros(1, 2).bool())
+    rows: dict[str, Any] = dict(
+        reward=reward[None], value=value[None], next_value=value[None], ratio=(pi / mu)[None], **flags
+    )
     _, exact = v_trace(**rows, discount=0.9, rho_bar=math.inf, c_bar=math.inf)
     assert float((mu * exact[0]).sum()) == pytest.approx(float((pi * reward).sum()))
     # Bounded, it is the value under the policy proportional to min(rho_bar mu, pi), at its fixed point.
     weight = torch.minimum(mu, pi)
     fixed = float((weight / weight.sum() * reward).sum())
-    at_fixed = rows | {name: torch.full((1, 2), fixed).double() for name in ("value", "next_value")}
+    at_fixed: dict[str, Any] = rows | {name: torch.full((1, 2), fixed).double() for name in ("value", "next_value")}
     _, bounded = v_trace(**at_fixed, discount=0.9)
     assert float((mu * bounded[0]).sum()) == pytest.approx(fixed)
 
@@ -161,7 +165,7 @@ def test_nothing_of_invalid_rows_reaches_others(seed, bar):
     clean: dict[str, Any] = {
         name: torch.where(valid, x, torch.zeros_like(x)) if x.is_floating_point() else x for name, x in rows.items()
     }
-    h = dict(discount=0.9, lambda_=0.9, rho_bar=bar, c_bar=bar)
+    h: dict[str, Any] = dict(discount=0.9, lambda_=0.9, rho_bar=bar, c_bar=bar)
     for x, y in zip(v_trace(**rows, **h), v_trace(**clean, **h), strict=True):
         assert x[valid].isfinite().all()
         torch.testing.assert_close(x[valid], y[valid], rtol=0, atol=0)
@@ -170,8 +174,8 @@ def test_nothing_of_invalid_rows_reaches_others(seed, bar):
 
 def test_all_rows_invalid_and_extreme_ratios():
     nothing = torch.full((5, 2), torch.nan)
-    flags = dict(terminated=torch.zeros(5, 2).bool(), truncated=torch.zeros(5, 2).bool())
-    floats = dict(reward=nothing, value=nothing, next_value=nothing, ratio=nothing)
+    flags: dict[str, Any] = dict(terminated=torch.zeros(5, 2).bool(), truncated=torch.zeros(5, 2).bool())
+    floats: dict[str, Any] = dict(reward=nothing, value=nothing, next_value=nothing, ratio=nothing)
     for x in v_trace(**floats, **flags, discount=0.99):
         assert x.shape == (5, 2)
     log_prob, old_log_prob = torch.tensor([0.0, -1e30, -2.0]), torch.tensor([-1e30, 0.0, -2.0])
@@ -179,7 +183,7 @@ def test_all_rows_invalid_and_extreme_ratios():
     assert ratio.isfinite().all()
     assert not ratio.requires_grad
     assert ratio[1:].tolist() == [0.0, 1.0]
-    huge = dict(reward=torch.ones(40, 1), value=torch.zeros(40, 1), next_value=torch.zeros(40, 1))
+    huge: dict[str, Any] = dict(reward=torch.ones(40, 1), value=torch.zeros(40, 1), next_value=torch.zeros(40, 1))
     flags = {name: torch.zeros(40, 1).bool() for name in flags}
     for x in v_trace(**huge, **flags, ratio=ratio[:1].expand(40, 1), discount=1.0):
         assert x.flatten().tolist() == list(range(40, 0, -1))
@@ -188,13 +192,13 @@ def test_all_rows_invalid_and_extreme_ratios():
 def test_float32_is_close_to_float64_over_long_rows_and_no_gradient_flows():
     torch.manual_seed(0)
     T, B = 2048, 4
-    flags = dict(terminated=torch.rand(T, B) < 0.001, truncated=torch.rand(T, B) < 0.001)
-    rows = {name: torch.randn(T, B) for name in ("reward", "value", "next_value")}
+    flags: dict[str, Any] = dict(terminated=torch.rand(T, B) < 0.001, truncated=torch.rand(T, B) < 0.001)
+    rows: dict[str, Any] = {name: torch.randn(T, B) for name in ("reward", "value", "next_value")}
     rows["ratio"] = torch.randn(T, B).mul(0.1).exp()
     before = {name: x.clone() for name, x in rows.items()}
-    double = {name: array.double() for name, array in rows.items()}
+    double: dict[str, Any] = {name: array.double() for name, array in rows.items()}
     rows["value"].requires_grad_()
-    h = dict(discount=0.999, lambda_=0.99)
+    h: dict[str, Any] = dict(discount=0.999, lambda_=0.99)
     for x, y in zip(v_trace(**rows, **flags, **h), v_trace(**double, **flags, **h), strict=True):
         assert x.dtype == torch.float32
         assert not x.requires_grad
@@ -204,7 +208,7 @@ def test_float32_is_close_to_float64_over_long_rows_and_no_gradient_flows():
 
 
 def test_errors_say_what_came_and_what_was_expected():
-    rows = dict(HAND, value=VALUE, ratio=VALUE)
+    rows: dict[str, Any] = dict(HAND, value=VALUE, ratio=VALUE)
     with pytest.raises(ValueError, match=r"V-trace: got shapes .*ratio \(7,\).*expected all of them equal"):
         v_trace(**dict(rows, ratio=VALUE[:, 0]), discount=0.99)
     with pytest.raises(TypeError, match=r"V-trace: got terminated of dtype torch.float32; expected bool"):

@@ -1,0 +1,44 @@
+"""V-trace actor-critic (IMPALA) on CartPole-v1.
+
+    python examples/vtrace_cartpole.py
+
+Rows of an older policy are weighted by importance ratios; `ratioAverage` of the log says how far it is from the one in
+training.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import gymnasium
+
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.algos import VTrace
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
+
+
+def main() -> None:
+    """Read the options and train."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n_steps", type=float, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log_dir", default="data/vtrace_cartpole")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds only")
+    args = parser.parse_args()
+    n_steps = 1_024 if args.smoke else int(args.n_steps)
+    runner = MinibatchRl(
+        algo=VTrace(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True),
+        agent=CategoricalPgAgent(),
+        sampler=SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=16),
+        n_steps=n_steps,
+        log_interval_steps=n_steps // (2 if args.smoke else 10),
+        seed=args.seed,
+    )
+    with logger_context(args.log_dir, name="vtrace_cartpole", log_params=vars(args)):
+        runner.train()
+
+
+if __name__ == "__main__":
+    main()
