@@ -2,7 +2,7 @@
 
     python examples/vtrace_cartpole.py
 
-Rows of an older policy are weighted by importance ratios; `ratioAverage` of the log says how far it is from the one in
+Rows of an older policy are weighted by importance ratios. `rhoAverage` of the log is 1 where it is the policy in
 training.
 """
 

@@ -12,6 +12,7 @@ from rlpyt.algos.policy_gradient import PolicyGradientAlgo
 from rlpyt.core import Metrics
 from rlpyt.functional import (
     ScheduleLike,
+    approx_kl,
     episode_start_from_valid,
     importance_ratio,
     mean_perplexity,
@@ -63,7 +64,7 @@ class VTrace(PolicyGradientAlgo):
 
     bootstrap_value: ClassVar[bool] = False
     bootstrap_inputs: ClassVar[bool] = True
-    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "ratio", "ratioClipped")
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "rho", "rhoClipped", "kl")
 
     gae_lambda: ScheduleLike = 1.0
     """lambda of the traces, in [0, 1]; 1 is the paper's."""
@@ -155,6 +156,7 @@ class VTrace(PolicyGradientAlgo):
             "entropy": mean_entropy,
             "perplexity": mean_perplexity(entropy, batch.valid),
             "explainedVariance": self.global_rows.explained_variance(value, return_, batch.valid),
-            "ratio": valid_mean(ratio, batch.valid),
-            "ratioClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),
+            "rho": valid_mean(ratio.clamp(max=hyper.rho_bar), batch.valid),
+            "rhoClipped": valid_mean(ratio > hyper.rho_bar, batch.valid),
+            "kl": approx_kl(log_prob.detach(), batch.old_log_prob, batch.valid),
         }

@@ -186,8 +186,9 @@ def v_trace_loss(
         "valueLoss": v_loss,
         "entropy": mean_entropy,
         "perplexity": entropy[valid].exp().mean(),
-        "ratio": ratio.mean(),
-        "ratioClipped": (ratio > h["rho_bar"]).double().mean(),
+        "rho": ratio.clip(max=h["rho_bar"]).mean(),
+        "rhoClipped": (ratio > h["rho_bar"]).double().mean(),
+        "kl": (ratio - 1 - ratio.log()).mean(),
         "explainedVariance": 1 - (target[valid] - V).var(correction=0) / target[valid].var(correction=0),
     }
 

@@ -49,7 +49,7 @@ def learned(directory: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("case", "lag"),
     [("PPO", 1), ("PPO LSTM", 2), ("A2C", 3), ("DQN input priorities", 1), ("Rainbow", 2), ("SAC", 1), ("TD3", 2)]
-    + [("R2D1", 1), ("R2D1", 3), ("SAC LSTM", 2)],
+    + [("R2D1", 1), ("R2D1", 3), ("SAC LSTM", 2), ("VTrace", 1), ("VTrace GRU", 2)],
 )
 def test_a_run_is_that_of_a_serial_loop_with_old_weights(case, lag, tmp_path):
     options, Reference = options_of(case), MinibatchRlEval if lag == 1 else MinibatchRl
