@@ -1,20 +1,32 @@
 """DQN on an Atari game, with the hyper-parameters of Mnih et al. 2015 where they fit a batched sampler.
 
     python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode cpu
+    python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode native --lag 1
 
-The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB.
+With a lag the sampler works in a process of its own, while this one learns. examples/a2c_atari.py tells what the modes
+are. The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 from rlpyt.agents import AtariDqnAgent
 from rlpyt.algos import DQN
-from rlpyt.envs import AtariEnv
+from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRlEval
-from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.runners import AsyncRlEval, MinibatchRlEval
+from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
+
+SAMPLERS: dict[str, Callable[..., BaseSampler]] = {
+    "serial": SerialSampler,
+    "cpu": CpuSampler,
+    "gpu": GpuSampler,
+    "alternating": AlternatingSampler,
+    "native": partial(SerialSampler, n_parts=2),
+}
 
 
 def main() -> None:
@@ -23,14 +35,14 @@ def main() -> None:
     parser.add_argument("--game", default="pong")
     parser.add_argument("--n_steps", type=float, default=5e6)
     parser.add_argument("--replay_size", type=float, default=1e6, help="rows; 7 KB each")
-    parser.add_argument("--sample_mode", choices=["serial", "cpu"], default="serial")
+    parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
+    parser.add_argument("--lag", type=int, default=None, help="collect so many iterations ahead, in another process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/dqn_atari")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    SamplerCls = {"serial": SerialSampler, "cpu": CpuSampler}[args.sample_mode]
-    sampler = SamplerCls(
-        EnvCls=AtariEnv,
+    sampler = SAMPLERS[args.sample_mode](
+        EnvCls=atari_make_vec if args.sample_mode == "native" else AtariEnv,
         env_kwargs=dict(game=args.game),
         eval_env_kwargs=dict(game=args.game, episodic_lives=False, clip_reward=False),
         batch_T=4,
@@ -51,7 +63,8 @@ def main() -> None:
         double_dqn=True,
     )
     n_steps = 500 if args.smoke else args.n_steps
-    runner = MinibatchRlEval(
+    make_runner = MinibatchRlEval if args.lag is None else partial(AsyncRlEval, lag=args.lag)
+    runner = make_runner(
         algo=algo,
         agent=AtariDqnAgent(eps_final=0.01),
         sampler=sampler,

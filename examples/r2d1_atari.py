@@ -1,21 +1,24 @@
 """R2D1, which is R2D2 on one machine (Kapturowski et al. 2019), on an Atari game, with the alternating sampler.
 
     python examples/r2d1_atari.py --game pong --n_steps 10e6
+    python examples/r2d1_atari.py --game pong --n_steps 10e6 --lag 1
 
 Workers step one half of the environments while the LSTM network selects actions for the other. Every environment has an
 epsilon of its own; the replay keeps a recurrent state every 40 rows and learns from 80 rows after 40 to warm up.
+With a lag the sampler works in a process of its own, while this one learns.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from rlpyt.agents import AtariR2d1Agent
 from rlpyt.algos import R2D1
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRlEval
+from rlpyt.runners import AsyncRlEval, MinibatchRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
 
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
@@ -30,6 +33,7 @@ def main() -> None:
     parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="alternating")
     parser.add_argument("--n_workers", type=int, default=None, help="of cpu, gpu, alternating; default: by the cores")
     parser.add_argument("--cuda_idx", type=int, default=None, help="number of the GPU; default: the CPU")
+    parser.add_argument("--lag", type=int, default=None, help="collect so many iterations ahead, in another process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/r2d1_atari")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
@@ -60,7 +64,8 @@ def main() -> None:
         **length,
     )
     n_steps = 600 if args.smoke else args.n_steps
-    runner = MinibatchRlEval(
+    make_runner = MinibatchRlEval if args.lag is None else partial(AsyncRlEval, lag=args.lag)
+    runner = make_runner(
         algo=algo,
         agent=AtariR2d1Agent(eps_final=0.1, eps_final_min=0.0005, model_kwargs=dict(dueling=True)),
         sampler=sampler,

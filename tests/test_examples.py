@@ -25,6 +25,10 @@ RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not i
     ["a2c_atari", "--sample_mode", "alternating"],
     ["a2c_atari", "--sample_mode", "native"],
     ["ppo_lstm", "--feed_forward"],
+    ["vtrace_cartpole", "--lag", "1"],
+    ["dqn_atari", "--lag", "2", "--sample_mode", "alternating"],
+    ["dqn_atari", "--lag", "1", "--sample_mode", "native"],
+    ["r2d1_atari", "--lag", "1", "--sample_mode", "serial"],
 ]
 
 

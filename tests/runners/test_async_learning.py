@@ -38,7 +38,7 @@ class Case(NamedTuple):
     after: float
     T: int = 16
     lag: int = 1
-    env_kwargs: dict[str, Any] = {}
+    env_kwargs: dict[str, Any] | None = None
 
 
 def dqn() -> tuple[Any, Any]:
