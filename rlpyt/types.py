@@ -64,6 +64,8 @@ class Run:
     """Batches that the sampler's memory holds; that of iteration itr is in place itr % n_batches."""
     share_memory: bool = False
     """Whether other processes read the sampler's memory."""
+    eval_beside: bool = False
+    """Whether a process of its own evaluates; the sampler then builds no evaluation environments."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

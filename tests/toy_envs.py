@@ -218,6 +218,18 @@ class FaultyEnv(CountingEnv):
         return observation, reward
 
 
+class SlowEnv(CountingEnv):
+    """Takes some seconds for every step."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
 class CueEnv(gymnasium.Env[Any, Any]):
     """A cue is shown at the first step alone, and only the last action counts: reward 1 where it repeats the cue.
 

@@ -178,15 +178,29 @@ class HasNetworks:
         Args:
             n_versions: the last versions that are kept.
         """
-        clone = self._copy_that_acts()
-        clone.numbers, clone._shared = self.numbers.copy(), None
-        self._versions = clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
+        clone = self._copy_with_versions(n_versions)
+        self._versions = clone._versions
         return clone
 
     def publish_version(self, version: int) -> None:
         """Let the versioned copy have the weights and numbers of now under a number."""
         assert self._versions is not None, "versioned_copy comes first"
         self._versions.publish(version, self.acting, self.numbers)
+
+    def frozen_copy(self) -> Self:
+        """Return a copy that acts in another process, beside the versioned one, by what `publish_to` gives it."""
+        return self._copy_with_versions(1)
+
+    def publish_to(self, frozen: Self, version: int) -> None:
+        """Let a frozen copy have the weights and numbers of now under a number, in place of the last."""
+        assert frozen._versions is not None, "only a frozen copy is published to"
+        frozen._versions.publish(version, self.acting, self.numbers)
+
+    def _copy_with_versions(self, n_versions: int) -> Self:
+        clone = self._copy_that_acts()
+        clone.numbers, clone._shared = self.numbers.copy(), None
+        clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
+        return clone
 
     def become(self, versioned_copy: Self, device: str) -> None:
         """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
@@ -199,7 +213,7 @@ class HasNetworks:
         Raises:
             RuntimeError: if they are not there, or not any more.
         """
-        assert self._versions is not None, "only a versioned copy takes versions"
+        assert self._versions is not None, "only a versioned or frozen copy takes versions"
         self._versions.take(version, self.acting, self.numbers)
 
     # ---- state ----

@@ -11,7 +11,7 @@ from rlpyt.core.agent import (
     QAgent,
     QpgPolicyAgent,
 )
-from rlpyt.core.parts import AgentT, Algorithm, EvalResult, Metrics, Replay, Sampler
+from rlpyt.core.parts import AgentT, Algorithm, EvalResult, EvaluatorBeside, Metrics, Replay, Sampler
 
 __all__ = [
     "Actor",
@@ -20,6 +20,7 @@ __all__ = [
     "Algorithm",
     "CategoricalQAgent",
     "EvalResult",
+    "EvaluatorBeside",
     "ExploringAgent",
     "Metrics",
     "MuAgent",

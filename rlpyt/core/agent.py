@@ -132,6 +132,14 @@ class Agent(CheckedSubclasses, ABC):
         """Let the versioned copy have the weights and numbers of now under a number."""
 
     @abstractmethod
+    def frozen_copy(self) -> Self:
+        """Return a copy that acts in another process, beside the versioned one, by what `publish_to` gives it."""
+
+    @abstractmethod
+    def publish_to(self, frozen: Self, version: int) -> None:
+        """Let a frozen copy have the weights and numbers of now under a number, in place of the last."""
+
+    @abstractmethod
     def become(self, versioned_copy: Self, device: str) -> None:
         """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
 

@@ -167,6 +167,32 @@ class EvalResult:
     __iter__ = __len__ = __getitem__ = _is_no_list
 
 
+class EvaluatorBeside(ABC):
+    """Evaluator in a process of its own, which works while the run goes on; at most one evaluation is under way."""
+
+    @abstractmethod
+    def start(self, itr: int, deterministic: bool = False) -> None:
+        """Hand over the agent's weights and numbers of now, and begin the evaluation of an iteration.
+
+        Its result is that of `Sampler.evaluate_agent` with the same arguments at the same time.
+        """
+
+    @abstractmethod
+    def result(self, wait: bool) -> tuple[EvalResult, float] | None:
+        """Return the result of the evaluation under way and the seconds that it took; None if it is not done.
+
+        Args:
+            wait: whether to wait for it, for half a second.
+
+        Raises:
+            RuntimeError: if the evaluation has failed, or its process is dead or stands still.
+        """
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End the process, also in the middle of an evaluation; may be called again."""
+
+
 class Sampler(CheckedSubclasses, ABC):
     """Collects batches of rows with an agent in environments."""
 
@@ -233,6 +259,21 @@ class Sampler(CheckedSubclasses, ABC):
         raise TypeError(
             f"{type(self).__name__}: has no method share(n_replicas), which divides its environments; expected one. "
             "Write it, or give the batch sizes of each replica."
+        )
+
+    def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
+        """Start a process with evaluation environments of its own, which evaluates while the run goes on.
+
+        Args:
+            agent: initialised; it is sent with the first evaluation, when the runner has placed it.
+            run: with the example of a row. The evaluator runs the whole quota of episodes, for all replicas.
+
+        Raises:
+            TypeError: if the sampler has no such evaluator.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: it has no evaluator in a process of its own; expected eval_beside=False, or a "
+            "sampler of rlpyt.samplers. A subclass of rlpyt.core.Sampler may define evaluator_beside."
         )
 
     @abstractmethod

@@ -7,7 +7,7 @@ from rlpyt.logging.params import to_json
 from rlpyt.logging.plots import plot_progress, read_progress
 from rlpyt.logging.progress import ProgBarCounter
 from rlpyt.logging.run_directory import RunDirectoryError
-from rlpyt.logging.run_logger import Logger
+from rlpyt.logging.run_logger import HeldRow, Logger
 from rlpyt.logging.silent import SilentLogger
 from rlpyt.logging.sinks import ConsoleTable, CsvSink, Sink, TensorBoardSink
 from rlpyt.logging.snapshots import SnapshotError, SnapshotMode, load_snapshot, save_snapshot
@@ -21,6 +21,7 @@ __all__ = [
     "logger",
     "Logger",
     "SilentLogger",
+    "HeldRow",
     "Sink",
     "ConsoleTable",
     "CsvSink",

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,14 @@ from rlpyt.types import StateDict
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
     zip(STATISTICS, (np.mean, np.std, np.median, np.min, np.max), strict=True)
 )
+
+
+class HeldRow(NamedTuple):
+    """Row of the log that is not written yet, apart from the one that is being recorded."""
+
+    values: dict[str, float | int | str]
+    step: int
+    """CumSteps, the x-axis of sinks that have one."""
 
 
 class Logger:
@@ -181,6 +189,26 @@ class Logger:
         for sink in self._sinks:
             with self._sink_may_fail(sink):
                 sink.write(row, self._step)
+
+    def hold_tabular(self, step: int) -> HeldRow:
+        """Return the values recorded since the last call, to be written later as the row of a step."""
+        row, self._row = self._row, {}
+        return HeldRow(row, int(step))
+
+    def dump_held(self, row: HeldRow, record: Callable[[], None]) -> None:
+        """Write a row that `hold_tabular` returned.
+
+        Args:
+            row: what was recorded of it before; columns keep their places.
+            record: records what is known only now. Values recorded before this call belong to the next row.
+        """
+        newer, prefixes = self._row, self._tabular_prefixes
+        self._row, self._tabular_prefixes = row.values, []
+        try:
+            record()
+            self.dump_tabular(row.step)
+        finally:
+            self._row, self._tabular_prefixes = newer, prefixes
 
     def set_snapshot_mode(self, mode: SnapshotMode) -> None:
         """Set the snapshot mode; see `snapshot_names`.

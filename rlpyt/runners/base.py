@@ -149,8 +149,10 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             bootstrap_inputs=self.algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             affinity=self.own_affinity() or {},
+            eval_beside=self.evaluates_beside,
         )
         run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
+        self.start_evaluator(run)
         # After the workers have started, which would inherit it.
         if self.cores.set_affinity and self.cores.master_cpus:
             cpus = allowed_cpus(self.cores.master_cpus, "affinity's master_cpus")
@@ -180,6 +182,14 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     def given(self) -> dict[str, object]:
         """Return all settings by name, as they were given."""
         return super().given() | (dict(zip(("algo", "sampler"), self._of_all, strict=True)) if self._of_all else {})
+
+    @property
+    def evaluates_beside(self) -> bool:
+        """Whether evaluations run in a process of their own."""
+        return False
+
+    def start_evaluator(self, run: Run) -> None:
+        """Start the process that evaluates, where there is one."""
 
     def get_traj_info_kwargs(self) -> dict[str, Any]:
         """Return the arguments of TrajInfoCls."""
@@ -332,13 +342,17 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
         """Record statistics of trajectories and of the metrics since the last row."""
+        self._log_trajs(traj_infos)
+        metrics = self._take_metrics()
+        for name in dict.fromkeys([*self.algo.opt_info_fields, *metrics]):
+            self.logger.record_tabular_misc_stat(name, metrics.get(name, []))
+
+    def _log_trajs(self, traj_infos: Sequence[TrajInfo]) -> None:
+        """Record statistics of trajectories."""
         statistics = [info.statistics() for info in traj_infos]
         # The same columns in the same order, whatever single trajectories have, or before there are any.
         for name in dict.fromkeys(name for s in (self.sampler.new_traj_info().statistics(), *statistics) for name in s):
             self.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
-        metrics = self._take_metrics()
-        for name in dict.fromkeys([*self.algo.opt_info_fields, *metrics]):
-            self.logger.record_tabular_misc_stat(name, metrics.get(name, []))
 
     def _take_metrics(self) -> dict[str, torch.Tensor]:
         """Return the metrics of all replicas since the last row."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import merge
 from operator import itemgetter
 from typing import Any, Self
 
-from rlpyt.core import EvalResult, Metrics
-from rlpyt.logging import ProgBarCounter
+from rlpyt.core import EvalResult, EvaluatorBeside, Metrics
+from rlpyt.logging import HeldRow, ProgBarCounter
 from rlpyt.runners.arguments import check_evaluation, check_positions
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.types import TrajInfo
+from rlpyt.types import Run, TrajInfo
+
+NO_EVALUATION = EvalResult([], 0, 0)
+"""Result where nothing was evaluated."""
 
 
 @dataclass(eq=False)
@@ -87,6 +91,10 @@ class MinibatchRlEval(MinibatchRlBase):
 
     eval_deterministic: bool = field(default=False, kw_only=True)
     """Whether evaluations take the most probable action instead of a sampled one."""
+    eval_beside: bool = field(default=False, kw_only=True)
+    """Whether a process of its own evaluates the agent of every row while learning goes on. It needs a core that is
+    free, and acts on the CPU. A row is written when its evaluation is done, with the counters of the agent that it
+    judges; before the next row the run waits for it, at most the sampler's worker_timeout without progress."""
 
     def __post_init__(self) -> None:
         """Refuse a sampler without evaluation environments."""
@@ -96,6 +104,8 @@ class MinibatchRlEval(MinibatchRlBase):
                 f"{type(self).__name__}: the sampler's eval_n_envs is {self.sampler.eval_n_envs}; expected at least 1. "
                 "Set it and eval_max_trajectories, or use MinibatchRl, which logs training's own trajectories."
             )
+        self._evaluator: EvaluatorBeside | None = None
+        self._row_under_way: HeldRow | None = None  # of the log, whose evaluation goes on beside learning
 
     def startup(self) -> int:
         """Build everything, and evaluate the agent as it starts."""
@@ -105,10 +115,30 @@ class MinibatchRlEval(MinibatchRlBase):
         self.pbar = ProgBarCounter(self.log_interval_itrs)
         return n_itr
 
+    @property
+    def evaluates_beside(self) -> bool:
+        """Whether evaluations run in a process of their own."""
+        return self.eval_beside
+
+    def start_evaluator(self, run: Run) -> None:
+        """Start the process that evaluates; replica 0 has the only one, which runs the whole quota."""
+        self._evaluator = self._row_under_way = None  # of an earlier run
+        if self.eval_beside and run.rank == 0:
+            self._evaluator = self.sampler.evaluator_beside(self.agent, run)
+            self._to_give_back.callback(self._evaluator.shutdown)
+            self._to_give_back.callback(self._end_row_under_way)
+
     def initialize_logging(self) -> None:
         """Start the clocks."""
         super().initialize_logging()
-        self._cum_eval_time = 0.0
+        self._cum_eval_time = self._cum_eval_wait_time = 0.0
+
+    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
+        """Keep what the next row is made of, and write the last one as soon as its evaluation is done."""
+        if self._row_under_way is not None and self._end_evaluation(wait=False):
+            self.pbar.stop()  # a table was printed
+            self.pbar = ProgBarCounter(self.log_interval_itrs)
+        super().store_diagnostics(itr, traj_infos, metrics)
 
     def evaluate_agent(self, itr: int) -> EvalResult:
         """Run an evaluation, each replica its share, and count its time."""
@@ -119,30 +149,95 @@ class MinibatchRlEval(MinibatchRlBase):
         check_evaluation(f"{type(self.sampler).__name__}.evaluate_agent", result)
         result = EvalResult.merge(self.agreement.gather(result))
         self._cum_eval_time += time.monotonic() - start
+        self._warn_of_unfinished(result)
+        return result
+
+    def _warn_of_unfinished(self, result: EvalResult) -> None:
         if result.unfinished:
             self.logger.warn_once(
                 "unfinished evaluation",
                 f"{result.unfinished} episodes of the evaluation's quota were cut off by eval_max_steps and are not in "
                 "its statistics, which favours short ones. Raise eval_max_steps or lower eval_max_trajectories.",
             )
-        return result
 
     def log_row(self, n_done: int) -> None:
-        """Evaluate, and write one row of the log."""
+        """Evaluate, and write one row of the log; or begin the evaluation beside learning, which ends the row."""
         train_time = time.monotonic() - self._last_time
+        if self.eval_beside:
+            self._wait_for_evaluation()  # rows stay in order
         unchanged = 0 < n_done <= self.algo.min_itr_learn
         if unchanged and n_done == self.log_interval_itrs:
             self.logger.log(
                 "The agent is the one evaluated at step 0 until the first update; it is not evaluated again."
             )
-        result = EvalResult([], 0, 0) if unchanged else self.evaluate_agent(n_done)
+        result = NO_EVALUATION if unchanged or self.eval_beside else self.evaluate_agent(n_done)
+        self._record_evaluation(result)
+        with self.logger.tabular_prefix("Diagnostics/"):
+            waited = self._cum_eval_wait_time if self.eval_beside else self._cum_eval_time
+            self.logger.record_tabular("CumTrainTime", time.monotonic() - self._start_time - waited)
+            self.log_counters(n_done, train_time)
+        self._log_infos(result.traj_infos)
+        if self._evaluator is None or unchanged:
+            self.logger.dump_tabular(n_done * self.steps_per_itr)
+        else:
+            self._row_under_way = self.logger.hold_tabular(n_done * self.steps_per_itr)
+            self._evaluator.start(n_done, self.eval_deterministic)
+        if self.eval_beside and n_done == self.n_itr:
+            self._wait_for_evaluation()
+        self._last_time = time.monotonic()
+
+    def _record_evaluation(self, result: EvalResult) -> None:
         with self.logger.tabular_prefix("Diagnostics/"):
             self.logger.record_tabular("StepsInEval", result.steps)
             self.logger.record_tabular("TrajsInEval", len(result.traj_infos))
             self.logger.record_tabular("TrajsUnfinishedInEval", result.unfinished)
             self.logger.record_tabular("CumEvalTime", self._cum_eval_time)
-            self.logger.record_tabular("CumTrainTime", time.monotonic() - self._start_time - self._cum_eval_time)
-            self.log_counters(n_done, train_time)
-        self._log_infos(result.traj_infos)
-        self.logger.dump_tabular(n_done * self.steps_per_itr)
-        self._last_time = time.monotonic()
+            if self.eval_beside:
+                self.logger.record_tabular("CumEvalWaitTime", self._cum_eval_wait_time)
+
+    # ---- evaluation beside learning ----
+
+    def _wait_for_evaluation(self) -> None:
+        """Write the row under way when its evaluation is done."""
+        # Other replicas have no row under way. They wait along in steps, as a call of theirs has a time limit.
+        while self.agreement.broadcast(self._row_under_way is not None):
+            self._end_evaluation(wait=True)
+
+    def _end_evaluation(self, wait: bool) -> bool:
+        """Write the row under way if its evaluation is done; return whether a row was written.
+
+        Args:
+            wait: whether to wait for it, for half a second.
+        """
+        if self._row_under_way is None or self._evaluator is None:
+            return False
+        start = time.monotonic()
+        ended = self._evaluator.result(wait)
+        if wait:
+            self._cum_eval_wait_time += time.monotonic() - start
+        if ended is None:
+            return False
+        result, seconds = ended
+        self._cum_eval_time += seconds
+        self._warn_of_unfinished(result)
+        self._write_row_under_way(result)
+        return True
+
+    def _write_row_under_way(self, result: EvalResult) -> None:
+        row, self._row_under_way = self._row_under_way, None
+        assert row is not None
+
+        def record() -> None:
+            self._record_evaluation(result)
+            self._log_trajs(result.traj_infos)
+
+        self.logger.dump_held(row, record)
+
+    def _end_row_under_way(self) -> None:
+        """Write the row under way when a run ends early: without its evaluation, if that is not done."""
+        with suppress(RuntimeError):  # of an evaluator that has failed, which is what ended the run
+            self._end_evaluation(wait=False)
+        if self._row_under_way is not None:
+            step = self._row_under_way.step
+            self._write_row_under_way(NO_EVALUATION)
+            self.logger.log(f"The row of step {step:,} has no evaluation: the run ended before it was done.")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rlpyt.core import Agent, EvalResult, Sampler
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
@@ -146,6 +146,10 @@ class BackgroundSampler(Sampler):
             self._agent.publish_version(self._itr)
         result: EvalResult = self._ask(self.sampler.stall_seconds, "evaluate", itr, self._itr, deterministic)
         return result
+
+    def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
+        """Start a third process, which evaluates while both others go on."""
+        return self.sampler.evaluator_beside(agent, replace(run, affinity=part_of_sampler(run.affinity)))
 
     def _settle(self) -> None:
         """Wait until no batch is under way."""

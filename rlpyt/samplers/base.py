@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium.spaces import Box
 
-from rlpyt.core import Agent, EvalResult, Sampler
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.envs import info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
 from rlpyt.samplers.background import BackgroundSampler
@@ -19,6 +19,7 @@ from rlpyt.samplers.background_server import MovableSampler
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
+from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.parts import CompletedTraj, in_order
@@ -28,6 +29,7 @@ from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, tr
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.replicas import Replicas
 
 
 @dataclass(eq=False)
@@ -110,6 +112,7 @@ class BaseSampler(Settings, MovableSampler):
         self._gives_score = False
         self._traj_info_kwargs: Kwargs = {}
         self._specs: Specs = {}
+        self._evaluates_beside = False
         self._collector: Collector  # set by `build`
         self._evaluator: Evaluator
 
@@ -184,7 +187,7 @@ class BaseSampler(Settings, MovableSampler):
         """Build and check environments, initialise the agent, allocate the batches; return one row as an example."""
         run = run or Run(batch_spec=self.batch_spec)
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
-        self._specs = self.make_specs(run)
+        self._specs, self._evaluates_beside = self.make_specs(run), run.eval_beside
         check = self.start(self._specs, run.affinity)
         example = self._make_example(agent, check)
         rows = self._allocate(example, run)
@@ -205,12 +208,12 @@ class BaseSampler(Settings, MovableSampler):
             seed=run.seed,
             LoopCls=self.CollectorCls or Collector,
             TrajInfoCls=self.TrajInfoCls,
-            traj_info_kwargs=self._traj_info_kwargs,
+            traj_info_kwargs=dict(run.traj_info_kwargs),
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self._whole("max_decorrelation_steps", 0),
             mid_batch_reset=self.mid_batch_reset,
         )
-        if not size.n_envs:
+        if not size.n_envs or run.eval_beside:
             return {FleetRole.TRAIN: train}
         evaluation = FleetSpec(
             role=FleetRole.EVAL,
@@ -221,7 +224,7 @@ class BaseSampler(Settings, MovableSampler):
             seed=run.seed,
             LoopCls=self.eval_CollectorCls or Evaluator,
             TrajInfoCls=self.TrajInfoCls,
-            traj_info_kwargs=self._traj_info_kwargs,
+            traj_info_kwargs=dict(run.traj_info_kwargs),
             quotas=quotas(size.n_envs, size.max_trajectories),
             max_T=size.max_T,
         )
@@ -301,9 +304,10 @@ class BaseSampler(Settings, MovableSampler):
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         self._check_running()
-        if not self.eval_size().n_envs:
+        if not self.eval_size().n_envs or self._evaluates_beside:
             raise RuntimeError(
-                f"{type(self).__name__}: evaluation was asked for, but eval_n_envs is 0; set it above 0."
+                f"{type(self).__name__}: evaluation was asked for, but there are no evaluation environments here; "
+                f"eval_n_envs is {self.eval_n_envs}. Set it above 0, and the runner's eval_beside to False."
             )
         if FleetRole.EVAL not in self._specs:
             return EvalResult([], 0, 0)  # there are more replicas than evaluation environments
@@ -312,6 +316,14 @@ class BaseSampler(Settings, MovableSampler):
             return self.run_evaluation(itr, bar.update, deterministic)
         finally:
             bar.stop()
+
+    def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
+        """Start a process that evaluates while the run goes on; see `rlpyt.core.Sampler.evaluator_beside`."""
+        return EvaluatorProcess(agent, self._whole_evaluation(run), run)
+
+    def _whole_evaluation(self, run: Run) -> FleetSpec:
+        """Return the evaluation environments of all replicas."""
+        return self.make_specs(replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
 
     def run_evaluation(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
         """Run every environment's quota of episodes, seeded by the iteration; see `Evaluator.evaluate`."""

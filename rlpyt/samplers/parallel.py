@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rlpyt.core import Agent, EvaluatorBeside
 from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
 from rlpyt.samplers.server import Request
+from rlpyt.types import Run
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import WorkerPool
@@ -110,6 +113,10 @@ class ParallelSampler(BaseSampler):
                 if size:
                     mine[role] = columns
         return dealt
+
+    def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
+        """Start a process that evaluates while the run goes on, as the workers are started and watched."""
+        return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.start_method, self.worker_timeout)
 
     def _start_work(self, requests: list[Any]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""

@@ -33,7 +33,7 @@ class FleetServer:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
         self.specs, self.progress = specs, progress
-        progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
+        progress.env_rank = next(iter(specs.values())).env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
         # Environments may draw from the global generators, which start alike in workers that were forked from one.
         spec = specs[FleetRole.TRAIN]

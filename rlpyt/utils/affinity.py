@@ -32,6 +32,8 @@ class Affinity:
     """Cores of the process that trains; none given are all that it may use."""
     workers_cpus: Sequence[int | Sequence[int]] = ()
     """Cores of each worker: a number or a list of them; their number is the number of workers."""
+    evaluator_cpus: Sequence[int] = ()
+    """Cores of the process that evaluates beside learning; none given are those of the workers."""
     master_torch_threads: int | None = None
     """Torch threads of the process that trains; None chooses them."""
     set_affinity: bool = True
@@ -44,7 +46,12 @@ class Affinity:
             raise TypeError(
                 f"affinity: cuda_idx is {index!r}; expected the number of a CUDA device, from 0, or None for the CPU."
             )
-        for name, cpus in (("master_cpus", self.master_cpus), ("workers_cpus", self.workers_cpus)):
+        lists = {
+            "master_cpus": self.master_cpus,
+            "workers_cpus": self.workers_cpus,
+            "evaluator_cpus": self.evaluator_cpus,
+        }
+        for name, cpus in lists.items():
             if isinstance(cpus, int):
                 raise TypeError(f"affinity: {name} is {cpus}; expected a list. Write [{cpus}].")
 
@@ -67,7 +74,8 @@ class Affinity:
         if unknown:
             raise ValueError(f"affinity: got {', '.join(unknown)}; expected some of {', '.join(names)}.")
         known: dict[str, Any] = {name: given[name] for name in names if name in given}
-        known |= {name: () for name in ("master_cpus", "workers_cpus") if known.get(name) is None}  # no cores
+        lists = ("master_cpus", "workers_cpus", "evaluator_cpus")
+        known |= {name: () for name in lists if known.get(name) is None}  # no cores
         return cls(**known)
 
     @property
@@ -95,7 +103,7 @@ def part_of_sampler(affinity: Mapping[str, Any]) -> Mapping[str, Any]:
     if "sampler" in affinity:
         part: Mapping[str, Any] = affinity["sampler"]
         return part
-    names = [name for name in ("workers_cpus", "set_affinity") if name in affinity]
+    names = [name for name in ("workers_cpus", "evaluator_cpus", "set_affinity") if name in affinity]
     return {name: affinity[name] for name in names}
 
 

@@ -52,11 +52,18 @@ class Worker:
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
     `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
-    where it stopped. With `has_workers` the server may start workers of its own.
+    where it stopped. With `has_workers` the server may start workers of its own. `role` is the noun of messages.
     """
 
     def __init__(
-        self, rank: int, serve: Callable[..., Any], args: Sequence[Any], start_method: str, *, has_workers: bool = False
+        self,
+        rank: int,
+        serve: Callable[..., Any],
+        args: Sequence[Any],
+        start_method: str,
+        *,
+        has_workers: bool = False,
+        role: str = "Worker",
     ) -> None:
         if start_method not in START_METHODS:
             raise ValueError(
@@ -65,7 +72,7 @@ class Worker:
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
-        self.rank = rank
+        self.rank, self._role = rank, role
         self.progress = Progress(shared_array(Progress.SIZE, np.int64))
         try:
             first_request = dumps(
@@ -166,7 +173,7 @@ class Worker:
 
     def _where(self) -> str:
         at = self.progress
-        return f"Worker {self.rank} (pid {self.pid}), last seen at environment {at.env_rank}, step {at.step},"
+        return f"{self._role} {self.rank} (pid {self.pid}), last seen at environment {at.env_rank}, step {at.step},"
 
     def _death(self) -> WorkerError:
         self._process.join(timeout=1.0)
@@ -208,7 +215,7 @@ def _start_conditions() -> Iterator[None]:
             main.__file__ = file
 
 
-class _Watch:
+class Watch:
     """Watch over workers until their first reply; it notices workers that die or stand still.
 
     Args:
@@ -228,7 +235,13 @@ class _Watch:
         Raises:
             WorkerError: if a worker has stood still for too long.
         """
-        ready = spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout))
+        return self._ready(spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout)))
+
+    def look(self) -> list[Worker]:
+        """Return the same without waiting."""
+        return self._ready(self._poller.poll(0))
+
+    def _ready(self, ready: Sequence[tuple[int, int]]) -> list[Worker]:
         if not ready:
             self._check_progress()
         return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
@@ -274,7 +287,7 @@ def receive_all(
     """
     replies: dict[int, Any] = {}
     waiting = {worker.rank: worker for worker in workers}
-    watch = _Watch(workers, timeout)
+    watch = Watch(workers, timeout)
     while waiting:
         try:
             ready = watch.wait()
@@ -286,7 +299,7 @@ def receive_all(
             if replace is None:
                 raise
             waiting[error.rank] = replace(error)
-            watch = _Watch(list(waiting.values()), timeout)
+            watch = Watch(list(waiting.values()), timeout)
         else:
             if not ready and on_wait is not None:
                 on_wait()

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from rlpyt.agents import CategoricalPgAgent
+from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.agents.shared_weights import SharedWeights
+from rlpyt.envs import make_env
 from rlpyt.types import TrajInfo
 from rlpyt.utils.shared_memory import dumps
 from tests.samplers.sampler_kit import running
-from tests.toy_envs import N_ACTIONS
+from tests.toy_envs import N_ACTIONS, CountingEnv
 
 
 class Counted(nn.Module):
@@ -141,3 +142,32 @@ def test_workers_collect_and_evaluate_with_the_extra_state_of_now():
             assert (samples.agent.agent_info.value == number).all()
         agent.model.state = {"count": 0}
         assert [info["Action"] for info in sampler.evaluate_agent(2).traj_infos] == [0]
+
+
+def test_a_frozen_copy_has_the_weights_and_numbers_that_were_published_to_it():
+    """Those of workers, and of a versioned copy, are apart."""
+    agent = DqnAgent(model_kwargs={"hidden_sizes": 4})
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    frozen, versioned, worker = agent.frozen_copy(), agent.versioned_copy(1), agent.worker_copy()
+    theirs, others = (pickle.loads(dumps(x)) for x in (frozen, versioned))  # this process is the other one too
+    weight = next(agent.acting.parameters())
+
+    def state(copy: DqnAgent) -> tuple[float, float]:
+        return float(next(copy.acting.parameters()).detach().mean()), copy.fraction
+
+    start = state(theirs)
+    for number in (1.0, 2.0):
+        with torch.no_grad():
+            weight.fill_(number)
+        agent.anneal_exploration(number / 4)
+        agent.sync_shared_memory()
+        worker.attach_shared_memory()
+        agent.publish_version(int(number))
+        others.take_version(int(number))
+        assert state(worker) == state(others) == (number, number / 4)
+        assert state(theirs) == (start if number == 1 else (1.0, 0.25))
+        agent.publish_to(frozen, 7 + int(number))
+        theirs.take_version(7 + int(number))
+        assert state(theirs) == (number, number / 4)
+    with pytest.raises(RuntimeError, match="version 8 of the weights: its block holds version 9"):
+        theirs.take_version(8)

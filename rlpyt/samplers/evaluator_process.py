@@ -1,0 +1,155 @@
+"""Evaluation beside learning: a process that evaluates the agent of one moment while the run goes on."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside
+from rlpyt.samplers.buffer import allocate_rows
+from rlpyt.samplers.evaluator import Evaluator, start_evaluator
+from rlpyt.samplers.fleet import Built
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
+from rlpyt.samplers.server import FleetServer, Reply, Request
+from rlpyt.types import Run, Samples
+from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.processes import Watch, Worker, allowed_cpus, available_cpus, receive_all, stop_workers
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.shared_memory import reserve_descriptors, shared_array
+
+_START_SECONDS = 600.0  # without progress while environments are built: simulators compile, licences are fetched
+_FILES = 16  # pipes, the memory of progress, weights and numbers
+
+
+class _RunIsOver(Exception):
+    """Error that ends an evaluation whose result nobody waits for."""
+
+
+class EvaluatorServer(FleetServer):
+    """Server of the process that evaluates: all evaluation environments, and a copy of the agent that acts in them.
+
+    Args:
+        rank: of the process.
+        progress: where the work at hand is noted for the master.
+        spec: of the evaluation environments.
+        cpus: cores to run on; None leaves that to the system.
+        run_is_over: bool [1] in shared memory, set by the master when it waits for no result.
+    """
+
+    _agent: Agent
+    _evaluator: Evaluator
+
+    def __init__(
+        self, rank: int, progress: Progress, spec: FleetSpec, cpus: list[int] | None, run_is_over: np.ndarray
+    ) -> None:
+        super().__init__(rank, progress, {FleetRole.EVAL: spec}, cpus)
+        self._run_is_over = run_is_over
+
+    def __call__(self, request: Request) -> Reply:
+        """Answer one request: its name, and its arguments."""
+        match request:
+            case ("start", agent, example):
+                return self._start(agent, example)
+            case ("evaluate", itr, deterministic):
+                return self._evaluate(itr, deterministic)
+        return super().__call__(request)
+
+    def _start(self, agent: Agent, example: Samples) -> None:
+        spec, self._agent = self.specs[FleetRole.EVAL], agent
+        rows = allocate_rows(example, 1, len(spec.env_ranks), bootstrap_value=False)
+        part = self._fleets[FleetRole.EVAL].part(rows, progress=self.progress)
+        self._evaluator = start_evaluator(spec, agent, part)
+
+    def _evaluate(self, itr: int, deterministic: bool) -> tuple[EvalResult, float] | None:
+        def note(done: int) -> None:
+            self.progress.episodes = done
+            if self._run_is_over[0]:
+                raise _RunIsOver
+
+        start = perf_counter()
+        self._agent.take_version(itr)
+        self._evaluator.start(self.specs[FleetRole.EVAL].seeds(itr))
+        try:
+            return self._evaluator.evaluate(itr, note, deterministic), perf_counter() - start
+        except _RunIsOver:
+            return None
+
+
+class EvaluatorProcess(EvaluatorBeside):
+    """Evaluator whose environments are in one process, with one thread, and with weights and numbers of their own.
+
+    Args:
+        agent: initialised; it is sent with the first evaluation, when the runner has placed it.
+        spec: of all evaluation environments.
+        run: with the example of a row.
+        start_method: "forkserver", "spawn" or "fork".
+        timeout: seconds that the process may go without finishing a step or reset before it counts as lost.
+
+    Raises:
+        WorkerError: if an environment cannot be built.
+        EnvError: if it has other spaces than those of training.
+    """
+
+    def __init__(
+        self, agent: Agent, spec: FleetSpec, run: Run, start_method: str = "forkserver", timeout: float = 300.0
+    ) -> None:
+        assert run.example is not None, "the sampler is initialised before"
+        self._agent, self._timeout = agent, timeout
+        self._example = run.example._replace(env=run.example.env._replace(env_info=None))
+        self._copy: Agent | None = None
+        self._watch: Watch | None = None  # over the evaluation under way
+        self._run_is_over = shared_array(1, np.bool_)
+        reserve_descriptors(_FILES)
+        args = (spec, _cpus(Affinity.from_mapping(run.affinity)), self._run_is_over)
+        self._workers = [Worker(run.rank, EvaluatorServer, args, start_method, role="Evaluator")]
+        try:
+            built: list[Built] = self._ask(("build",), _START_SECONDS)
+            for one in built:
+                one.check_spaces(agent.env_spaces)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def start(self, itr: int, deterministic: bool = False) -> None:
+        """Hand over the agent of now, and begin an evaluation; see `rlpyt.core.EvaluatorBeside.start`."""
+        assert self._watch is None, "one evaluation at a time"
+        if self._copy is None:
+            self._copy = self._agent.frozen_copy()
+            self._ask(("start", self._copy, self._example), self._timeout)
+        self._agent.publish_to(self._copy, itr)
+        self._workers[0].send(("evaluate", itr, deterministic))
+        self._watch = Watch(self._workers, self._timeout)
+
+    def result(self, wait: bool) -> tuple[EvalResult, float] | None:
+        """Return what the evaluation under way gave; see `rlpyt.core.EvaluatorBeside.result`."""
+        if self._watch is None:
+            raise RuntimeError(
+                "The evaluator was asked for a result, and no evaluation is under way; call start first."
+            )
+        ready = self._watch.wait() if wait else self._watch.look()
+        if not ready:
+            return None
+        result: tuple[EvalResult, float] = ready[0].receive(self._timeout)
+        self._watch = None
+        return result
+
+    def shutdown(self) -> None:
+        """End the process: an evaluation under way ends with its next step."""
+        self._run_is_over[0] = True
+        workers, self._workers, self._watch, self._copy = self._workers, [], None, None
+        stop_workers(workers)
+
+    def _ask(self, request: Request, timeout: float) -> Reply:
+        self._workers[0].send(request)
+        return receive_all(self._workers, timeout)[0]
+
+
+def _cpus(affinity: Affinity) -> list[int] | None:
+    """Return the cores of the process: those named for it, or those of all workers; None leaves them to the system."""
+    if not affinity.set_affinity:
+        return None
+    named = [affinity.evaluator_cpus] if affinity.evaluator_cpus else affinity.workers_cpus
+    cpus = sorted({cpu for some in named for cpu in ([some] if isinstance(some, int) else some)})
+    allowed = allowed_cpus(cpus, "affinity's evaluator_cpus" if affinity.evaluator_cpus else "affinity's workers_cpus")
+    return allowed or (available_cpus() if affinity.master_cpus else None)

@@ -1,0 +1,315 @@
+"""Evaluation beside learning: the rows of an evaluation in the run, from a process that cannot hang it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.algos import A2C
+from rlpyt.core import Sampler
+from rlpyt.envs import EnvError
+from rlpyt.logging import load_snapshot
+from rlpyt.runners import MinibatchRlEval, SyncRlEval, TrainingDiverged
+from rlpyt.samplers.evaluator_process import EvaluatorProcess
+from rlpyt.utils import processes
+from rlpyt.utils.processes import WorkerError, available_cpus
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.runners.runner_kit import (
+    children,
+    make_algo,
+    make_sampler,
+    rows_of,
+    run,
+    start_forkserver,
+    status_of,
+    without_times,
+)
+from tests.toy_envs import CountingEnv, FaultyEnv, LifeEnv, SlowEnv
+from tests.vector_toy_envs import CountingVectorEnv
+
+SEED = 3
+EVAL_SEED = stream_seed(SEED, Role.EVAL_ENV, 1)
+QUOTA: dict[str, Any] = dict(eval_n_envs=3, eval_max_trajectories=8)
+SLOW: dict[str, Any] = dict(env_kwargs={"seconds": 0.0}, eval_env_kwargs={"seconds": 0.004}, **QUOTA)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forkserver_is_running():
+    start_forkserver()
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left(monkeypatch):
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.5)
+    before = children()
+    yield
+    assert children() <= before
+
+
+class Watched(MinibatchRlEval):
+    """Counts the iterations in which the agent learned while the evaluation of a row went on."""
+
+    n_beside = 0
+
+    def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
+        super().store_diagnostics(itr, traj_infos, metrics)
+        self.n_beside += self._row_under_way is not None
+
+
+def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any, Watched]:
+    """Run with the evaluation in the run and beside it; return the rows of both, and the runner of the second."""
+    runners = [
+        run(directory / str(beside), algo(), make(), Watched, eval_beside=beside, n_steps=120, **kwargs)
+        for beside in (False, True)
+    ]
+    assert isinstance(runners[1], Watched)
+    return without_times(directory / "False"), without_times(directory / "True"), runners[1]
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "EnvCls", "algo", "deterministic"),
+    [
+        ("serial", CountingEnv, "ppo", False),
+        ("cpu1", LifeEnv, "ppo lstm", False),
+        ("gpu2", CountingEnv, "dqn", True),
+        ("serial", CountingVectorEnv, "dqn", False),
+    ],
+)
+def test_the_rows_are_those_of_an_evaluation_in_the_run(kind, EnvCls, algo, deterministic, tmp_path):
+    expected, rows, runner = both(
+        tmp_path,
+        lambda: make_algo(algo),
+        lambda: make_sampler(kind, EnvCls, **QUOTA),
+        eval_deterministic=deterministic,
+        log_interval_steps=20,
+    )
+    assert rows == expected
+    assert [int(row["Diagnostics/CumSteps"]) for row in rows] == list(range(0, 121, 20))
+    assert len({row["ReturnAverage"] for row in rows}) > 1
+    columns = [list(rows_of(tmp_path / name)[0]) for name in ("False", "True")]
+    columns[1].remove("Diagnostics/CumEvalWaitTime")
+    assert columns[0] == columns[1]
+    assert runner.agent.device == torch.device("cpu")
+
+
+def test_a_row_judges_the_weights_of_its_step_though_learning_has_gone_on(tmp_path):
+    """So does its snapshot; and its counters are those of the step."""
+    options: dict[str, Any] = dict(snapshot_mode="all", log_interval_steps=60)
+    expected, rows, runner = both(
+        tmp_path, lambda: make_algo("ppo"), lambda: make_sampler("serial", SlowEnv, **SLOW), **options
+    )
+    assert runner.n_beside >= 3
+    assert rows == expected
+    assert len({row["ReturnAverage"] for row in rows}) == 3
+    for itr in (2, 5):
+        a, b = (load_snapshot(tmp_path / name / "run_0" / f"itr_{itr}.pkl") for name in ("False", "True"))
+        for key, weights in a["agent_state_dict"]["model"].items():
+            assert torch.equal(weights, b["agent_state_dict"]["model"][key])
+
+
+def test_a_run_waits_for_the_evaluation_where_the_next_row_is_due(tmp_path):
+    expected, rows, _ = both(
+        tmp_path, lambda: make_algo("ppo"), lambda: make_sampler("serial", SlowEnv, **SLOW), log_interval_steps=20
+    )
+    assert rows == expected
+    timed = rows_of(tmp_path / "True")
+    waited = [float(row["Diagnostics/CumEvalWaitTime"]) for row in timed]
+    assert waited == sorted(waited)
+    assert waited[-1] > 6 * 0.02, "every evaluation takes at least the steps of the longest quota"
+    total, train, evaluation = (
+        float(timed[-1][f"Diagnostics/{name}"]) for name in ("CumTime (s)", "CumTrainTime", "CumEvalTime")
+    )
+    assert total - train == pytest.approx(waited[-2], abs=0.02), "training is what is not waiting"
+    assert evaluation > waited[-1] - 0.1
+
+
+def test_an_agent_that_has_not_learned_is_not_evaluated_again(tmp_path):
+    expected, rows, _ = both(
+        tmp_path,
+        lambda: make_algo("dqn", min_steps_learn=60),
+        lambda: make_sampler("serial", SlowEnv, **SLOW),
+        log_interval_steps=20,
+    )
+    assert rows == expected
+    assert [int(row["Diagnostics/TrajsInEval"]) for row in rows] == [8, 0, 0, 8, 8, 8, 8]
+
+
+def test_replica_0_runs_the_quota_of_all_while_the_others_wait_along(tmp_path):
+    """Its evaluator gives the episodes that replicas run together, each its share, in an evaluation in the run."""
+    rows = []
+    for beside in (False, True):
+        path = tmp_path / str(beside)
+        sampler = make_sampler("serial", SlowEnv, **SLOW)
+        run(path, "ppo", sampler, SyncRlEval, n_replicas=2, eval_beside=beside, n_steps=160, log_interval_steps=80)
+        rows.append([{k: float(v) for k, v in row.items()} for row in without_times(path)])
+    assert [row["Diagnostics/CumSteps"] for row in rows[1]] == [0, 80, 160]
+    assert {row["Diagnostics/TrajsInEval"] for row in rows[1]} == {8}
+    for expected, row in zip(*rows, strict=True):
+        assert row == pytest.approx(expected, rel=1e-6, nan_ok=True)  # episodes come in another order
+
+
+def test_what_a_user_records_meanwhile_belongs_to_the_next_row(tmp_path):
+    class Recording(MinibatchRlEval):
+        def log_diagnostics(self, itr: int) -> None:
+            self.logger.record_tabular("Mine", itr)
+            super().log_diagnostics(itr)
+
+    sampler = make_sampler("serial", SlowEnv, **SLOW)
+    run(tmp_path, "ppo", sampler, Recording, n_steps=60, log_interval_steps=20, eval_beside=True)
+    assert [row["Mine"] for row in rows_of(tmp_path)] == ["", "0", "1", "2"]
+
+
+# ---- where it runs ----
+
+
+@pytest.mark.skipif(len(available_cpus()) < 2, reason="one core")
+@pytest.mark.parametrize("given", [{"evaluator_cpus": 1}, {"workers_cpus": 1}, {}])
+def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(given, tmp_path):
+    before = available_cpus()
+    affinity = {"master_cpus": [before[0]], **{name: [before[i]] for name, i in given.items()}}
+    seen: list[list[int]] = []
+
+    class Seen(MinibatchRlEval):
+        def log_row(self, n_done: int) -> None:
+            assert isinstance(self._evaluator, EvaluatorProcess)
+            process = psutil.Process(self._evaluator._workers[0].pid)
+            seen.append(process.cpu_affinity())
+            super().log_row(n_done)
+
+    run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
+    assert seen[0] == ([before[1]] if given else before)
+
+
+def test_a_sampler_without_such_an_evaluator_says_so(tmp_path):
+    sampler = make_sampler("serial", **QUOTA)
+    sampler.evaluator_beside = lambda agent, run: Sampler.evaluator_beside(sampler, agent, run)
+    with pytest.raises(TypeError, match="SerialSampler: it has no evaluator in a process of its own"):
+        run(tmp_path, "ppo", sampler, MinibatchRlEval, eval_beside=True)
+    assert not (tmp_path / "run_0" / "progress.csv").exists()
+
+
+def test_the_sampler_builds_no_evaluation_environments(tmp_path):
+    class Asks(MinibatchRlEval):
+        def log_diagnostics(self, itr: int) -> None:
+            self.sampler.evaluate_agent(itr)
+
+    with pytest.raises(RuntimeError, match=r"no evaluation environments here.*eval_beside"):
+        run(tmp_path, "ppo", make_sampler("cpu2", **QUOTA), Asks, eval_beside=True)
+
+
+# ---- faults ----
+
+WHERE = r"Evaluator 0 \(pid \d+\), last seen at environment 1, step \d+, "
+FAULTS = {
+    "raise": rf"raised EnvError: FaultyEnv \(rank 1, seed {EVAL_SEED}\).*ZeroDivisionError: the toy broke in step",
+    "nan": rf"raised EnvError: FaultyEnv \(rank 1, seed {EVAL_SEED}\).*expected a finite number, got nan",
+    "kill": r"was killed by SIGKILL \(out of memory",
+    "hang": r"has made no progress for 1 s.*worker_timeout",
+}
+
+
+def faulty(kind: str, fault: str, note: Path | None = None, **kwargs: Any) -> Any:
+    bad = {"fault": fault, "at": 3, "bad_seed": EVAL_SEED, "note": None if note is None else str(note)}
+    size: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=20, worker_timeout=1)
+    return make_sampler(kind, FaultyEnv, env_kwargs={"fault": "none"}, eval_env_kwargs=bad, **size, **kwargs)
+
+
+@pytest.mark.parametrize(("kind", "fault"), [("cpu2", fault) for fault in FAULTS] + [("serial", "kill")])
+def test_a_fault_in_the_evaluation_ends_the_run_and_is_named(kind, fault, tmp_path):
+    note = tmp_path / "when_it_happened"
+    with pytest.raises(WorkerError) as info:
+        run(tmp_path, "ppo", faulty(kind, fault, note), MinibatchRlEval, n_steps=1e7, seed=SEED, eval_beside=True)
+    assert time.monotonic() - float(note.read_text().split()[0]) < 10
+    assert re.match(WHERE + FAULTS[fault], str(info.value), re.DOTALL), info.value
+    status = status_of(tmp_path)
+    assert (status["status"], status["exception"]["message"]) == ("failed", str(info.value))
+    [row] = rows_of(tmp_path)  # of step 0, whose evaluation has failed
+    assert (row["Diagnostics/TrajsInEval"], row["ReturnAverage"]) == ("0", "nan")
+
+
+class StopsEvaluator(MinibatchRlEval):
+    """Stops the evaluator in the middle of an evaluation, as a debugger or a full machine would."""
+
+    def log_row(self, n_done: int) -> None:
+        super().log_row(n_done)
+        if n_done == 2 and isinstance(self._evaluator, EvaluatorProcess):
+            pid = self._evaluator._workers[0].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+
+
+def test_an_evaluator_that_is_stopped_from_outside_ends_the_run_within_the_timeout(tmp_path):
+    sampler = make_sampler("cpu1", SlowEnv, worker_timeout=1, **SLOW)
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match=r"^Evaluator 0 .* has made no progress for 1 s"):
+        run(tmp_path, "ppo", sampler, StopsEvaluator, n_steps=1e7, eval_beside=True)
+    assert time.monotonic() - start < 10
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "40"]
+    assert [row["Diagnostics/TrajsInEval"] for row in rows] == ["8", "0"]
+    assert load_snapshot(tmp_path / "run_0" / "params.pkl")["cum_steps"] == 80  # a snapshot does not wait
+
+
+@pytest.mark.parametrize("fault", ["constructor", "spaces"])
+def test_evaluation_environments_that_cannot_be_used_are_found_at_the_start(fault, tmp_path):
+    if fault == "constructor":
+        sampler, message = faulty("cpu1", fault), r"Evaluator 0 .* raised .*OSError: no licence for the simulator"
+    else:
+        sampler = make_sampler("serial", **QUOTA, eval_env_kwargs={"size": 5}, EnvCls=resized)
+        message = "evaluation environment of rank 0.*expected those of the run's first environment"
+    with pytest.raises((WorkerError, EnvError), match=message):
+        run(tmp_path, "ppo", sampler, MinibatchRlEval, eval_beside=True)
+    assert not (tmp_path / "run_0" / "progress.csv").exists()
+
+
+def resized(size: int = 3) -> Any:
+    env = CountingEnv()
+    env.observation_space = spaces.Box(0, 2**20, (size,), np.float32)
+    return env
+
+
+class Diverging(A2C):
+    """Gives a metric that is not finite in iteration 3."""
+
+    def learn(self, itr: int) -> Any:
+        metrics = dict(super().learn(itr))
+        return {name: x * float("nan") for name, x in metrics.items()} if itr == 3 else metrics
+
+
+class Interrupted(MinibatchRlEval):
+    """Is interrupted in iteration 3, as by Ctrl-C."""
+
+    def store_diagnostics(self, itr: int, traj_infos: Any, metrics: Any) -> None:
+        super().store_diagnostics(itr, traj_infos, metrics)
+        if itr == 3:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("ending", [TrainingDiverged, KeyboardInterrupt])
+def test_a_run_that_ends_early_writes_the_row_under_way_without_its_evaluation(ending, tmp_path, capsys):
+    """It does not wait for the evaluation, which would take 8 s, but for its next step."""
+    agent = CategoricalPgAgent(model_kwargs={"hidden_sizes": 8})
+    algo = Diverging() if ending is TrainingDiverged else A2C()
+    Runner = MinibatchRlEval if ending is TrainingDiverged else Interrupted
+    sampler = make_sampler("serial", SlowEnv, **{**SLOW, "eval_env_kwargs": {"seconds": 1.0}})
+    start = time.monotonic()
+    with pytest.raises(ending):
+        run(tmp_path, (algo, agent), sampler, Runner, log_interval_steps=200, n_steps=400, eval_beside=True)
+    assert time.monotonic() - start < 5
+    [row] = rows_of(tmp_path)
+    assert (row["Diagnostics/CumSteps"], row["Diagnostics/TrajsInEval"]) == ("0", "0")
+    assert "The row of step 0 has no evaluation" in capsys.readouterr().out
