@@ -20,7 +20,7 @@ from rlpyt.algos import A2C
 from rlpyt.core import Sampler
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
-from rlpyt.runners import MinibatchRlEval, SyncRlEval, TrainingDiverged
+from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
@@ -160,6 +160,17 @@ def test_replica_0_runs_the_quota_of_all_while_the_others_wait_along(tmp_path):
     assert {row["Diagnostics/TrajsInEval"] for row in rows[1]} == {8}
     for expected, row in zip(*rows, strict=True):
         assert row == pytest.approx(expected, rel=1e-6, nan_ok=True)  # episodes come in another order
+
+
+def test_an_asynchronous_run_gives_the_rows_of_an_evaluation_in_the_process_of_the_sampler(tmp_path):
+    rows = []
+    for beside in (False, True):
+        path = tmp_path / str(beside)
+        sampler = make_sampler("serial", SlowEnv, **SLOW)
+        run(path, "dqn", sampler, AsyncRlEval, eval_beside=beside, n_steps=120, log_interval_steps=40)
+        rows.append(without_times(path))
+    assert rows[0] == rows[1]
+    assert {row["Diagnostics/TrajsInEval"] for row in rows[1]} == {"8"}
 
 
 def test_what_a_user_records_meanwhile_belongs_to_the_next_row(tmp_path):
