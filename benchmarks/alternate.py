@@ -2,6 +2,7 @@
 
 A benchmark script calls `main(parts)` with functions that each return a number (steps per second, say). Run without
 arguments it starts itself once for every part and round; `--run NAME` runs one part in this process and prints it.
+Lines of a part that begin with NOTE are printed too.
 Or it calls `interleave(parts)` with things that are set up once and run in turn for a second or two, which follows a
 machine whose speed changes from minute to minute.
 """
@@ -9,22 +10,32 @@ machine whose speed changes from minute to minute.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, Protocol
 
 
-def main(parts: Mapping[str, Callable[[], float]], unit: str, baseline: str | None = None, rounds: int = 3) -> None:
+def main(
+    parts: Mapping[str, Callable[[], float]],
+    unit: str,
+    baseline: str | Sequence[str] | None = None,
+    rounds: int = 3,
+    known: Mapping[str, float] | None = None,
+) -> None:
     """Run all parts in turn, several rounds, and print each one's median and its ratio to the baseline's.
+
+    The last line is the same as JSON.
 
     Args:
         parts: what to measure, by name.
         unit: of the numbers.
-        baseline: the part that ratios are taken to; None is the first.
+        baseline: the part that ratios are taken to; of several, the one with the best median. None is the first.
         rounds: how often each part is run.
+        known: numbers measured earlier, by name, to which the ratios are printed too.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", choices=list(parts))
@@ -38,12 +49,17 @@ def main(parts: Mapping[str, Callable[[], float]], unit: str, baseline: str | No
     for _ in range(args.rounds):
         for name in args.parts:
             results[name].append(_run(name))
-    baseline = baseline if baseline in results else args.parts[0]
-    base = median(results[baseline])
-    print(f"\n{'part':<36} {unit:>14} {'ratio':>7}   all rounds")
+    candidates = [baseline] if isinstance(baseline, str) else baseline or []
+    medians = {name: median(numbers) for name, numbers in results.items()}
+    best = max((name for name in candidates if name in results), key=medians.__getitem__, default=args.parts[0])
+    known = known or {}
+    heads = "".join(f" {f'/ {name}':>14}" for name in known)
+    print(f"\n{'part':<36} {unit:>14} {'ratio':>7}{heads}   all rounds; the ratio is to {best}")
     for name, numbers in results.items():
         rounds_text = " ".join(f"{x:.5g}" for x in numbers)
-        print(f"{name:<36} {median(numbers):>14.5g} {median(numbers) / base:>7.2f}   {rounds_text}")
+        others = "".join(f" {medians[name] / number:>14.2f}" for number in known.values())
+        print(f"{name:<36} {medians[name]:>14.5g} {medians[name] / medians[best]:>7.2f}{others}   {rounds_text}")
+    print("JSON " + json.dumps({"unit": unit, "baseline": best, "rounds": results, "known": known}))
 
 
 class Part(Protocol):
@@ -103,6 +119,8 @@ def _run(name: str) -> float:
         [sys.executable, sys.argv[0], "--run", name], capture_output=True, text=True, timeout=3600, check=False
     )
     for line in process.stdout.splitlines():
+        if line.startswith("NOTE "):
+            print(f"{name}: {line.removeprefix('NOTE ')}", flush=True)
         if line.startswith("RESULT "):
             print(f"{name}: {line.removeprefix('RESULT ')}", flush=True)
             return float(line.removeprefix("RESULT "))
