@@ -1,8 +1,11 @@
 """PPO on a MuJoCo environment: observations and rewards normalised by running statistics, actions in their bounds.
 
     python examples/ppo_mujoco.py --env HalfCheetah-v5
+    python examples/ppo_mujoco.py --env HalfCheetah-v5 --replicas 2
 
 The settings follow Huang et al. 2022, "The 37 implementation details of PPO"; here the clip goes to zero as well.
+With several replicas each has a sampler of its own, for its share of the rows, and all average their gradients at every
+update. So the batch is as large as with one, and a row of the log counts the steps of all.
 Needs pip install rlpyt[mujoco].
 """
 
@@ -15,7 +18,7 @@ import gymnasium
 from rlpyt.agents import GaussianPgAgent
 from rlpyt.algos import PPO
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRl
+from rlpyt.runners import SyncRl
 from rlpyt.samplers import CpuSampler, SerialSampler
 
 
@@ -26,6 +29,7 @@ def main() -> None:
     parser.add_argument("--n_steps", type=float, default=1e6)
     parser.add_argument("--n_envs", type=int, default=1)
     parser.add_argument("--sample_mode", choices=["serial", "cpu"], default="serial")
+    parser.add_argument("--replicas", type=int, default=1, help="processes that train one agent together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/ppo_mujoco")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
@@ -35,7 +39,7 @@ def main() -> None:
     sampler = SamplerCls(
         EnvCls=gymnasium.make,
         env_kwargs=dict(id=args.env),
-        batch_T=256 if args.smoke else 2048 // args.n_envs,
+        batch_T=(256 if args.smoke else 2048 // args.n_envs) // args.replicas,
         batch_B=args.n_envs,
     )
     algo = PPO(
@@ -53,8 +57,14 @@ def main() -> None:
         optim_kwargs=dict(eps=1e-5),
     )
     agent = GaussianPgAgent(model_kwargs=dict(normalize_observation=True))
-    runner = MinibatchRl(
-        algo, agent, sampler, n_steps=n_steps, log_interval_steps=256 if args.smoke else n_steps // 50, seed=args.seed
+    runner = SyncRl(
+        algo,
+        agent,
+        sampler,
+        n_steps=n_steps,
+        log_interval_steps=256 if args.smoke else n_steps // 50,
+        seed=args.seed,
+        n_replicas=args.replicas,
     )
     with logger_context(args.log_dir, name=f"ppo_{args.env}", log_params=vars(args)):
         runner.train()

@@ -2,9 +2,12 @@
 
     python examples/qpg_mujoco.py --algo sac --env HalfCheetah-v5
     python examples/qpg_mujoco.py --algo droq --env Hopper-v5 --n_steps 1e5
+    python examples/qpg_mujoco.py --replicas 2 --eval_beside
 
 redq and droq are SAC with 20 updates a step: with ten networks of action values, two of them the target, or with two
-that have dropout and layer normalisation. Needs pip install rlpyt[mujoco].
+that have dropout and layer normalisation. With several replicas each has an environment and a replay of its own. An
+update averages the gradients of a batch in each, after one step of each. With --eval_beside another process evaluates
+while training goes on. Needs pip install rlpyt[mujoco].
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import gymnasium
 from rlpyt.agents import DdpgAgent, QpgAgent, SacAgent, Td3Agent
 from rlpyt.algos import DDPG, SAC, TD3, QpgAlgo
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRlEval
+from rlpyt.runners import SyncRlEval
 from rlpyt.samplers import CpuSampler, SerialSampler
 
 ALGOS = ("sac", "td3", "ddpg", "redq", "droq")
@@ -49,6 +52,8 @@ def main() -> None:
     parser.add_argument("--n_steps", type=float, default=1e6)
     parser.add_argument("--min_steps_learn", type=float, default=10_000, help="random steps before the first update")
     parser.add_argument("--sample_mode", choices=["serial", "cpu"], default="serial")
+    parser.add_argument("--replicas", type=int, default=1, help="processes that train one agent together")
+    parser.add_argument("--eval_beside", action="store_true", help="evaluate in a process of its own")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/qpg_mujoco")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
@@ -64,8 +69,15 @@ def main() -> None:
         eval_max_trajectories=1 if args.smoke else 10,
     )
     algo, agent = make(args.algo, 500 if args.smoke else int(args.min_steps_learn))
-    runner = MinibatchRlEval(
-        algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // (1 if args.smoke else 20), seed=args.seed
+    runner = SyncRlEval(
+        algo,
+        agent,
+        sampler,
+        n_steps=n_steps,
+        log_interval_steps=n_steps // (1 if args.smoke else 20),
+        seed=args.seed,
+        n_replicas=args.replicas,
+        eval_beside=args.eval_beside,
     )
     with logger_context(args.log_dir, name=f"{args.algo}_{args.env}", log_params=vars(args)):
         runner.train()

@@ -29,6 +29,8 @@ RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not i
     ["dqn_atari", "--lag", "2", "--sample_mode", "alternating"],
     ["dqn_atari", "--lag", "1", "--sample_mode", "native"],
     ["r2d1_atari", "--lag", "1", "--sample_mode", "serial"],
+    ["ppo_mujoco", "--replicas", "2"],
+    ["qpg_mujoco", "--replicas", "2", "--eval_beside"],
 ]
 
 
