@@ -31,7 +31,9 @@ class SamplerProcess(Worker):
     doing: str = "starting"
 
     def _where(self) -> str:
-        return f"The sampler's process (pid {self.pid}), {self.doing},"
+        at = self.progress
+        seen = f" last seen at environment {at.env_rank}, step {at.step}," if at.step else ""
+        return f"The sampler's process (pid {self.pid}), {self.doing},{seen}"
 
 
 class Arrived(NamedTuple):
@@ -69,7 +71,7 @@ class BackgroundSampler(Sampler):
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Start the process and the sampler in it, and initialise the agent here for the same spaces."""
         run = run or Run(batch_spec=self.batch_spec)
-        self._agent, self._n_itr = agent, run.n_itr
+        self._agent, self._n_itr, self._steps_per_itr = agent, run.n_itr, run.steps_per_itr
         affinity = part_of_sampler(run.affinity)
         self._device = Affinity.from_mapping(affinity).device if "sampler" in run.affinity else None
         self._process = SamplerProcess(0, SamplerServer, (self.sampler, agent), "forkserver", has_workers=True)
@@ -127,7 +129,8 @@ class BackgroundSampler(Sampler):
     def _take_in_next(self) -> None:
         """Wait for the oldest batch under way."""
         itr, version = self._asked[0]
-        batch: Batch = self._receive(self.sampler.stall_seconds, f"at the batch of iteration {itr}")
+        doing = f"at the batch of iteration {itr} (step {itr * self._steps_per_itr:,})"
+        batch: Batch = self._receive(self.sampler.stall_seconds, doing)
         self._asked.popleft()
         self.coupling.sampler_wait += batch.waited
         self.coupling.hand_over += batch.hand_over

@@ -243,7 +243,7 @@ MASTERS = """
     import json, os, signal, sys, traceback
     from pathlib import Path
 
-    def master(directory, kind, fault, start_method):
+    def master(directory, kind, fault, start_method, runner="MinibatchRl"):
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a script ignore it
         sys.stderr = open(directory + "/stderr", "w", buffering=1)
@@ -253,7 +253,7 @@ MASTERS = """
         sampler = make_sampler(kind, FaultyEnv, env_kwargs=env_kwargs, start_method=start_method)
         processes._STOP_SECONDS = 0.5
         try:
-            run(Path(directory), "ppo", sampler, n_steps=1e9)
+            run(Path(directory), "ppo", sampler, getattr(runners, runner), n_steps=1e9)
         except SystemExit as end:
             return end.code
         except BaseException:
@@ -262,6 +262,7 @@ MASTERS = """
 
     if __name__ == "__main__":  # workers import this file too, and need nothing of it
         import torch._dynamo
+        from rlpyt import runners
         from rlpyt.utils import processes
         from tests.runners.runner_kit import make_sampler, run
         from tests.toy_envs import FaultyEnv

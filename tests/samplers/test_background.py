@@ -208,7 +208,10 @@ def test_a_sampler_of_the_users_own_keeps_its_voice_its_rows_and_its_columns(tmp
         with pytest.raises(WorkerError) as info:
             sampler.obtain_samples(3)
     assert "The sampler's process (pid " in str(info.value)
-    assert "at the batch of iteration 3, raised OSError: the disk is gone" in str(info.value)
+    assert (
+        "at the batch of iteration 3 (step 60), last seen at environment 3, step 27, raised OSError: the disk is gone"
+        in str(info.value)
+    )
     assert "Logged before: batch 3" in str(info.value)
     text = (tmp_path / "run_0" / "debug.log").read_text()
     assert [text.count(f"batch {i}\n") for i in range(3)] == [1, 1, 1]
