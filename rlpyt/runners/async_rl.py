@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRlBase
+from rlpyt.types import Kwargs
+from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import ComputeSettings
 
 
 @dataclass(eq=False)
-class AsyncRlBase(MinibatchRlBase):
+class AsyncRlBase(SyncRlBase):
     """Runner whose sampler works in a process of its own, `lag` batches ahead of the learner.
 
     The loop is the one of all runners. While it learns from batch i, the sampler collects batch i + 1, ..., i + lag.
     Batch i + lag is collected with the weights after i iterations of learning, so the same seed gives the same run.
 
+    Several replicas deal the environments of `sampler` to each other. Each has a process for its share of them, a
+    replay of its own, and learns as a replica of `SyncRl` does.
+
     `sampler` stays the one that was given; while the run lasts it stands for that in the other process.
+
+    Raises:
+        ValueError: if the lag is below 0, or the affinity lacks its part for the sampler or for the learners.
     """
 
     lag: int | str = field(default=1, kw_only=True)
@@ -35,15 +44,43 @@ class AsyncRlBase(MinibatchRlBase):
                 "lag=1, the default."
             )
         self._lag = whole_number(type(self).__name__, "lag", self.lag, 0)
+        acting = Affinity.from_mapping(self._affinity_of_sampler())
+        if self.settings is None:
+            ComputeSettings(device=acting.device)  # refuses a device that is not there, before any process
 
     def given(self) -> dict[str, Any]:
         """Return all settings by name, the sampler as it was given."""
         return {**super().given(), "sampler": self.given_sampler}
 
+    # ---- cores and devices ----
+
+    def _parts(self) -> list[Kwargs]:
+        """Return the affinity of each process that learns, one for all where there is one dictionary."""
+        several = isinstance(self.affinity, Sequence)
+        return list(self.affinity) if several else optimizer_parts(self.affinity or {})  # type: ignore[arg-type]
+
+    def _n_replicas(self) -> int:
+        return len(self._parts()) if self.n_replicas is None else self.whole("n_replicas")
+
+    def own_affinity(self) -> Kwargs | None:
+        """Return the affinity of the process that learns."""
+        parts = self._parts()
+        own = dict(parts[min(self._rank, len(parts) - 1)])
+        return {**own, "master_cpus": self._cpus} if self._cpus else own
+
+    def _affinity_of_sampler(self) -> Kwargs:
+        """Return the affinity of the process of the sampler."""
+        if isinstance(self.affinity, Sequence):
+            return sampler_part(self._parts()[min(self._rank, len(self.affinity) - 1)])
+        return sampler_part(self.affinity or {}, self.replicas.rank, self.replicas.world_size)
+
+    # ---- set-up ----
+
     def startup(self) -> int:
         """Let the sampler work in a process of its own, and build all parts."""
         self._to_give_back.callback(setattr, self, "sampler", self.given_sampler)
-        self.sampler = self.given_sampler.in_background(self._lag)
+        shares = self.replicas.world_size
+        self.sampler = self.given_sampler.in_background(self._lag, self._affinity_of_sampler(), shares)
         return super().startup()
 
     def measure_compute(self) -> ComputeSettings:

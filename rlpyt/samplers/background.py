@@ -16,8 +16,8 @@ import torch
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
-from rlpyt.types import Run, Samples, StateDict, TrajInfo
-from rlpyt.utils.affinity import Affinity, part_of_sampler
+from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
+from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.coupling import Coupling
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
@@ -51,10 +51,11 @@ class BackgroundSampler(Sampler):
     Args:
         sampler: not initialised; it is sent to the process and stays as it is here.
         lag: iterations of learning that the weights of the sampler are behind; 0 collects in turn with the learner.
+        affinity: cores and device of the process and its workers; None is the device of the learner, on any core.
     """
 
-    def __init__(self, sampler: MovableSampler, lag: int) -> None:
-        self.sampler, self.lag = sampler, lag
+    def __init__(self, sampler: MovableSampler, lag: int, affinity: Kwargs | None = None) -> None:
+        self.sampler, self.lag, self.affinity = sampler, lag, dict(affinity or {})
         self.batch_spec, self.mid_batch_reset = sampler.batch_spec, sampler.mid_batch_reset
         self.eval_n_envs = sampler.eval_n_envs
         self.coupling = Coupling()
@@ -72,10 +73,10 @@ class BackgroundSampler(Sampler):
         """Start the process and the sampler in it, and initialise the agent here for the same spaces."""
         run = run or Run(batch_spec=self.batch_spec)
         self._agent, self._n_itr, self._steps_per_itr = agent, run.n_itr, run.steps_per_itr
-        affinity = part_of_sampler(run.affinity)
-        self._device = Affinity.from_mapping(affinity).device if "sampler" in run.affinity else None
-        self._process = SamplerProcess(0, SamplerServer, (self.sampler, agent), "forkserver", has_workers=True)
-        run = replace(run, n_batches=self.lag + 1, share_memory=True, affinity=affinity)
+        self._process = SamplerProcess(
+            0, SamplerServer, (self.sampler, agent), self.sampler.process_start_method, has_workers=True
+        )
+        run = replace(run, n_batches=self.lag + 1, share_memory=True, affinity=self.affinity)
         self._description: Description = self._ask(_START_SECONDS, "initialize", run)
         self.batches = self._description.batches
         self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
@@ -86,10 +87,16 @@ class BackgroundSampler(Sampler):
         """Send the agent, once the run has placed it in its precision and memory format."""
         if self._acts:
             return
-        device = str(self._agent.device) if self._device is None else self._device
         copy = self._agent.versioned_copy(self.lag + 1)
-        self._ask(_START_SECONDS, "act", copy, device if self.sampler.acts_here else "cpu")
+        self._ask(_START_SECONDS, "act", copy, self._device())
         self._acts = True
+
+    def _device(self) -> str:
+        """Return where the process acts; the CPU where its workers, or action servers, do."""
+        if not self.sampler.acts_here or "sampler" in self.affinity:
+            return "cpu"
+        named = "cuda_idx" in self.affinity
+        return Affinity.from_mapping(self.affinity).device if named else str(self._agent.device)
 
     # ---- work ----
 

@@ -33,6 +33,11 @@ class MovableSampler(Sampler):
 
     @property
     @abstractmethod
+    def process_start_method(self) -> str:
+        """How the process is started: "forkserver", "spawn" or "fork"."""
+
+    @property
+    @abstractmethod
     def stall_seconds(self) -> float:
         """Seconds without progress after which the process counts as lost."""
 

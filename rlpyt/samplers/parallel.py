@@ -62,6 +62,18 @@ class ParallelSampler(BaseSampler):
                 f"{self.batch_spec.B}: every worker needs an environment."
             )
 
+    def share(self, n_shares: int) -> dict[str, Any]:
+        """Return the settings that differ where replicas deal environments and workers to each other."""
+        changes, n_workers = super().share(n_shares), self.n_workers
+        if n_workers is not None:
+            changes["n_workers"] = max(self.least_workers, n_workers // n_shares)
+        return changes
+
+    @property
+    def process_start_method(self) -> str:
+        """How the process is started, as the workers are."""
+        return self.start_method
+
     @property
     def stall_seconds(self) -> float:
         """Seconds without progress after which the process counts as lost, as a worker does."""

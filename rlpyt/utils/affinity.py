@@ -66,8 +66,8 @@ class Affinity:
         given = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
             raise TypeError(
-                f"affinity: got {given!r:.100}; expected one dictionary of this run. Runs on several GPUs (a list of "
-                "affinities) and asynchronous runs (optimizer and sampler) are not there yet. Give one of these alone."
+                f"affinity: got {given!r:.100}; expected one dictionary of this run. A list of affinities is for "
+                "SyncRl, and one with optimizer and sampler for AsyncRl. Use these, or give one dictionary alone."
             )
         names = [f.name for f in fields(cls)]
         unknown = sorted(set(given) - {*names, *_WITHOUT_EFFECT})
@@ -93,18 +93,51 @@ def dealt_cpus(cpus: Sequence[int], n: int) -> list[list[int]]:
     return [list(cpus[start:end]) or [cpus[start]] for start, end in pairwise(bounds)]
 
 
-def part_of_sampler(affinity: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the affinity of a sampler in a process of its own.
+def optimizer_parts(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the affinity of each process that learns, of a run whose sampler has a process of its own.
 
     Args:
-        affinity: of the run: with parts `optimizer` and `sampler`; or that of a run in one process, whose cores of the
-            workers are then the sampler's.
+        affinity: with parts `optimizer`, one dictionary or a list of them, and `sampler`; or that of a run in one
+            process. In a part `cpus` stands for `master_cpus`, and `torch_threads` for `master_torch_threads`.
+
+    Raises:
+        ValueError: if one of the two parts is missing, or there is no optimizer.
     """
+    if not {"optimizer", "sampler"} & set(affinity):
+        return [affinity]
+    missing = sorted({"optimizer", "sampler"} - set(affinity))
+    others = sorted(set(affinity) - {"optimizer", "sampler", "set_affinity", *_WITHOUT_EFFECT})
+    parts = affinity.get("optimizer")
+    if missing or others or not parts:
+        raise ValueError(
+            f"affinity: got the keys {', '.join(sorted(affinity))}; expected optimizer, a list of dictionaries with "
+            "cpus, torch_threads and cuda_idx, and sampler, a dictionary with master_cpus, workers_cpus and cuda_idx."
+        )
+    all_parts = [parts] if isinstance(parts, Mapping) else parts
+    pinned = {"set_affinity": affinity["set_affinity"]} if "set_affinity" in affinity else {}
+    names = {"cpus": "master_cpus", "torch_threads": "master_torch_threads"}
+    return [{**pinned, **{names.get(k, k): v for k, v in part.items()}} for part in all_parts]
+
+
+def sampler_part(affinity: Mapping[str, Any], rank: int = 0, n_shares: int = 1) -> Mapping[str, Any]:
+    """Return the affinity of a sampler in a process of its own, or of one share of it.
+
+    Args:
+        affinity: see `optimizer_parts`. Of a run in one process, the cores of the workers are the sampler's.
+        rank: of the process that learns from this share.
+        n_shares: shares; each has as many of the cores of workers as another.
+    """
+    part = affinity.get("sampler", affinity)
+    if not isinstance(part, Mapping):
+        return {"sampler": part} if len(part) > 1 else part[0]  # an action server on each device
     if "sampler" in affinity:
-        part: Mapping[str, Any] = affinity["sampler"]
-        return part
-    names = [name for name in ("workers_cpus", "evaluator_cpus", "set_affinity") if name in affinity]
-    return {name: affinity[name] for name in names}
+        own = {"cuda_idx": None, **part}  # the CPU, unless it names a device
+    else:
+        own = {name: part[name] for name in ("workers_cpus", "evaluator_cpus", "set_affinity") if name in part}
+    cpus = list(own.get("workers_cpus") or ())
+    if len(cpus) >= n_shares > 1:
+        own["workers_cpus"] = cpus[rank * len(cpus) // n_shares : (rank + 1) * len(cpus) // n_shares]
+    return own
 
 
 @contextmanager

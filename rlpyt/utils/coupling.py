@@ -54,9 +54,10 @@ class Coupling:
             "OptimizerWaitTime": self.optimizer_wait,
             "SamplerWaitTime": self.sampler_wait,
             "HandOverTime": self.hand_over,
-            "DataAgeMin": min(ages, default=nan),
+            # Floats, of which replicas take the mean.
+            "DataAgeMin": float(min(ages, default=nan)),
             "DataAgeMean": sum(ages) / len(ages) if ages else nan,
-            "DataAgeMax": max(ages, default=nan),
+            "DataAgeMax": float(max(ages, default=nan)),
             "RowsDropped": self.rows_dropped,
         }
         self._begin()

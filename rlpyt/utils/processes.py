@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,9 @@ class Worker:
         )
         with _start_conditions():
             self._process.start()
+        if has_workers:
+            # At the end of a program Python waits for such a process, which waits for requests.
+            Finalize(self, _kill, (self._process,), exitpriority=0)
         child.close()
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])
@@ -187,6 +191,10 @@ class Worker:
             "stand under `if __name__ == '__main__':`."
         )
         return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
+
+
+def _kill(process: Any) -> None:
+    process.kill()
 
 
 def _timeval(seconds: float) -> bytes:

@@ -166,11 +166,9 @@ def test_an_environment_that_cannot_be_built_ends_the_run_at_once(tmp_path):
 
 
 STOPS = [
-    Stop("serial", signal.SIGINT, True, "none", "interrupted"),
     Stop("cpu2", signal.SIGINT, True, "hang", "interrupted"),
     Stop("serial", signal.SIGTERM, False, "hang", "interrupted"),
     Stop("gpu2", signal.SIGTERM, True, "none", "interrupted"),
-    Stop("serial", signal.SIGKILL, False, "hang", "running"),
     Stop("cpu2", signal.SIGKILL, False, "none", "running"),
 ]
 
@@ -186,7 +184,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(stop, masters, tmp_path):  
         if stop.fault == "hang":
             time.sleep(0.3)
         family = [master, *master.children(recursive=True)]
-        assert len(family) >= (3 if stop.kind == "serial" else 5)  # with the forkserver
+        assert len(family) >= (3 if stop.kind == "serial" else 4)  # with the forkserver; with two workers
         start = time.monotonic()
         os.killpg(master.pid, stop.signum) if stop.to_group else os.kill(master.pid, stop.signum)
         wait_for(lambda: not any(is_alive(p) for p in family), 15, "processes are left")

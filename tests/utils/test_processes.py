@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -374,3 +375,23 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
         time.sleep(0.05)
     left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
     assert not left, left
+
+
+def _forget_a_worker() -> None:
+    """Begin a worker that may have workers, and end without stopping it."""
+    _FORGOTTEN.append(Worker(0, Server, (), "fork", has_workers=True))
+    _FORGOTTEN[0].send(("echo", 1))
+    assert receive_all(_FORGOTTEN, 10) == [1]
+
+
+_FORGOTTEN: list[Worker] = []
+
+
+def test_a_program_ends_that_has_forgotten_a_worker_with_workers():
+    """Python waits for such a process at the end, as it is no daemon, and it waits for requests."""
+    program = multiprocessing.get_context("fork").Process(target=_forget_a_worker)
+    program.start()
+    program.join(10)
+    ended = program.exitcode
+    program.kill()
+    assert ended == 0
