@@ -234,7 +234,7 @@ class Sampler(CheckedSubclasses, ABC):
             deterministic: whether the agent takes the most probable action instead of a sampled one.
         """
 
-    def in_background(self, lag: int = 1, affinity: Kwargs | None = None, n_shares: int = 1) -> Sampler:
+    def in_background(self, lag: int = 1, affinity: Kwargs | None = None) -> Sampler:
         """Return a sampler that runs this one in a process of its own, `lag` batches ahead of the learner.
 
         Batch i + lag is collected with the weights after i iterations of learning; 0 collects in turn with the learner.
@@ -242,11 +242,9 @@ class Sampler(CheckedSubclasses, ABC):
         Args:
             lag: iterations of learning that the weights are behind.
             affinity: cores and device of the process and its workers; None is the device of the learner, on any core.
-            n_shares: replicas that deal the environments to each other; the process has the share of one.
 
         Raises:
             TypeError: if this sampler cannot run in another process.
-            ValueError: if the environments cannot be dealt in equal shares.
         """
         raise TypeError(
             f"{type(self).__name__} cannot run in a process of its own; expected a sampler that derives from "

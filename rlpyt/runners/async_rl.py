@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -48,10 +47,6 @@ class AsyncRlBase(SyncRlBase):
         if self.settings is None:
             ComputeSettings(device=acting.device)  # refuses a device that is not there, before any process
 
-    def given(self) -> dict[str, Any]:
-        """Return all settings by name, the sampler as it was given."""
-        return {**super().given(), "sampler": self.given_sampler}
-
     # ---- cores and devices ----
 
     def _parts(self) -> list[Kwargs]:
@@ -76,12 +71,11 @@ class AsyncRlBase(SyncRlBase):
 
     # ---- set-up ----
 
-    def startup(self) -> int:
-        """Let the sampler work in a process of its own, and build all parts."""
+    def take_own_parts(self) -> None:
+        """Let the sampler, or this replica's share of it, work in a process of its own."""
         self._to_give_back.callback(setattr, self, "sampler", self.given_sampler)
-        shares = self.replicas.world_size
-        self.sampler = self.given_sampler.in_background(self._lag, self._affinity_of_sampler(), shares)
-        return super().startup()
+        self.take_share(of_algo=self.batch_sizes == "global", of_sampler=self.replicas.world_size > 1)
+        self.sampler = self.sampler.in_background(self._lag, self._affinity_of_sampler())
 
     def measure_compute(self) -> ComputeSettings:
         """Return the fastest settings on this machine, with threads on the cores that the sampler leaves free."""

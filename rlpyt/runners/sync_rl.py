@@ -173,13 +173,17 @@ class SyncRlBase(MinibatchRlBase):
 
     def startup(self) -> int:
         """Build all parts, as the others do."""
-        if self.batch_sizes == "global":
-            self.share_batch_sizes()
+        self.take_own_parts()
         n_itr = super().startup()
         self._note_place(0)
         if self._group is not None:
             self._group.wait_at_most(self.replica_timeout)
         return n_itr
+
+    def take_own_parts(self) -> None:
+        """Let algorithm and sampler be those of this replica."""
+        if self.batch_sizes == "global":
+            self.take_share()
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
         """Keep what the next row of the log is made of."""

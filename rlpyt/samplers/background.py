@@ -159,7 +159,7 @@ class BackgroundSampler(Sampler):
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start a third process, which evaluates while both others go on."""
-        return self.sampler.evaluator_beside(agent, replace(run, affinity=part_of_sampler(run.affinity)))
+        return self.sampler.evaluator_beside(agent, replace(run, affinity=self.affinity))
 
     def _settle(self) -> None:
         """Wait until no batch is under way."""

@@ -167,21 +167,10 @@ class BaseSampler(Settings, MovableSampler):
 
     # ---- in a process of its own ----
 
-    def in_background(self, lag: int = 1, affinity: Kwargs | None = None, n_shares: int = 1) -> Sampler:
+    def in_background(self, lag: int = 1, affinity: Kwargs | None = None) -> Sampler:
         """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.in_background`."""
-        B = self.batch_spec.B
-        if B % n_shares:
-            raise ValueError(
-                f"{type(self).__name__}: batch_B is {B}, and {n_shares} replicas share the environments; expected a "
-                f"multiple of {n_shares}. Change batch_B."
-            )
         # One that has run before holds on to what it had then.
-        sampler = self.replace(**self.share(n_shares)) if n_shares > 1 or self._specs else self
-        return BackgroundSampler(sampler, lag, affinity)
-
-    def share(self, n_shares: int) -> dict[str, Any]:
-        """Return the settings that differ where replicas deal the environments to each other."""
-        return {"batch_B": self.batch_spec.B // n_shares}
+        return BackgroundSampler(self.replace() if self._specs else self, lag, affinity)
 
     @property
     def process_start_method(self) -> str:

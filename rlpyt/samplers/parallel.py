@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from rlpyt.core import Agent, EvaluatorBeside
 from rlpyt.logging import current_logger
@@ -62,12 +62,11 @@ class ParallelSampler(BaseSampler):
                 f"{self.batch_spec.B}: every worker needs an environment."
             )
 
-    def share(self, n_shares: int) -> dict[str, Any]:
-        """Return the settings that differ where replicas deal environments and workers to each other."""
-        changes, n_workers = super().share(n_shares), self.n_workers
-        if n_workers is not None:
-            changes["n_workers"] = max(self.least_workers, n_workers // n_shares)
-        return changes
+    def share(self, n_replicas: int) -> Self:
+        """Return a sampler for one of some replicas, with its share of the workers, too."""
+        n_workers = self.n_workers and max(self.least_workers, self.n_workers // n_replicas)
+        share = self.replace(n_workers=n_workers)  # first, as there must be an environment for every worker
+        return super(ParallelSampler, share).share(n_replicas)
 
     @property
     def process_start_method(self) -> str:

@@ -278,7 +278,7 @@ class Sharing(MinibatchRl):
     """Runner whose batch sizes are those of all replicas."""
 
     def startup(self) -> int:
-        self.share_batch_sizes()
+        self.take_share()
         return super().startup()
 
 

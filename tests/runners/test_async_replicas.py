@@ -29,14 +29,14 @@ def test_two_learners_share_the_environments_and_are_one_run(tmp_path):
 
 
 def test_environments_that_cannot_be_shared_are_refused():
-    with pytest.raises(ValueError, match=r"batch_B is 3, and 2 replicas share .* expected a multiple of 2"):
-        make_sampler(B=3).in_background(1, None, 2)
+    with pytest.raises(ValueError, match=r"batch_B is 3, given for 2 replicas .* expected a multiple of 2"):
+        make_sampler(B=3).share(2)
 
 
 def test_workers_are_shared_too():
-    sampler = make_sampler("cpu3", B=4).in_background(1, None, 2).sampler
+    sampler = make_sampler("cpu3", B=4).share(2)
     assert (sampler.batch_spec.B, sampler.n_workers) == (2, 1)
-    sampler = make_sampler("alternating2", B=4).in_background(1, None, 2).sampler
+    sampler = make_sampler("alternating2", B=4).share(2)
     assert (sampler.batch_spec.B, sampler.n_workers) == (2, 2)
 
 
