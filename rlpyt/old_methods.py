@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
 
-_NOT_YET = "Asynchronous runs and runs on several GPUs are not there yet, so leave it out."
 _Q_LOSS = "Override update_q(self, batch, rows, hyper), or q_target(self, batch, rows, hyper) for another target."
 _PI_LOSS = "Override update_policy(self, batch, rows, hyper)."
 _SCHEDULE = "Give the hyper-parameter a schedule, or set it in an override of optimize_agent: it holds from then on."
@@ -29,7 +28,7 @@ _OBSERVATION = "Override step and reset, which return the observation, or wrap t
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     "RlAlgorithm": {
-        "async_initialize": ("set up a run in several processes", _NOT_YET),
+        "async_initialize": ("set up a run in several processes", "Override initialize(self, agent, run)."),
     },
     "PolicyGradientAlgo": {
         "process_returns": (
@@ -82,10 +81,16 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "agent.actor(env_ranks, global_B, seed) returns an actor of some. Override exploration_state(self, n_rows) "
             "for what is kept of them. A script that acts by hand calls nothing before step.",
         ),
-        "data_parallel": ("wrapped the model for several GPUs with it", _NOT_YET),
-        "async_cpu": ("prepared the agent of an asynchronous run with it", _NOT_YET),
-        "send_shared_memory": ("sent weights to the sampler with it", "Override sync_shared_memory(self)."),
-        "recv_shared_memory": ("received weights with it", "Override attach_shared_memory(self)."),
+        "data_parallel": (
+            "wrapped the model for several GPUs with it",
+            "SyncRl averages the gradients where the optimiser steps, so leave it out.",
+        ),
+        "async_cpu": (
+            "prepared the agent of an asynchronous run with it",
+            "AsyncRl sends the weights itself, so leave it out.",
+        ),
+        "send_shared_memory": ("sent weights to the sampler with it", "Override publish_version(self, version)."),
+        "recv_shared_memory": ("received weights with it", "Override take_version(self, version)."),
         "toggle_alt": ("alternated between two recurrent states with it", _STATE),
         "get_alt": ("alternated between two recurrent states with it", _STATE),
         "advance_rnn_state": ("kept the next recurrent state with it", _STATE),

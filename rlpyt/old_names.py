@@ -27,7 +27,7 @@ _REPLAY = (
 _SEQUENCES = "sequences of a replay are read by rlpyt.replays.Sequences (docs/replay.md)"
 _N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/replay.md"
 _TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
-_ASYNC = "asynchronous sampling is not there yet. Use MinibatchRl with CpuSampler or GpuSampler"
+_ASYNC = "rlpyt.runners.AsyncRl does it with the usual parts (docs/asynchronous.md). Use them"
 _SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/replicas.md). Use it"
 _LAUNCHING = "launching and encoded affinities are not there yet. Give the runner an affinity as a dictionary"
 _COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
@@ -189,7 +189,7 @@ _TABLE = (
     # ---- runners ----
     ("runners.base", "rlpyt.runners", "BaseRunner=MinibatchRlBase"),
     ("runners.sync_rl", _SYNC, "SyncRlMixin SyncWorkerBase SyncWorker SyncWorkerEval"),
-    ("runners.async_rl", _ASYNC, "AsyncRl AsyncRlEval AsyncRlBase AsyncOptWorker"),
+    ("runners.async_rl", _ASYNC, "AsyncOptWorker"),
     # ---- samplers ----
     ("samplers.collections", "rlpyt.samplers", "BatchSpec Samples AgentSamples EnvSamples TrajInfo"),
     ("samplers.collections", "rlpyt.samplers", "AgentSamplesBsv=AgentSamples"),
@@ -211,13 +211,20 @@ _TABLE = (
     ("samplers.parallel.gpu.alternating_sampler", "rlpyt.samplers", "AlternatingSampler NoOverlapAlternatingSampler"),
     ("samplers.parallel.gpu.alternating_sampler", _SAMPLER_PARTS, "AlternatingSamplerBase AlternatingActionServer"),
     ("samplers.async_.base", _ASYNC, "AsyncParallelSamplerMixin AsyncSamplerMixin"),
-    ("samplers.async_.serial_sampler", _ASYNC, "AsyncSerialSampler"),
-    ("samplers.async_.cpu_sampler", _ASYNC, "AsyncCpuSampler"),
-    ("samplers.async_.gpu_sampler", _ASYNC, "AsyncGpuSampler AsyncGpuSamplerBase"),
-    ("samplers.async_.alternating_sampler", _ASYNC, "AsyncAlternatingSampler AsyncNoOverlapAlternatingSampler"),
-    ("samplers.async_.action_server", _ASYNC, "AsyncActionServer AsyncAlternatingActionServer"),
-    ("samplers.async_.collectors", _ASYNC, "DbCpuResetCollector DbCpuWaitResetCollector"),
-    ("samplers.async_.collectors", _ASYNC, "DbGpuResetCollector DbGpuWaitResetCollector"),
+    ("samplers.async_.serial_sampler", "rlpyt.samplers", "AsyncSerialSampler=SerialSampler"),
+    ("samplers.async_.cpu_sampler", "rlpyt.samplers", "AsyncCpuSampler=CpuSampler"),
+    ("samplers.async_.gpu_sampler", "rlpyt.samplers", "AsyncGpuSampler=GpuSampler"),
+    ("samplers.async_.gpu_sampler", _SAMPLER_PARTS, "AsyncGpuSamplerBase"),
+    ("samplers.async_.alternating_sampler", "rlpyt.samplers", "AsyncAlternatingSampler=AlternatingSampler"),
+    (
+        "samplers.async_.alternating_sampler",
+        "rlpyt.samplers",
+        "AsyncNoOverlapAlternatingSampler=NoOverlapAlternatingSampler",
+    ),
+    ("samplers.async_.action_server", _COLLECTOR, "AsyncActionServer AsyncAlternatingActionServer"),
+    ("samplers.async_.collectors", "rlpyt.samplers", "DbCpuResetCollector=Collector DbGpuResetCollector=Collector"),
+    ("samplers.async_.collectors", "rlpyt.samplers", "DbCpuWaitResetCollector=WaitResetCollector"),
+    ("samplers.async_.collectors", "rlpyt.samplers", "DbGpuWaitResetCollector=WaitResetCollector"),
     # ---- utils ----
     ("utils.array", _NUMPY, "select_at_indexes to_onehot from_onehot valid_mean"),
     ("utils.array", _NUMPY, "infer_leading_dims restore_leading_dims"),
@@ -271,7 +278,7 @@ SETTINGS = {
     "input_priority_shift": "The replay knows which row a priority belongs to. Delete it.",
     "ReplayBufferCls": "The settings of the algorithm say what its replay is made of, and ReplayCls and IndexCls take "
     "parts of your own (docs/replay.md). Delete it.",
-    "updates_per_sync": "Asynchronous runs are not there yet. Delete it.",
+    "updates_per_sync": "Asynchronous runs send the weights after every iteration. Delete it.",
     "mu_learning_rate": "That of the policy is learning_rate. Rename it.",
     "policy_output_regularization": "The SAC with a network of state values is gone. Delete it.",
     # agents

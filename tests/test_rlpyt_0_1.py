@@ -112,8 +112,8 @@ def test_a_program_may_ask_whether_a_name_is_there():
     ("line", "told"),
     [
         ("from rlpyt.runners.sync_rl import SyncWorker", "SyncRl starts its replicas"),
-        ("from rlpyt.runners.async_rl import AsyncRlEval", "not there yet"),
-        ("from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler", "not there yet"),
+        ("from rlpyt.runners.async_rl import AsyncOptWorker", "AsyncRl does it"),
+        ("from rlpyt.samplers.async_.base import AsyncSamplerMixin", "AsyncRl does it"),
         ("from rlpyt.utils.launching.affinity import make_affinity", "not there yet"),
         ("from rlpyt.utils.launching.exp_launcher import run_experiments", "not there yet"),
         ("from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer", "prioritized_replay"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rlpyt.old_names import serve_old_names
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRlBase
@@ -12,6 +13,8 @@ from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import ComputeSettings
+
+serve_old_names(__name__)
 
 
 @dataclass(eq=False)

@@ -10,21 +10,37 @@ from rlpyt.samplers.collector import (
     Collector,
     CpuResetCollector,
     CpuWaitResetCollector,
+    DbCpuResetCollector,
+    DbCpuWaitResetCollector,
+    DbGpuResetCollector,
+    DbGpuWaitResetCollector,
     GpuResetCollector,
     GpuWaitResetCollector,
     WaitResetCollector,
 )
-from rlpyt.samplers.cpu import CpuSampler
+from rlpyt.samplers.cpu import AsyncCpuSampler, CpuSampler
 from rlpyt.samplers.evaluate import evaluate
 from rlpyt.samplers.evaluator import CpuEvalCollector, Evaluator, GpuEvalCollector, SerialEvalCollector
-from rlpyt.samplers.gpu import AlternatingSampler, GpuSampler, NoOverlapAlternatingSampler
+from rlpyt.samplers.gpu import (
+    AlternatingSampler,
+    AsyncAlternatingSampler,
+    AsyncGpuSampler,
+    AsyncNoOverlapAlternatingSampler,
+    GpuSampler,
+    NoOverlapAlternatingSampler,
+)
 from rlpyt.samplers.parts import Part
-from rlpyt.samplers.serial import SerialSampler
+from rlpyt.samplers.serial import AsyncSerialSampler, SerialSampler
 from rlpyt.types import AgentSamples, AtariTrajInfo, BatchSpec, EnvSamples, Samples, TrajInfo
 
 __all__ = [
     "AgentSamples",
     "AlternatingSampler",
+    "AsyncAlternatingSampler",
+    "AsyncCpuSampler",
+    "AsyncGpuSampler",
+    "AsyncNoOverlapAlternatingSampler",
+    "AsyncSerialSampler",
     "AtariTrajInfo",
     "BaseSampler",
     "BatchSpec",
@@ -33,6 +49,10 @@ __all__ = [
     "CpuResetCollector",
     "CpuSampler",
     "CpuWaitResetCollector",
+    "DbCpuResetCollector",
+    "DbCpuWaitResetCollector",
+    "DbGpuResetCollector",
+    "DbGpuWaitResetCollector",
     "EnvSamples",
     "Evaluator",
     "GpuEvalCollector",

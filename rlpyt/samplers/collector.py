@@ -189,8 +189,8 @@ class WaitResetCollector(Collector):
     mid_batch_reset = False
 
 
-CpuResetCollector = GpuResetCollector = Collector
-CpuWaitResetCollector = GpuWaitResetCollector = WaitResetCollector
+CpuResetCollector = GpuResetCollector = DbCpuResetCollector = DbGpuResetCollector = Collector
+CpuWaitResetCollector = GpuWaitResetCollector = DbCpuWaitResetCollector = DbGpuWaitResetCollector = WaitResetCollector
 """Their names in rlpyt 0.1, which had one loop for every sampler."""
 
 

@@ -156,3 +156,7 @@ class CpuSampler(ParallelSampler):
         self._share_agent()
         seconds, self._seconds = self._seconds, 0.0
         return mean_of(self._ask_all("times"), seconds)
+
+
+AsyncCpuSampler = CpuSampler
+"""Its name in asynchronous runs of rlpyt 0.1."""

@@ -90,3 +90,9 @@ class NoOverlapAlternatingSampler(AlternatingSampler):
     """`AlternatingSampler` in which never both halves step at once: only one, beside the network."""
 
     overlap: ClassVar[bool] = False
+
+
+AsyncGpuSampler = GpuSampler
+AsyncAlternatingSampler = AlternatingSampler
+AsyncNoOverlapAlternatingSampler = NoOverlapAlternatingSampler
+"""Their names in asynchronous runs of rlpyt 0.1."""

@@ -81,3 +81,7 @@ class SerialSampler(BaseSampler):
         fleets, self._fleets = self._fleets, []
         for fleet in fleets:
             fleet.close()
+
+
+AsyncSerialSampler = SerialSampler
+"""Its name in asynchronous runs of rlpyt 0.1."""
