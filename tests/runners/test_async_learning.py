@@ -42,12 +42,12 @@ class Case(NamedTuple):
 
 
 def dqn() -> tuple[Any, Any]:
-    q = dict(learning_rate=1e-3, eps_steps=3_000, batch_size=64, target_update_interval=50)
-    return DQN(**REPLAY, **q), DqnAgent(model_kwargs=HIDDEN)  # type: ignore[arg-type]
+    q: dict[str, Any] = dict(learning_rate=1e-3, eps_steps=3_000, batch_size=64, target_update_interval=50)
+    return DQN(**REPLAY, **q), DqnAgent(model_kwargs=HIDDEN)
 
 
 def sac() -> tuple[Any, Any]:
-    rates = dict(learning_rate=3e-3, q_learning_rate=3e-3, alpha_learning_rate=3e-3)
+    rates: dict[str, Any] = dict(learning_rate=3e-3, q_learning_rate=3e-3, alpha_learning_rate=3e-3)
     # Without much entropy, as the episodes that are judged are those of training.
     rest: dict[str, Any] = dict(target_update_tau=0.02, batch_size=64, replay_ratio=12, alpha_init=0.1)
     return SAC(**REPLAY, **rates, **rest, target_entropy=-2.5), SacAgent(model_kwargs=HIDDEN, q_model_kwargs=HIDDEN)
