@@ -179,3 +179,21 @@ def test_a_batch_without_the_row_after_it_is_refused():
     samples = samples._replace(agent=samples.agent._replace(bootstrap_inputs=None))
     with pytest.raises(ValueError, match=r"VTrace: the batch has no agent.bootstrap_inputs; expected .*run.bootstrap"):
         optimize(algo, 0, samples)
+
+
+def test_schedules_are_applied_at_their_step():
+    """The bounds and the learning rate of iteration 3 of 10; the steps of an iteration are its rows."""
+    h = {**DEFAULTS, **COMMON, "rho_bar": 0.3 + 0.3, "c_bar": 0.2 + 0.3, "pg_rho_bar": 0.5, "learning_rate": 0.035}
+    at = 9 * 6
+    schedules: dict[str, Any] = dict(
+        learning_rate="lin_0.05",
+        rho_bar=lambda step: 0.3 + 0.1 * step / at,
+        c_bar=lambda step: 0.2 + 0.1 * step / at,
+    )
+    algo = VTrace(**{**h, **schedules}, OptimCls=torch.optim.SGD)
+    agent, samples = prepare(algo, "discrete", 0)
+    p = parameters64(agent)
+    loss, _ = reference.v_trace_loss(p, samples, SPACES["discrete"], False, h)
+    expected, _ = reference.sgd_step(p, loss, h["learning_rate"], h["clip_grad_norm"])
+    optimize(algo, 3, samples)
+    check_parameters(agent, expected, rtol=1e-4, atol=1e-5)
