@@ -77,7 +77,6 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
         self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
-        self.global_rows.check_same(type(self).__name__, self._common_facts(run))
         agent.join(run.replicas)
         self.update_counter = 0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
@@ -89,11 +88,6 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
-
-    def _common_facts(self, run: Run) -> dict[str, object]:
-        """Return what must be the same in all replicas, so that they make as many updates, with as many rows."""
-        plain = {name: x for name, x in self.hyper_parameters().items() if isinstance(x, int | float | bool | None)}
-        return {"batch_T, batch_B": tuple(run.batch_spec), "iterations": run.n_itr, "seed": run.seed, **plain}
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""

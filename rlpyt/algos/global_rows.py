@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -30,24 +30,6 @@ class GlobalRows:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
         self.alone = replicas.world_size == 1
-
-    def check_same(self, who: str, facts: Mapping[str, object]) -> None:
-        """Refuse replicas with other facts by name, which would wait for each other in vain, or learn something else.
-
-        Raises:
-            ValueError: if they differ; in all replicas.
-        """
-        if self.alone:
-            return
-        every = self.replicas.gather(dict(facts))
-        for rank, others in enumerate(every):
-            unlike = [name for name in {**every[0], **others} if every[0].get(name) != others.get(name)]
-            if unlike:
-                own, first = ({name: x.get(name) for name in unlike} for x in (others, every[0]))
-                raise ValueError(
-                    f"{who}: replica {rank} was built with {own} and replica 0 with {first}; expected the same of all. "
-                    "Give every process the same settings: none that follows from its rank or its machine."
-                )
 
     def weights(self, counts: Sequence[int]) -> list[float | None]:
         """Return weights of losses, so that the mean over the replicas is the mean over the rows of all of them.
