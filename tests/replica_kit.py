@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,10 +65,10 @@ class ThreadReplicas(Replicas):
         return any(self.exchange("any", flag))
 
     def gather(self, item: T) -> list[T]:
-        return self.exchange("gather", item)
+        return self.exchange("gather", copy.deepcopy(item))
 
     def broadcast(self, item: T) -> T:
-        return self.exchange("broadcast", item)[0]
+        return self.exchange("broadcast", copy.deepcopy(item))[0]
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         first = self.exchange("broadcast_tensors", [x.detach().clone() for x in tensors])[0]
