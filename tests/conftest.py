@@ -29,7 +29,9 @@ def _forkserver_knows_the_toys():
     workers, later.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        forkserver.set_forkserver_preload(["rlpyt.samplers", "tests.toy_envs", "tests.vector_toy_envs"])
+        # torch imports torch._dynamo with its first optimiser, of which each replica has one.
+        libraries = ["rlpyt.samplers", "rlpyt.runners", "rlpyt.agents", "rlpyt.algos", "torch._dynamo"]
+        forkserver.set_forkserver_preload([*libraries, "tests.toy_envs", "tests.vector_toy_envs"])
         forkserver.ensure_running()
 
 

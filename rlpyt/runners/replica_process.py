@@ -18,6 +18,7 @@ from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 
+_START_METHOD = "forkserver"
 _END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
 
 
@@ -72,7 +73,7 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
     workers: list[Worker] = []
     try:
         for rank in range(1, world_size):
-            workers.append(Worker(rank, ReplicaServer, (runner, world_size, port), "forkserver", has_workers=True))
+            workers.append(Worker(rank, ReplicaServer, (runner, world_size, port), _START_METHOD, has_workers=True))
             workers[-1].send("train")
         yield store, workers
         receive_all(workers, _END_SECONDS)

@@ -8,6 +8,7 @@ more, from those that merely lost contact.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import traceback
@@ -31,7 +32,7 @@ Reduction = Literal["ddp", "flat"]
 
 _POLL = timedelta(seconds=0.5)  # a wait in C++ that is no longer lets Ctrl-C through
 _ANSWER_SECONDS = 3.0  # how long the others may take to leave a note, once a collective has failed
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS = 3.0  # how long the others may take to leave, too
 
 
 class ReplicaError(RuntimeError):
@@ -86,7 +87,7 @@ class ProcessGroup(Replicas):
         self.place = "the start"
         self.reduction, self.timeout, self.role = reduction, timeout, role
         self.failed = False
-        self._board = Board(store, rank, world_size)
+        self._board: Board | None = Board(store, rank, world_size)
         self._calls = 0
         self._passes: list[Callable[[torch.Tensor], None]] = []
         self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()))
@@ -109,6 +110,7 @@ class ProcessGroup(Replicas):
 
     def _meet(self, own: Peer) -> list[Peer]:
         """Tell the others what this replica is, and return what all are."""
+        assert self._board is not None
         self._board.write("peer", own)
         deadline = time.monotonic() + self.timeout
         while len(peers := self._board.read_all("peer")) < self.world_size:
@@ -245,7 +247,7 @@ class ProcessGroup(Replicas):
 
     def report(self, error: BaseException) -> None:
         """Tell the others of the error that ends this replica, unless it has told them of one."""
-        if not self.failed:
+        if not self.failed and self._board is not None:
             self.failed = True
             text = "".join(traceback.format_exception(error))
             self._board.exchange_last_words(Note(self.place, f"{type(error).__name__}: {error}", text))
@@ -256,13 +258,13 @@ class ProcessGroup(Replicas):
         Args:
             error: that of the collective, or a text.
         """
-        reason = str(error).split("\n", 1)[0][:300]
+        reason = _reason(error)
         own = f"{self.role.capitalize()} {self.rank}"
-        if self.failed:
+        if self.failed or self._board is None:
             return ReplicaError(f"{own} has left its group and can agree on nothing. {reason}")
         self.failed = True
         notes = self._board.exchange_last_words(
-            Note(self.place, lost_contact=True, timed_out="imed out" in reason),
+            Note(self.place, lost_contact=True, timed_out=_timed_out(reason)),
             _ANSWER_SECONDS,
             lambda notes: whose_fault(notes, self.peers) is not None,
         )
@@ -278,18 +280,19 @@ class ProcessGroup(Replicas):
         place = notes[rank].place if notes is not None and rank in notes else self.place
         peer = self.peers[rank]
         where = f"{self.role.capitalize()} {rank} of {self.world_size} (pid {peer.pid} on {peer.host}), at {place},"
-        waited = f" replica_timeout is {self.timeout:g} s." if "imed out" in reason else ""
+        waited = f" replica_timeout is {self.timeout:g} s." if _timed_out(reason) else ""
         return ReplicaError(f"{where} {how}.{waited}\n{own} noticed at {self.place}: {reason}", rank)
 
     def leave(self) -> None:
         """Leave the group, in order or after a failure; it may be called again."""
-        if not self.failed:
+        if not self.failed and self._board is not None:
             self.failed = True
             # Whoever closes a connection early would break the last collective of a slower one.
             self._board.exchange_last_words(Note(self.place), _LEAVE_SECONDS)
         self._passes.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
+        self._board = None  # the backward passes of an algorithm may outlive the run, and the store is a connection
 
 
 def check_reduction(what: str, reduction: str) -> None:
@@ -340,4 +343,14 @@ def _as_bytes(item: object) -> torch.Tensor:
 
 def _is_of_a_connection(error: RuntimeError) -> bool:
     """Return whether an error of a backward pass comes from the reduction in it."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    return isinstance(error, dist.DistError) or re.search(r"gloo|NCCL|pair closure", str(error)) is not None
+
+
+def _timed_out(reason: str) -> bool:
+    return re.search(r"[Tt]imed out|timeout", reason) is not None
+
+
+def _reason(error: object) -> str:
+    """Return the first sentence of an error of gloo or nccl, without the place in their source."""
+    line = str(error).split("\n", 1)[0]
+    return re.sub(r"^\[[^\]]*\] ", "", line).split(" This is typically")[0][:300]

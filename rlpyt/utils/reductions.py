@@ -32,7 +32,6 @@ class DdpPass:
         self._parameters = list(parameters)
         self._module = DistributedDataParallel(
             _Loss(parameters),
-            broadcast_buffers=False,
             find_unused_parameters=True,
             gradient_as_bucket_view=True,
             init_sync=False,

@@ -1,0 +1,163 @@
+"""Replicas that a runner starts: one log and one agent of all, and streams, cores and evaluations of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from rlpyt.logging import load_snapshot
+from rlpyt.runners import MinibatchRl, SyncRl, SyncRlEval, runner_from_params
+from rlpyt.utils.affinity import dealt_cpus
+from rlpyt.utils.processes import available_cores, available_cpus
+from tests.runners.runner_kit import children, header_of, make_algo, make_sampler, rows_of, run, start_forkserver
+from tests.toy_envs import CountingEnv
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forkserver_is_running():
+    start_forkserver()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before, connections, cpus = children(), len(psutil.Process().net_connections("inet")), available_cpus()
+    yield
+    assert children() <= before
+    assert len(psutil.Process().net_connections("inet")) == connections
+    assert available_cpus() == cpus
+    assert not torch.distributed.is_initialized()
+
+
+class Noting(SyncRl):
+    """Runner whose every replica writes what it is like into a file, and draws from the global generators."""
+
+    def startup(self) -> int:
+        n_itr = super().startup()
+        note = {
+            "pid": os.getpid(),
+            "cpus": available_cpus(),
+            "threads": torch.get_num_threads(),
+            "workers": [child.cpu_affinity() for child in psutil.Process().children()] if self.replicas.rank else [],
+            "drawn": torch.rand(1).item(),
+            "seed": self.seed,
+            "directory": str(self.logger.directory),
+            "envs": self.sampler.obtain_samples(0)[0].env.observation[0, :, 0].tolist(),
+            "affinity": self.cores.master_cpus,
+        }
+        assert self.note is not None
+        Path(f"{self.note}_{self.replicas.rank}").write_text(json.dumps(note))
+        return n_itr
+
+    note: str | None = None
+
+
+def notes_of(tmp_path: Path, n: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
+    class Noted(Noting):
+        note = str(tmp_path / "note")
+
+    run(tmp_path, Runner=Noted, **{"n_steps": 80, **kwargs})
+    return [json.loads((tmp_path / f"note_{rank}").read_text()) for rank in range(n)]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ppo", "cpu2"), ("dqn", "serial"), ("ppo lstm", "gpu2")])
+def test_replicas_train_one_agent_and_write_one_log(name, kind, tmp_path):
+    runner = run(tmp_path, name, make_sampler(kind), Runner=SyncRl, n_replicas=2, n_steps=160, log_interval_steps=80)
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["80", "160"]
+    assert [int(row["Diagnostics/Iteration"]) for row in rows] == [2, 4]  # of 20 rows in each replica
+    run(tmp_path / "alone", name, make_sampler(kind), n_steps=80)
+    assert header_of(tmp_path) == header_of(tmp_path / "alone")
+    snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
+    for key, value in runner.agent.state_dict()["model"].items():
+        assert torch.equal(snapshot["agent_state_dict"]["model"][key], value)
+
+
+def test_both_reductions_and_a_second_run_give_the_same(tmp_path):
+    kinds: list[dict[str, Any]] = [{}, {}, {"reduction": "ddp"}]
+    rows = []
+    for i, settings in enumerate(kinds):
+        run(tmp_path / str(i), "ppo", Runner=SyncRl, n_replicas=2, n_steps=120, log_interval_steps=120, **settings)
+        rows.append({k: v for k, v in rows_of(tmp_path / str(i))[-1].items() if "Time" not in k and "Per" not in k})
+    assert rows[0] == rows[1]
+    for key, value in rows[0].items():
+        assert float(rows[2][key]) == pytest.approx(float(value), rel=1e-5, abs=1e-6, nan_ok=True), key
+
+
+def test_each_replica_has_its_own_streams_environments_and_cores(tmp_path):
+    first, second = notes_of(tmp_path, sampler=make_sampler("cpu2"), n_replicas=2, settings=None, seed=None)
+    assert first["pid"] == os.getpid() != second["pid"]
+    assert first["seed"] == second["seed"]
+    assert first["drawn"] != second["drawn"]
+    assert not set(first["envs"]) & set(second["envs"])
+    assert second["directory"] == "None" != first["directory"]
+    shares = dealt_cpus(available_cpus(), 2)
+    assert [first["cpus"], second["cpus"]] == shares
+    assert all(cpus == shares[1] for cpus in second["workers"])
+    for note in (first, second):
+        assert note["threads"] <= max(1, len(note["cpus"]))
+
+
+def test_a_list_of_affinities_is_one_replica_each(tmp_path):
+    core = available_cpus()[-1]
+    # As make_affinity of rlpyt 0.1 returned them.
+    affinity: Any = [
+        {"all_cpus": (core,), "master_cpus": (core,), "workers_cpus": (core,), "set_affinity": True, "cuda_idx": None}
+        for _ in range(2)
+    ]
+    notes = notes_of(tmp_path, affinity=affinity)
+    assert [note["cpus"] for note in notes] == [[core]] * 2
+    assert [note["affinity"] for note in notes] == [[core]] * 2
+
+
+def test_one_replica_is_a_run_of_one_process(tmp_path):
+    runner = run(tmp_path, "ppo", Runner=SyncRl, n_replicas=1)
+    alone = run(tmp_path / "alone", "ppo", Runner=MinibatchRl)
+    for ours, theirs in zip(runner.agent.parameters(), alone.agent.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_evaluation_counts_the_episodes_of_all_replicas(tmp_path):
+    sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=4, eval_env_kwargs={})
+    run(tmp_path, "ppo", sampler, SyncRlEval, n_replicas=2, n_steps=80, log_interval_steps=80)
+    assert [row["Diagnostics/CumSteps"] for row in rows_of(tmp_path)] == ["0", "80"]
+    assert all(int(row["Diagnostics/TrajsInEval"]) == 4 for row in rows_of(tmp_path))
+
+
+def test_a_run_can_be_made_again_from_its_record(tmp_path):
+    run(tmp_path, "ppo", Runner=SyncRl, n_replicas=2, n_steps=40, reduction="ddp", replica_timeout=100)
+    again = runner_from_params(tmp_path / "run_0" / "params.json", known=[CountingEnv])
+    assert isinstance(again, SyncRl)
+    assert (again.n_replicas, again.reduction, again.replica_timeout) == (2, "ddp", 100)
+
+
+def test_cores_are_dealt():
+    assert dealt_cpus([0, 1, 2, 3, 4], 2) == [[0, 1], [2, 3, 4]]  # the first, which measures, has the fewest
+    assert dealt_cpus([4, 7], 3) == [[4], [4], [7]]
+    assert dealt_cpus([4], 1) == [[4]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_replicas": 0}, "n_replicas is 0; expected a whole number from 1"),
+        ({"reduction": "mean"}, "SyncRl: reduction is 'mean'; expected one of"),
+        ({"replica_timeout": 0}, "replica_timeout is 0; expected a number of seconds above 0"),
+        ({"n_replicas": 2, "affinity": [{}]}, "n_replicas is 2, and affinity has 1 dictionaries"),
+        ({"affinity": []}, "affinity has 0 dictionaries"),
+        ({"affinity": [{"cores": 1}]}, "affinity: got cores; expected some of"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, **settings)
+
+
+def test_without_a_number_there_is_a_replica_for_each_core():
+    assert SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)._n_replicas() == available_cores()
