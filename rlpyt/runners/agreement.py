@@ -14,6 +14,7 @@ import torch
 
 from rlpyt.core import Agent, Algorithm
 from rlpyt.logging import current_logger
+from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.replicas import Replicas
 
 T = TypeVar("T")
@@ -28,10 +29,6 @@ class TrainingDiverged(RuntimeError):
 
 class ReplicasDiverged(RuntimeError):
     """Error of a run whose replicas have other weights than each other; its snapshot was not overwritten."""
-
-
-class ReplicaStopped(RuntimeError):
-    """Error of the replicas that could go on, where another one has raised; the message has its rank and traceback."""
 
 
 class _Reason(NamedTuple):
@@ -51,7 +48,7 @@ class Agreement:
     must stop sets its flag instead of making the call that is due, and all stop there. A replica that is alone stops at
     once, and all it gathers is its own.
 
-    While all replicas are inside of `update`, they talk to each other without these flags. Of an exception there the
+    While all replicas are inside of `together`, they talk to each other without these flags. Of an exception there the
     others learn when the group of processes breaks.
 
     Args:
@@ -86,8 +83,8 @@ class Agreement:
             raise
 
     @contextmanager
-    def update(self, step: int) -> Iterator[None]:
-        """Hold the update after `step` steps, which begins if all replicas can go on."""
+    def together(self, step: int) -> Iterator[None]:
+        """Hold what parts of all replicas do together after `step` steps; it begins if all of them can go on."""
         self._step = step
         self.agree()
         self._others_listen = False
@@ -99,7 +96,7 @@ class Agreement:
 
         Raises:
             TrainingDiverged: if it was raised in another replica.
-            ReplicaStopped: if anything else was raised in another replica.
+            ReplicaError: if anything else was raised in another replica.
             SystemExit: if a replica was sent SIGTERM.
         """
         if self._is_alone:
@@ -113,7 +110,8 @@ class Agreement:
             raise TrainingDiverged(text)
         raised = [f"\n\nThe traceback of replica {rank}:\n{r.traceback}" for rank, r in reasons.items() if r.traceback]
         if raised:
-            raise ReplicaStopped(f"{text}\nAll replicas stop.{''.join(raised)}")
+            rank = next(rank for rank, reason in reasons.items() if reason.traceback)
+            raise ReplicaError(f"{text}\nAll replicas stop.{''.join(raised)}", rank)
         current_logger().log(f"{text} All replicas stop.")
         raise SystemExit(128 + max(reason.signum for reason in reasons.values()))
 
@@ -184,9 +182,24 @@ class Agreement:
     # ---- weights ----
 
     def share_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
-        """Let all replicas begin with the weights, statistics and optimiser states of replica 0."""
-        if not self._is_alone:
-            self.broadcast_tensors(list(learned_tensors(agent, algo).values()))
+        """Let all replicas begin with the weights, statistics and optimiser states of replica 0.
+
+        Raises:
+            ValueError: if another replica has other networks than replica 0.
+        """
+        if self._is_alone:
+            return
+        tensors = learned_tensors(agent, algo)
+        every = self.gather({name: f"{tuple(x.shape)} {x.dtype}" for name, x in tensors.items()})
+        for rank, others in enumerate(every):
+            for name in {**every[0], **others}:
+                if others.get(name) != every[0].get(name):
+                    raise ValueError(
+                        f"Replicas 0 and {rank} have different networks: {name} is {every[0].get(name)} and "
+                        f"{others.get(name)}; expected the same in all. The environments of all must have the same "
+                        "spaces, and a model must be built from nothing else."
+                    )
+        self.broadcast_tensors(list(tensors.values()))
 
     def check_weights(self, agent: Agent, algo: Algorithm[Agent]) -> None:
         """Refuse to go on with replicas whose weights, statistics or optimiser states differ by one bit.
@@ -218,8 +231,8 @@ def learned_tensors(agent: Agent, algo: Algorithm[Agent]) -> dict[str, torch.Ten
         tensors |= _tensors_in(module.state_dict(), f"{type(module).__name__} {i}")
     tensors |= {f"optimised parameter {i}": x.detach() for i, x in enumerate(algo.optimized_parameters())}
     # The same memory under two names is listed once.
-    own = {x.data_ptr(): name for name, x in reversed(tensors.items())}
-    tensors = {name: x for name, x in tensors.items() if not x.numel() or own[x.data_ptr()] == name}
+    first = {(x.data_ptr(), x.shape): name for name, x in reversed(tensors.items())}
+    tensors = {name: x for name, x in tensors.items() if not x.numel() or first[x.data_ptr(), x.shape] == name}
     return tensors | _tensors_in(algo.optim_state_dict(), "optimiser")
 
 

@@ -107,7 +107,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
                     n_itr = self.startup()
                     for itr in range(n_itr):
                         samples, traj_infos = self.sampler.obtain_samples(itr)
-                        with self.agreement.update(itr * self.steps_per_itr):
+                        with self.agreement.together(itr * self.steps_per_itr):
                             self.agent.train_mode(itr)
                             metrics = self.algo.optimize_agent(itr, samples)
                         self.store_diagnostics(itr, traj_infos, metrics)
@@ -160,7 +160,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.compute = self.settings or self.choose_compute()
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
-        self.algo.initialize(agent=self.agent, run=run)
+        with self.agreement.together(step=0):
+            self.algo.initialize(agent=self.agent, run=run)
         self.agreement.share_weights(self.agent, self.algo)
         self.print_plan(n_itr)
         self.initialize_logging()

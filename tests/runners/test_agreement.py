@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 
 from rlpyt.core import EvalResult, Metrics
 from rlpyt.logging import SilentLogger, current_logger, load_snapshot, logger, logger_context
@@ -21,7 +22,6 @@ from rlpyt.runners import (
     MinibatchRlBase,
     MinibatchRlEval,
     ReplicasDiverged,
-    ReplicaStopped,
     TrainingDiverged,
     base,
 )
@@ -29,6 +29,7 @@ from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
 from tests.runners.runner_kit import TIMING, header_of, make_algo, make_sampler, rows_of, run, status_of, without_times
@@ -90,19 +91,19 @@ class Alone(Replicas):
 def test_an_iteration_asks_once_and_alone_nothing_is_asked():
     for world_size, asked in ((2, ["flags"]), (1, [])):
         agreement = Agreement(replicas := Alone(world_size))
-        with agreement.stopping_together(), agreement.update(0):
+        with agreement.stopping_together(), agreement.together(0):
             pass
         assert replicas.asked == asked
 
 
-def test_an_exception_is_told_but_not_from_an_update_or_from_a_call_that_failed():
+def test_an_exception_is_told_but_not_from_an_update_nor_from_a_call_that_failed():
     agreement = Agreement(replicas := Alone())
     with pytest.raises(ZeroDivisionError), agreement.stopping_together():
         raise ZeroDivisionError
     assert replicas.asked == ["flags", "gather"]
 
     agreement = Agreement(replicas := Alone())
-    with pytest.raises(ZeroDivisionError), agreement.stopping_together(), agreement.update(0):
+    with pytest.raises(ZeroDivisionError), agreement.stopping_together(), agreement.together(0):
         raise ZeroDivisionError
     assert replicas.asked == ["flags"], "the others are in the update, too, and would take it for one of its calls"
 
@@ -228,6 +229,20 @@ def test_what_may_be_of_one_machine_is_not_compared(tmp_path):
             runner.affinity, runner.sampler.env_kwargs = {"set_affinity": False}, {"lengths": [4]}
 
     assert all(isinstance(runner, MinibatchRl) for runner in train(tmp_path, prepare=change))
+
+
+def test_replicas_with_other_networks_are_refused(tmp_path):
+    class Wide(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = Discrete(5)
+
+    def change(runner: Any) -> None:
+        runner.sampler.EnvCls = Wide if runner.replicas.rank else CountingEnv
+
+    errors = train(tmp_path, prepare=change)
+    assert [type(error) for error in errors] == [ValueError, ValueError]
+    assert "Replicas 0 and 1 have different networks: PgModel 0." in str(errors[0])
 
 
 def test_replica_0_writes_for_all(tmp_path, capsys):
@@ -357,7 +372,7 @@ def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_pa
     assert [runner.algo.update_counter for runner in runners.values()] == [4 * (itr + 1)] * 2
     assert isinstance(errors[rank], LookupError)
     other = errors[1 - rank]
-    assert isinstance(other, ReplicaStopped)
+    assert isinstance(other, ReplicaError)
     assert re.match(rf"Replica {rank} of 2, at step \d+: LookupError: a callback of the user's\n", str(other))
     assert f"The traceback of replica {rank}:\nTraceback" in str(other)
     assert "in breaks" in str(other)
@@ -387,7 +402,7 @@ def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_up
     errors = train(tmp_path, world_size=world_size, prepare=prepare)
     assert "the toy broke" in str(errors[1])
     for rank in (0, 2)[: world_size - 1]:
-        assert isinstance(errors[rank], ReplicaStopped)
+        assert isinstance(errors[rank], ReplicaError)
         assert "Replica 1" in str(errors[rank])
         assert "the toy broke" in str(errors[rank])
 
