@@ -152,6 +152,8 @@ class EvalResult:
     @staticmethod
     def merge(results: Sequence[EvalResult]) -> EvalResult:
         """Return the evaluations of several processes as one."""
+        if len(results) == 1:
+            return results[0]
         return EvalResult(
             [info for result in results for info in result.traj_infos],
             sum(result.steps for result in results),

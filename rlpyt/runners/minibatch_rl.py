@@ -141,13 +141,20 @@ class MinibatchRlEval(MinibatchRlBase):
         super().store_diagnostics(itr, traj_infos, metrics)
 
     def evaluate_agent(self, itr: int) -> EvalResult:
-        """Run an evaluation, each replica its share, and count its time."""
+        """Run an evaluation, or this replica's share of it, and count its time."""
         start = time.monotonic()
         # An own sampler's method may have no such argument, and needs none where nothing is asked of it.
         options = {"deterministic": True} if self.eval_deterministic else {}
         result = self.sampler.evaluate_agent(itr, **options)
         check_evaluation(f"{type(self.sampler).__name__}.evaluate_agent", result)
-        result = EvalResult.merge(self.agreement.gather(result))
+        self._cum_eval_time += time.monotonic() - start
+        return result
+
+    def _evaluate_together(self, itr: int) -> EvalResult:
+        """Return the evaluation of all replicas; the wait for the slowest is part of it."""
+        own = self.evaluate_agent(itr)
+        start = time.monotonic()
+        result = EvalResult.merge(self.agreement.gather(own))
         self._cum_eval_time += time.monotonic() - start
         self._warn_of_unfinished(result)
         return result
@@ -170,7 +177,7 @@ class MinibatchRlEval(MinibatchRlBase):
             self.logger.log(
                 "The agent is the one evaluated at step 0 until the first update; it is not evaluated again."
             )
-        result = NO_EVALUATION if unchanged or self.eval_beside else self.evaluate_agent(n_done)
+        result = NO_EVALUATION if unchanged or self.eval_beside else self._evaluate_together(n_done)
         self._record_evaluation(result)
         with self.logger.tabular_prefix("Diagnostics/"):
             waited = self._cum_eval_wait_time if self.eval_beside else self._cum_eval_time

@@ -32,8 +32,9 @@ from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
+from tests.replica_kit import ThreadReplicas
 from tests.runners.runner_kit import TIMING, header_of, make_algo, make_sampler, rows_of, run, status_of, without_times
-from tests.runners.thread_replicas import ThreadReplicas, in_threads
+from tests.runners.thread_replicas import in_threads
 from tests.toy_envs import CountingEnv
 
 ITRS = 6
@@ -624,6 +625,16 @@ def evaluated(row: Mapping[str, str]) -> dict[str, float]:
     """Return the columns of a row that an evaluation gives."""
     names = (*(f"Diagnostics/{x}" for x in ("StepsInEval", "TrajsInEval", "TrajsUnfinishedInEval")), "Work", "Return")
     return {name: float(value) for name, value in row.items() if name.startswith((*names, "Length"))}
+
+
+def test_a_method_of_ones_own_evaluates_the_share_of_a_replica(tmp_path):
+    class Own(MinibatchRlEval):
+        def evaluate_agent(self, itr: int) -> EvalResult:
+            return EvalResult([TrajInfo()], 10 + self.replicas.rank, 1)
+
+    train(tmp_path, Runner=Own, sampler={"eval_n_envs": 2, "eval_max_trajectories": 2})
+    found = {(row["Diagnostics/StepsInEval"], row["Diagnostics/TrajsInEval"]) for row in rows_of(tmp_path)}
+    assert found == {("21", "2")}
 
 
 def test_evaluation_environments_are_dealt_and_no_two_have_one_seed(tmp_path):

@@ -1,4 +1,4 @@
-"""Runs of replicas in threads of one process, which may end with errors of their own."""
+"""Replicas in threads, each of which may raise an error of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any, TypeVar
 
 from tests.replica_kit import Table, ThreadReplicas
 
-__all__ = ["ThreadReplicas", "in_threads"]
-
 T = TypeVar("T")
-_SECONDS = 60.0
 
 
-def in_threads(work: Callable[[ThreadReplicas], T], world_size: int = 2) -> list[T | BaseException]:
-    """Return what a function returns, or raises, in each of some replicas; a deadlock breaks their table."""
+def in_threads(work: Callable[[ThreadReplicas], T], world_size: int = 2) -> list[Any]:
+    """Return what a function returns, or raises, in each of some replicas; the table of a deadlock breaks."""
     table = Table(world_size)
     results: list[Any] = [None] * world_size
 
@@ -26,10 +23,11 @@ def in_threads(work: Callable[[ThreadReplicas], T], world_size: int = 2) -> list
         except BaseException as error:
             results[rank] = error
 
-    threads = [threading.Thread(target=contextvars.copy_context().run, args=(run, rank)) for rank in range(world_size)]
+    contexts = [contextvars.copy_context() for _ in range(world_size)]
+    threads = [threading.Thread(target=contexts[rank].run, args=(run, rank)) for rank in range(world_size)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=_SECONDS)
+        thread.join(timeout=100)
         assert not thread.is_alive(), "a replica hangs"
     return results
