@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -38,6 +42,7 @@ from tests.runners.thread_replicas import in_threads
 from tests.toy_envs import CountingEnv
 
 ITRS = 6
+ROOT = Path(__file__).parents[2]
 
 
 def train(
@@ -555,6 +560,54 @@ def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_pat
         "Diagnostics/ReplayRatio",
         "Diagnostics/CumReplayRatio",
     }
+
+
+SCRIPT = """
+    import os, signal, sys
+    from rlpyt.logging import logger_context
+    from rlpyt.runners import SyncRlEval
+    from rlpyt.types import TrajInfo
+    from tests.runners.runner_kit import make_algo, make_sampler
+
+    class Even(TrajInfo):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.Even = 0
+
+        def step(self, *args):
+            super().step(*args)
+            self.Even += 2
+
+    class Stopped(SyncRlEval):
+        def store_diagnostics(self, itr, traj_infos, metrics):
+            super().store_diagnostics(itr, traj_infos, metrics)
+            if (self.replicas.rank, itr) == (1, 4):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    if __name__ == "__main__":
+        algo, agent = make_algo("ppo")
+        sampler = make_sampler(B=8, TrajInfoCls=Even, eval_n_envs=3, eval_max_trajectories=6)
+        runner = Stopped(algo, agent, sampler, 400, log_interval_steps=80, n_replicas=2, batch_sizes="global")
+        with logger_context(sys.argv[1], 0):
+            runner.train()
+"""
+
+
+def test_processes_share_batches_gather_episodes_of_a_script_and_stop_together(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([sys.executable, str(script), str(tmp_path)], env=environment, timeout=100, check=False)
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert status_of(tmp_path)["status"] == "interrupted"
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "80", "160"]
+    for row in rows:
+        assert row["Diagnostics/TrajsInEval"] == "6"
+        assert float(row["EvenAverage"]) == 2 * float(row["LengthAverage"]) > 0
+    debug = (tmp_path / "run_0" / "debug.log").read_text()
+    assert "Replica 1 of 2, at step 200: was sent SIGTERM. All replicas stop." in debug
+    assert load_snapshot(tmp_path / "run_0" / "params.pkl")["cum_steps"] == 160
 
 
 def test_a_metric_that_only_one_replica_has_is_logged(tmp_path):
