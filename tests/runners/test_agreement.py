@@ -389,6 +389,17 @@ def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_pa
     assert load_snapshot(tmp_path / "run_0" / "params.pkl")["itr"] == (itr // 2) * 2 - 1
 
 
+def test_an_exception_after_the_last_row_of_one_replica_is_one_of_all(tmp_path):
+    class Late(MinibatchRl):
+        def log_diagnostics(self, itr: int) -> None:
+            super().log_diagnostics(itr)
+            if (self.replicas.rank, itr) == (1, ITRS - 1):
+                raise LookupError("too late")
+
+    errors = train(tmp_path, Runner=Late)
+    assert [type(error) for error in errors] == [ReplicaError, LookupError]
+
+
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_update(world_size, tmp_path):
     class Breaking(CountingEnv):
