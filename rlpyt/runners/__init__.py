@@ -1,6 +1,6 @@
 """Runners: the loop of training, its evaluation and its log; and a runner made again from the record of a run."""
 
-from rlpyt.runners.agreement import ReplicasDiverged, TrainingDiverged
+from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDiverged
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
@@ -15,6 +15,7 @@ __all__ = [
     "MinibatchRlBase",
     "MinibatchRlEval",
     "RecordError",
+    "ReplicaStopped",
     "ReplicasDiverged",
     "SyncRl",
     "SyncRlEval",

@@ -31,6 +31,10 @@ class ReplicasDiverged(RuntimeError):
     """Error of a run whose replicas have other weights than each other; its snapshot was not overwritten."""
 
 
+class ReplicaStopped(ReplicaError):
+    """Error of the replicas that could go on, where another one has raised; the message has its rank and traceback."""
+
+
 class _Reason(NamedTuple):
     """Reason of one replica to stop."""
 
@@ -96,7 +100,7 @@ class Agreement:
 
         Raises:
             TrainingDiverged: if it was raised in another replica.
-            ReplicaError: if anything else was raised in another replica.
+            ReplicaStopped: if anything else was raised in another replica.
             SystemExit: if a replica was sent SIGTERM.
         """
         if self._is_alone:
@@ -111,7 +115,7 @@ class Agreement:
         raised = [f"\n\nThe traceback of replica {rank}:\n{r.traceback}" for rank, r in reasons.items() if r.traceback]
         if raised:
             rank = next(rank for rank, reason in reasons.items() if reason.traceback)
-            raise ReplicaError(f"{text}\nAll replicas stop.{''.join(raised)}", rank)
+            raise ReplicaStopped(f"{text}\nAll replicas stop.{''.join(raised)}", rank)
         current_logger().log(f"{text} All replicas stop.")
         raise SystemExit(128 + max(reason.signum for reason in reasons.values()))
 

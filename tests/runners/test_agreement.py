@@ -26,6 +26,7 @@ from rlpyt.runners import (
     MinibatchRlBase,
     MinibatchRlEval,
     ReplicasDiverged,
+    ReplicaStopped,
     TrainingDiverged,
     base,
 )
@@ -33,7 +34,6 @@ from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
 from tests.replica_kit import ThreadReplicas
@@ -218,6 +218,19 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
     assert [runner.compute for runner in runners] == [chosen, chosen]
 
 
+def test_a_replica_computes_on_its_own_device_with_the_settings_of_replica_0(monkeypatch):
+    chosen = ComputeSettings(device="meta", channels_last=True, torch_threads=3)
+    monkeypatch.setattr(base, "choose_settings", lambda agent, cores: chosen)
+
+    def choose(replicas: ThreadReplicas) -> ComputeSettings:
+        algorithm, agent = make_algo("ppo")
+        runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=100)
+        runner.replicas = replicas
+        return runner.choose_compute()
+
+    assert in_threads(choose) == [ComputeSettings(channels_last=True, torch_threads=3)] * 2
+
+
 def test_scripts_with_other_settings_are_refused(tmp_path):
     def change(runner: Any) -> None:
         if runner.replicas.rank == 1:
@@ -378,7 +391,7 @@ def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_pa
     assert [runner.algo.update_counter for runner in runners.values()] == [4 * (itr + 1)] * 2
     assert isinstance(errors[rank], LookupError)
     other = errors[1 - rank]
-    assert isinstance(other, ReplicaError)
+    assert isinstance(other, ReplicaStopped)
     assert re.match(rf"Replica {rank} of 2, at step \d+: LookupError: a callback of the user's\n", str(other))
     assert f"The traceback of replica {rank}:\nTraceback" in str(other)
     assert "in breaks" in str(other)
@@ -397,7 +410,7 @@ def test_an_exception_after_the_last_row_of_one_replica_is_one_of_all(tmp_path):
                 raise LookupError("too late")
 
     errors = train(tmp_path, Runner=Late)
-    assert [type(error) for error in errors] == [ReplicaError, LookupError]
+    assert [type(error) for error in errors] == [ReplicaStopped, LookupError]
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -419,7 +432,7 @@ def test_an_environment_that_breaks_in_one_replica_ends_all_before_their_next_up
     errors = train(tmp_path, world_size=world_size, prepare=prepare)
     assert "the toy broke" in str(errors[1])
     for rank in (0, 2)[: world_size - 1]:
-        assert isinstance(errors[rank], ReplicaError)
+        assert isinstance(errors[rank], ReplicaStopped)
         assert "Replica 1" in str(errors[rank])
         assert "the toy broke" in str(errors[rank])
 
