@@ -160,10 +160,17 @@ class HasNetworks:
                 setattr(self, f.name, None)
         vars(self).pop("_given", None)  # which has these, too
 
+    def act_on(self, device: str | None) -> None:
+        """Let a worker's copy act on a device, with weights of its own there; None is the device of the run."""
+        self.to_device(self.compute if device is None else replace(self.compute, device=device))
+
     def attach_shared_memory(self) -> None:
-        """Let this copy's weights be those in shared memory; called again before every batch."""
+        """Let this copy's weights be those in shared memory, or copies of them; called again before every batch."""
         assert self._shared is not None, "only a worker's copy is attached"
-        self._shared.attach(self.acting)
+        if self.device.type == "cpu":
+            self._shared.attach(self.acting)
+        else:
+            self._shared.copy_to(self.acting)
 
     def sync_shared_memory(self) -> None:
         """Publish the weights to the copies in other processes."""

@@ -112,6 +112,10 @@ class Agent(CheckedSubclasses, ABC):
         """Return a copy that acts in another process, on the CPU, with weights in shared memory."""
 
     @abstractmethod
+    def act_on(self, device: str | None) -> None:
+        """Let a worker's copy act on a device, with weights of its own there; None is the device of the run."""
+
+    @abstractmethod
     def attach_shared_memory(self) -> None:
         """Let a worker's copy have the weights in shared memory; called again before every batch."""
 

@@ -2,7 +2,7 @@
 
 Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
 `parts`; `native_part` and `collector`; `fleet` and `evaluator`; `server` and `evaluate`; `background_server`;
-`background`; `base`; `serial`, `parallel` and `remote_part`; `cpu` and `gpu`.
+`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`; `gpu`.
 """
 
 from rlpyt.samplers.base import BaseSampler

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import torch
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
@@ -28,6 +26,7 @@ from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
+from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 
@@ -297,10 +296,11 @@ class BaseSampler(Settings, MovableSampler):
         completed = self.collect(itr)
         return self._torch_batches[itr % len(self._torch_batches)], in_order(completed)
 
-    def collect(self, itr: int) -> list[CompletedTraj]:
-        """Fill the rows of the batch, and let environments that rest be reset; return the completed trajectories."""
-        with self._threads():
-            completed = self._collector.collect_batch(itr)
+    def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
+        """Fill the rows of the batch, and let environments that rest be reset; see `Collector.collect_batch`."""
+        with torch_threads(self._n_threads()):
+            # A loop of the user's may lack the argument, and needs none where no batch is resumed.
+            completed = self._collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
         if not self.mid_batch_reset:
             self._collector.wake()
             self._collector.stopwatch.lap(self._collector.parts[0].envs.waits_for)
@@ -330,21 +330,14 @@ class BaseSampler(Settings, MovableSampler):
         """Return the evaluation environments of all replicas."""
         return self.make_specs(replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
 
-    def run_evaluation(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
+    def run_evaluation(
+        self, itr: int, on_progress: Callable[[int], None], deterministic: bool, after_loss: bool = False
+    ) -> EvalResult:
         """Run every environment's quota of episodes, seeded by the iteration; see `Evaluator.evaluate`."""
-        with self._threads():
-            self._evaluator.start(self._specs[FleetRole.EVAL].seeds(itr))
+        spec = self._specs[FleetRole.EVAL]
+        with torch_threads(self._n_threads()):
+            self._evaluator.start(spec.restart_seeds() if after_loss else spec.seeds(itr))
             return self._evaluator.evaluate(itr, on_progress, deterministic)
-
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        """Collect with as many torch threads as were chosen for it, and restore the run's number afterwards."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self._n_threads() or threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
 
     def _n_threads(self) -> int | None:
         """Return the torch threads while collecting; None leaves them as the run has set them."""
@@ -379,10 +372,10 @@ class BaseSampler(Settings, MovableSampler):
         """Return what is to be logged of the collection since the last call, by column."""
         if not self.time_breakdown:
             return {}
-        times = self._times()
+        times = self.times()
         return {f"{name.capitalize()}Time": times[name] for name in ACTIVITIES}
 
-    def _times(self) -> dict[str, float]:
+    def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call; see `rlpyt.samplers.stopwatch`."""
         return self._collector.stopwatch.take()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, ClassVar
 
 from rlpyt.core import Agent, EvalResult
@@ -15,11 +14,8 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import FleetServer, Reply, Request
-from rlpyt.samplers.stopwatch import mean_of
-from rlpyt.types import StateDict
-from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import Message
 
 
 class CollectorServer(FleetServer):
@@ -90,72 +86,10 @@ class CpuSampler(ParallelSampler):
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
-        """Keep what the workers are given with the first request that acts."""
-        self._agent, self._check, self._worker_rows = agent, check, self._rows_of_workers(rows)
-        self._seconds, self._started = 0.0, False
+        """Let the workers collect and evaluate."""
+        self.serve(agent, check, rows, wake=not self.mid_batch_reset)
 
-    def collect(self, itr: int) -> list[CompletedTraj]:
-        """Let the workers fill their columns of the batch."""
-        pool = self.pool
-        start = perf_counter()
-        self._share_agent()
-        for worker in pool.workers:
-            worker.progress.row = None
-        completed = self._ask_all("collect", itr, None)
-        if not self.mid_batch_reset:
-            pool.post(dict.fromkeys(range(len(self._worker_specs)), Message.of(("wake",))))
-        self._seconds += perf_counter() - start
-        return [traj for some in completed for traj in some]
-
-    def run_evaluation(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
-        """Let the workers run their shares of the quota."""
-        self._share_agent()
-        workers = self.pool.workers
-        for worker in workers:
-            worker.progress.episodes = 0
-        requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
-        return EvalResult.merge(self.pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers))))
-
-    def collector_states(self) -> list[StateDict]:
-        """Return the state of every worker's collector."""
-        self._share_agent()
-        return self._ask_all("state_dict")
-
-    def load_collector_states(self, states: Sequence[StateDict]) -> None:
-        """Take over what `collector_states` returned, with the same number of workers."""
-        if len(states) != len(self._worker_specs):
-            raise ValueError(
-                f"{type(self).__name__}: the state is that of {len(states)} workers, and {len(self._worker_specs)} are "
-                f"running; give n_workers={len(states)}."
-            )
-        self._share_agent()
-        self.pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
-
-    @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
-        """Go on with the batch from the row that the lost worker was at; begin its share of an evaluation again."""
-        match request:
-            case ("collect", itr, _) if progress.row is not None:
-                return "collect", itr, progress.row
-            case ("evaluate", itr, deterministic, _):
-                return "evaluate", itr, deterministic, True
-        return request
-
-    def _share_agent(self) -> None:
-        """Let the workers have the agent's weights as they are now; with the first call, the agent itself.
-
-        Only then has the runner placed the model, in its precision and memory format.
-        """
-        if not self._started:
-            copy = self._agent.worker_copy()
-            self._start_work([("start", self._check, copy, rows) for rows in self._worker_rows])
-            self._started = True
-        self._agent.sync_shared_memory()
-
-    def _times(self) -> dict[str, float]:
-        self._share_agent()
-        seconds, self._seconds = self._seconds, 0.0
-        return mean_of(self._ask_all("times"), seconds)
+    on_loss = staticmethod(RemoteCollectors.on_loss)
 
 
 AsyncCpuSampler = CpuSampler

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from rlpyt.core import Agent, EvaluatorBeside
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
-from rlpyt.samplers.server import Request
-from rlpyt.types import Run
+from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.remote_collectors import RemoteCollectors
+from rlpyt.samplers.server import Reply, Request
+from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import WorkerPool
@@ -54,6 +56,9 @@ class ParallelSampler(BaseSampler):
         self._whole("restart_workers", 0)
         self._pool: WorkerPool | None = None
         self._worker_specs: list[Specs] = []
+        self._remote: RemoteCollectors | None = None  # where the collectors are in the processes of the pool
+        self._role = "Worker"  # of the pool, in messages
+        self._progress: Progress | None = None
 
     def _check_n_workers(self, n_workers: int, what: str) -> None:
         if not self.least_workers <= n_workers <= self.batch_spec.B:
@@ -94,25 +99,37 @@ class ParallelSampler(BaseSampler):
         """Return every worker's share of a fleet."""
         return spec.deal(n_workers)
 
-    def start(self, specs: Specs, affinity: Mapping[str, Any]) -> Check:
+    def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
+        self.start_pool(specs, affinity)
+        check: Check = self.pool.ask({0: ("check",)})[0]
+        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), ("build",)), check.accept)
+        return check
+
+    def start_pool(self, specs: Specs, affinity: Kwargs, progress: Progress | None = None) -> None:
+        """Start the workers.
+
+        Args:
+            specs: the fleets to deal to them.
+            affinity: see `start`.
+            progress: of this process, where it is itself a worker.
+        """
         cpus = self._worker_cpus(affinity)
         worker_specs = by_process({role: self.deal(spec, len(cpus)) for role, spec in specs.items()})
-        self._worker_specs = worker_specs
+        self._specs, self._worker_specs, self._progress = specs, worker_specs, progress
+        before = specs[FleetRole.TRAIN].restarts
         self._pool = WorkerPool(
             self.server,
-            lambda rank, restarts: (restarted(worker_specs[rank], restarts), cpus[rank]),
+            lambda rank, restarts: (restarted(worker_specs[rank], before + restarts), cpus[rank]),
             len(cpus),
             self.start_method,
             self._whole("restart_workers", 0),
             self.on_loss,
             self._log_loss,
+            (progress or Progress()).beat,
         )
-        check: Check = self.pool.ask({0: ("check",)})[0]
-        self.pool.set_up(dict.fromkeys(range(len(cpus)), ("build",)), check.accept)
-        return check
 
-    def _ask_all(self, *request: Any) -> list[Any]:
+    def _ask_all(self, *request: object) -> list[Reply]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
 
     def _rows_of_workers(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
@@ -129,10 +146,49 @@ class ParallelSampler(BaseSampler):
         """Start a process that evaluates while the run goes on, as the workers are started and watched."""
         return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.start_method, self.worker_timeout)
 
-    def _start_work(self, requests: list[Any]) -> None:
+    def _start_work(self, requests: list[Request]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""
         self.pool.set_up(dict(enumerate(requests)))
         self.pool.timeout = self.worker_timeout
+
+    # ---- collectors in the processes of the pool ----
+
+    def serve(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows], wake: bool) -> None:
+        """Let the processes of the pool collect and evaluate; see `RemoteCollectors`."""
+        dealt = self._rows_of_workers(rows)
+        self._remote = RemoteCollectors(self.pool, agent, check, dealt, self.worker_timeout, wake)
+
+    def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
+        """Fill the rows of the batch; see `BaseSampler.collect`."""
+        return super().collect(itr, first_t) if self._remote is None else self._remote.collect(itr, first_t)
+
+    def run_evaluation(
+        self, itr: int, on_progress: Callable[[int], None], deterministic: bool, after_loss: bool = False
+    ) -> EvalResult:
+        """Run every environment's quota of episodes; see `BaseSampler.run_evaluation`."""
+        if self._remote is None:
+            return super().run_evaluation(itr, on_progress, deterministic, after_loss)
+        return self._remote.evaluate(itr, on_progress, deterministic)
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call."""
+        return super().times() if self._remote is None else self._remote.times()
+
+    def collector_states(self) -> list[StateDict]:
+        """Return the state of every collector."""
+        return super().collector_states() if self._remote is None else self._remote.state_dicts()
+
+    def load_collector_states(self, states: Sequence[StateDict]) -> None:
+        """Take over what `collector_states` returned, with the same number of processes."""
+        if self._remote is None:
+            return super().load_collector_states(states)
+        if len(states) != len(self._worker_specs):
+            setting = "n_workers" if self._role == "Worker" else "servers"
+            raise ValueError(
+                f"{type(self).__name__}: the state is that of {len(states)} {self._role.lower()}s, and "
+                f"{len(self._worker_specs)} are running; give {setting}={len(states)}."
+            )
+        return self._remote.load_state_dicts(states)
 
     # ---- losses ----
 
@@ -144,8 +200,8 @@ class ParallelSampler(BaseSampler):
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
         env_ranks = ", ".join(map(str, self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks))
         current_logger().warn(
-            f"{error}\nWorker {error.rank} was replaced ({restarts_left} restarts left); its environments {env_ranks} "
-            "begin new episodes, and the lost ones are truncated where they stood."
+            f"{error}\n{self._role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
+            f"{env_ranks} begin new episodes, and the lost ones are truncated where they stood."
         )
 
     def diagnostics(self) -> dict[str, float]:
@@ -161,11 +217,11 @@ class ParallelSampler(BaseSampler):
 
     def shutdown(self) -> None:
         """Stop the workers, which close their environments."""
-        pool, self._pool = self._pool, None
+        pool, self._pool, self._remote = self._pool, None, None
         if pool is not None:
             pool.stop()
 
-    def _worker_cpus(self, affinity: Mapping[str, Any]) -> list[list[int] | None]:
+    def _worker_cpus(self, affinity: Kwargs) -> list[list[int] | None]:
         """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out."""
         pinned: list[Any] = list(affinity.get("workers_cpus", []))
         given = None if self.n_workers is None else self._whole("n_workers")

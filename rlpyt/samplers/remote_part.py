@@ -13,6 +13,7 @@ from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.server import FleetServer, Reply, Request
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import StateDict
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
 
@@ -70,6 +71,8 @@ class RemotePart(Part):
     """
 
     waits_for = "waiting"
+    progress: Progress | None = None
+    """Where the row at hand is noted, if this process is itself a worker."""
 
     def __init__(
         self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, role: FleetRole, null_action: Buffer
@@ -94,6 +97,9 @@ class RemotePart(Part):
 
     def send(self, t: int) -> None:
         """Let the workers take the actions of row t."""
+        if self.progress is not None:
+            self.progress.step += 1
+            self.progress.row = t
         self._pool.post(self._steps[self.rows.place][t])
 
     def recv(self, t: int) -> list[CompletedTraj]:

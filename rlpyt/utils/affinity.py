@@ -34,6 +34,8 @@ class Affinity:
     """Cores of each worker: a number or a list of them; their number is the number of workers."""
     evaluator_cpus: Sequence[int] = ()
     """Cores of the process that evaluates beside learning; none given are those of the workers."""
+    sampler: Sequence[Mapping[str, object]] = ()
+    """Affinity of each action server of the sampler; none given have no servers, or as many as the sampler says."""
     master_torch_threads: int | None = None
     """Torch threads of the process that trains; None chooses them."""
     set_affinity: bool = True

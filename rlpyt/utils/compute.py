@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,3 +62,14 @@ class ComputeSettings:
     def as_dict(self) -> dict[str, Any]:
         """Return the settings for logs."""
         return asdict(self)
+
+
+@contextmanager
+def torch_threads(n: int | None) -> Iterator[None]:
+    """Compute with n torch threads in the block, and restore their number afterwards; None leaves it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -60,7 +60,7 @@ class Worker:
         self,
         rank: int,
         serve: Callable[..., Any],
-        args: Sequence[Any],
+        args: Sequence[object],
         start_method: str,
         *,
         has_workers: bool = False,

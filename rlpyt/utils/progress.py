@@ -1,4 +1,4 @@
-"""Progress of a worker: four numbers in shared memory that the worker writes and its master reads."""
+"""Progress of a worker: five numbers in shared memory that the worker writes and its master reads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Progress:
     """Note of where a worker is, by name.
 
     Args:
-        array: int64 [4], in shared memory where two processes use it; None allocates one for this process.
+        array: int64 [5], in shared memory where two processes use it; None allocates one for this process.
     """
 
-    SIZE = 4
+    SIZE = 5
     __slots__ = ("_cells", "array")
 
     def __init__(self, array: np.ndarray | None = None) -> None:
@@ -56,6 +56,10 @@ class Progress:
     @episodes.setter
     def episodes(self, episodes: int) -> None:
         self._cells[3] = episodes
+
+    def beat(self) -> None:
+        """Give a sign of life, while workers of its own are waited for."""
+        self._cells[4] += 1
 
     def copy(self) -> Progress:
         """Return the note as it stands now, in memory of its own."""

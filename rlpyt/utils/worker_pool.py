@@ -54,6 +54,9 @@ class WorkerPool:
         on_loss: `on_loss(progress, request)` returns the request that the new worker takes up; it is given the
             progress that the lost worker had made, and the request that was under way. It changes nothing.
         tell: `tell(error, restarts_left)` is called for every worker that was replaced.
+        on_wait: called from time to time while there is nothing to receive, where a call gives no function of its own.
+        has_workers: whether the servers start workers of their own.
+        role: noun of the workers in messages.
     """
 
     start_timeout: float = 600.0
@@ -70,10 +73,14 @@ class WorkerPool:
         restarts: int = 0,
         on_loss: Callable[[Progress, Any], Any] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
+        on_wait: Callable[[], None] = _ignore,
+        has_workers: bool = False,
+        role: str = "Worker",
     ) -> None:
         self._serve, self._start_method = serve, start_method
         self._args_of: Callable[[int, int], tuple[Any, ...]] | None = args_of
-        self._on_loss, self._tell = on_loss, tell
+        self._on_loss, self._tell, self._on_wait = on_loss, tell, on_wait
+        self._has_workers, self._role = has_workers, role
         self.restarts_left = restarts
         self.n_restarts = 0
         self._under_way: dict[int, Message] = {}  # requests without a reply yet, by rank
@@ -89,7 +96,8 @@ class WorkerPool:
 
     def _start(self, rank: int) -> Worker:
         assert self._args_of is not None, "a stopped pool starts no worker"
-        return Worker(rank, self._serve, self._args_of(rank, self.n_restarts), self._start_method)
+        args = self._args_of(rank, self.n_restarts)
+        return Worker(rank, self._serve, args, self._start_method, has_workers=self._has_workers, role=self._role)
 
     def post(self, requests: Mapping[int, Message]) -> None:
         """Send requests by rank, without waiting; a reply not yet received is waited for."""
@@ -117,7 +125,8 @@ class WorkerPool:
         Raises:
             WorkerError: if a worker is lost and may not be replaced.
         """
-        replies = receive_all([self.workers[rank] for rank in ranks], self.timeout, self._replace, on_wait)
+        workers = [self.workers[rank] for rank in ranks]
+        replies = receive_all(workers, self.timeout, self._replace, on_wait or self._on_wait)
         for rank in ranks:
             del self._under_way[rank]
         return replies
@@ -178,4 +187,5 @@ class WorkerPool:
         """
         workers, self.workers = self.workers, []
         self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
+        self._on_wait = _ignore
         stop_workers(workers)

@@ -77,6 +77,33 @@ def test_agents_act_as_on_the_cpu_and_give_what_the_cpu_can_read(kind):
     assert_close(steps, expected, 1e-5)
 
 
+def acted_by_copy(kind: str, device: str) -> Any:
+    """Return what a worker's copy on a device gives after the weights have changed twice."""
+    agent = make_agent(kind)
+    copy = agent.worker_copy()
+    copy.act_on(device)
+    steps: list[Any] = []
+    for t in range(2):
+        for parameter in agent.parameters():
+            parameter.data.mul_(1.25)
+        agent.sync_shared_memory()
+        copy.attach_shared_memory()
+        actor = copy.actor([1, 2, 3], 4, seed=3)
+        actor.begin(t)
+        steps.append(actor.step(*torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))))
+    assert {p.device.type for p in copy.acting.parameters()} == {torch.device(device).type}
+    return buffer_func(tuple(steps), torch.clone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_in_an_action_server_acts_on_its_device_by_the_weights_of_now(kind):
+    expected = acted_by_copy(kind, "cpu")
+    with SimulatedDevice():
+        steps = acted_by_copy(kind, f"{NAME}:0")
+    assert devices_of(steps) == {"cpu"}
+    assert_close(steps, expected, 1e-5)
+
+
 def test_the_device_is_strict():
     with SimulatedDevice() as device:
         x, index = torch.ones(3).to(NAME), torch.tensor([0, 1])

@@ -56,6 +56,21 @@ def test_every_sampler_gives_the_rows_of_the_cpu(kind, EnvCls, recurrent, device
         assert_close(samples, other_samples)
 
 
+@pytest.mark.parametrize("kind", ["gpu2", "alternating4"])
+def test_action_servers_on_a_gpu_and_on_the_cpu_give_the_rows_of_one_process(kind, on_gpu):
+    batches = []
+    for servers in (1, [{"cuda_idx": 0} if on_gpu else {}, {}]):
+        agent = random_agent(True)
+        with running(kind, agent, T=4, B=4, bootstrap_value=True, servers=servers) as sampler:
+            batches.append(collect(sampler, 2))
+            for parameter in agent.parameters():
+                parameter.data.mul_(1.25)
+            batches[-1] += collect(sampler, 2, first=2)
+    for (samples, infos), (other_samples, other_infos) in zip(*batches, strict=True):
+        assert infos == other_infos
+        assert_close(samples, other_samples)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_agent_acts_as_on_the_cpu(kind, device):
     """The noise is drawn on the CPU: the same actions, and the same recurrent and exploration states."""

@@ -33,8 +33,10 @@ from tests.samplers.test_worker_restarts import (
     losses_of,
     mortal_agent,
     observation_at,
-    place,
     restarting,
+)
+from tests.samplers.test_worker_restarts import (
+    place as place_of,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv
 from tests.vector_toy_envs import CountingVectorEnv
@@ -49,7 +51,7 @@ def streams_of(EnvCls: Any, B: int, recurrent: bool, rests: Any) -> list[Stream]
     return [Stream(env, first, recurrent, rests=rests) for env, first in zip(envs, firsts, strict=True)]
 
 
-class Watched:
+class _Watched:
     """Sampler whose other places are compared, after every batch, with copies made when they were filled."""
 
     def __init__(self, sampler: Any, n_batches: int) -> None:
@@ -69,6 +71,10 @@ class Watched:
             if i != at:
                 assert all(torch.equal(x, y) for x, y in zip(buffer_leaves(held), buffer_leaves(copy), strict=True))
         self.copies[at] = buffer_func(self.places[at], torch.clone)
+
+
+def watched_places(sampler: Any, n_batches: int) -> Any:
+    return _Watched(sampler, n_batches)
 
 
 # ---- rows ----
@@ -91,7 +97,7 @@ def test_rows_are_the_reference_and_no_other_place_is_touched(kind, K, T, wait):
     evaluates = dict(eval_n_envs=1, eval_max_trajectories=1) if T == 4 else {}
     options: dict[str, Any] = {**OPTIONS, "n_batches": K, "mid_batch_reset": not wait, **evaluates}
     with running(kind, counting_agent(recurrent), EnvCls, T, B, SEED, env_info_keys=["t", "vector"], **options) as s:
-        watched, streams = Watched(s, K), streams_of(EnvCls, B, recurrent, "still" if wait else "never")
+        watched, streams = watched_places(s, K), streams_of(EnvCls, B, recurrent, "still" if wait else "never")
         for itr in range(12 if T == 1 else 5):
             assert_batches(watched, streams, 1, discount=DISCOUNT, first=itr)
             if evaluates:
@@ -105,7 +111,7 @@ def test_rows_of_native_environments_are_those_of_one_place(kind, wait):
     with running(kind, random_agent(True), CountingVectorEnv, 3, 4, **options) as sampler:
         expected = collect(sampler, 7)
     with running(kind, random_agent(True), CountingVectorEnv, 3, 4, n_batches=3, **options) as sampler:
-        assert_equal_batches(collect(Watched(sampler, 3), 7), expected)
+        assert_equal_batches(collect(watched_places(sampler, 3), 7), expected)
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
@@ -171,17 +177,17 @@ def test_another_process_reads_what_was_collected_while_the_next_batches_are(kin
 
 @pytest.mark.parametrize(("kind", "t"), [("cpu2", 0), ("cpu2", 3), ("gpu2", 0), ("gpu2", 2), ("alternating2", 3)])
 def test_rows_around_a_loss_are_as_promised(kind, t):
-    row, at = place(env_seed(2), 0, 4, t, "inside", first_batch=2)
+    row, at = place_of(env_seed(2), 0, 4, t, "inside", first_batch=2)
     EnvCls = faulty({env_seed(2): ("kill", at)})
     with restarting(kind, counting_agent(True), EnvCls, n_batches=3) as sampler:
-        batches = collect(Watched(sampler, 3), row // 4 + 5)
+        batches = collect(watched_places(sampler, 3), row // 4 + 5)
         assert Checker(kind, batches, recurrent=True).losses == losses_of(sampler, [(row, 2)])
 
 
 @pytest.mark.parametrize("kind", ["cpu3", "gpu3", "alternating3"])
 def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
     with restarting(kind, counting_agent(True), CountingEnv, T=3, B=5, n_batches=2) as sampler:
-        watched = Watched(sampler, 2)
+        watched = watched_places(sampler, 2)
         batches = collect(watched, 2)
         kill(sampler, 2)
         batches += collect(watched, 3, first=2)
@@ -191,13 +197,13 @@ def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
 @pytest.mark.parametrize(("valued", "loss", "deaths"), [(True, -1, 1), (False, 0, 2)])
 def test_a_worker_that_dies_before_its_first_row_begins_from_the_last_place(valued, loss, deaths, tmp_path):
     """It dies of what the row shows: as the value of the batch before, or when it has carried the row over."""
-    row, _ = place(env_seed(2), 0, 4, 0, "inside", first_batch=3)
+    row, _ = place_of(env_seed(2), 0, 4, 0, "inside", first_batch=3)
     flags = [tmp_path / str(i) for i in range(deaths)]
     for flag in flags:
         flag.touch()
     agent = mortal_agent(observation_at(row), flags)
     with restarting("cpu2", agent, CountingEnv, bootstrap_value=valued, n_batches=2) as sampler:
-        batches = collect(Watched(sampler, 2), row // 4 + 3)
+        batches = collect(watched_places(sampler, 2), row // 4 + 3)
         assert sampler.diagnostics()["WorkerRestarts"] == deaths
     assert Checker("cpu2", batches).losses == [Loss(row + loss, deaths, b) for b in (2, 3)]
 
@@ -205,7 +211,7 @@ def test_a_worker_that_dies_before_its_first_row_begins_from_the_last_place(valu
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_a_worker_lost_while_its_environments_are_woken_wakes_those_of_the_last_place(kind):
     with restarting(kind, counting_agent(), CountingEnv, T=7, mid_batch_reset=False, n_batches=2) as sampler:
-        watched = Watched(sampler, 2)
+        watched = watched_places(sampler, 2)
         batches = collect(watched, 3)
         kill(sampler, 1)
         batches += collect(watched, 3, first=3)

@@ -1,0 +1,134 @@
+"""Action server: a process that runs the network for its share of the environments, in workers of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import torch
+
+from rlpyt.core import Agent, EvalResult
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet import Built, Check
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.samplers.parallel import ParallelSampler
+from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.server import Reply, Request
+from rlpyt.types import Kwargs
+from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import allowed_cpus
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.seeds import Role, set_seed, stream_seed
+
+
+class ServerAffinity(NamedTuple):
+    """Cores and device of an action server."""
+
+    cores: Affinity
+    device: str | None
+    """Where it selects the actions; None is the device of the run."""
+
+
+def server_affinity(affinity: Kwargs) -> ServerAffinity:
+    """Return the cores and device that a dictionary names; without `cuda_idx` the device is the CPU."""
+    cores = Affinity.from_mapping(affinity)
+    ComputeSettings(device=cores.device)  # refuses a device that is not there, before any process
+    return ServerAffinity(cores, cores.device)
+
+
+def dealt_affinities(affinity: Kwargs, n: int) -> list[ServerAffinity]:
+    """Return those of n action servers on the device of the run, which share the cores of its workers."""
+    cpus = list(affinity.get("workers_cpus") or ())
+    shares = [share.tolist() for share in np.array_split(np.arange(len(cpus)), n)]
+    pinned = bool(affinity.get("set_affinity", True))
+    cores = [Affinity(workers_cpus=[cpus[i] for i in share], set_affinity=pinned) for share in shares]
+    return [ServerAffinity(one, None) for one in cores]
+
+
+class ActionServer:
+    """Server of a process with a sampler of its own, which answers the requests that a worker that acts is sent.
+
+    Args:
+        rank: of the action server.
+        progress: where the work at hand is noted for the master.
+        specs: its share of the environments.
+        sampler: steps them in workers, and selects their actions in this process; not started.
+        affinity: cores of this process and its workers.
+        device: where the actions are selected; None is the device of the run.
+    """
+
+    _agent: Agent
+    _rows: Rows
+
+    def __init__(
+        self,
+        rank: int,
+        progress: Progress,
+        specs: Specs,
+        sampler: ParallelSampler,
+        affinity: Affinity,
+        device: str | None,
+    ) -> None:
+        self.specs, self.sampler, self.progress, self.device = specs, sampler, progress, device
+        progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
+        sampler.start_pool(specs, vars(affinity), progress)
+        if affinity.set_affinity and affinity.master_cpus:
+            psutil.Process().cpu_affinity(allowed_cpus(affinity.master_cpus, "affinity's master_cpus"))
+        torch.set_num_threads(affinity.master_torch_threads or 1)
+        # Models may draw from the global generators. Streams of this role without an iteration are of others.
+        spec = specs[FleetRole.TRAIN]
+        set_seed(stream_seed(spec.seed, Role.SAMPLER, progress.env_rank, spec.restarts + 1))
+
+    def __call__(self, request: Request) -> Reply:
+        """Answer one request: its name, and its arguments."""
+        match request:
+            case ("check",):
+                return self.sampler.pool.ask({0: request})[0]
+            case ("build",):
+                return self._build()
+            case ("start", check, agent, rows):
+                return self._start(check, agent, rows)
+            case ("collect", itr, first_t):
+                return self._collect(itr, first_t)
+            case ("evaluate", itr, deterministic, after_loss):
+                return self._evaluate(itr, deterministic, after_loss)
+            case ("times",):
+                return self.sampler.times()
+            case ("state_dict",):
+                return self.sampler.collector_states()
+            case ("load_state_dict", states):
+                return self.sampler.load_collector_states(states)
+        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
+
+    def _build(self) -> list[Built]:
+        pool = self.sampler.pool
+        return [built for some in pool.set_up(dict.fromkeys(range(len(pool.workers)), ("build",))) for built in some]
+
+    def _start(self, check: Check, agent: Agent, rows: dict[FleetRole, Rows]) -> None:
+        agent.act_on(self.device)
+        agent.attach_shared_memory()
+        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        self.sampler.build(agent, check, rows)
+
+    def _collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+        self._agent.attach_shared_memory()
+        if first_t is not None:
+            self._rows.turn_to(itr)
+            self._rows.truncate(first_t)
+        return self.sampler.collect(itr, first_t)
+
+    def _evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
+        def note(done: int) -> None:
+            self.progress.episodes = done
+
+        if FleetRole.EVAL not in self.specs:
+            return EvalResult([], 0, 0)
+        self._agent.attach_shared_memory()
+        # Environments that were lost may have died of their seeds.
+        return self.sampler.run_evaluation(itr, note, deterministic, after_loss)
+
+    def close(self) -> None:
+        """Stop the workers, which close their environments."""
+        self.sampler.shutdown()

@@ -1,0 +1,106 @@
+"""Collectors and evaluators in other processes, on the master's side: one message a batch goes each way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+
+from rlpyt.core import Agent, EvalResult
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.server import Reply, Request
+from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.types import StateDict
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.worker_pool import Message, WorkerPool
+
+
+class RemoteCollectors:
+    """Collectors and evaluators in the processes of a pool, each of which fills its columns of the rows.
+
+    Args:
+        pool: the processes; their environments are built.
+        agent: each process gets a copy of it.
+        check: result of the check at the start.
+        rows: every process's columns of the rows of its fleets.
+        timeout: seconds that a process may go without progress, from the first batch on.
+        wake: whether a process lets environments that rest be reset only when it is told to.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        agent: Agent,
+        check: Check,
+        rows: Sequence[Mapping[FleetRole, Rows]],
+        timeout: float,
+        wake: bool,
+    ) -> None:
+        self._pool, self._agent, self._check, self._rows = pool, agent, check, rows
+        self._timeout, self._wake = timeout, wake
+        self._seconds, self._started = 0.0, False
+
+    def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
+        """Let the processes fill their columns of the batch; return the completed trajectories."""
+        start = perf_counter()
+        self._share_agent()
+        for worker in self._pool.workers:
+            worker.progress.row = None
+        completed = self._ask_all("collect", itr, first_t)
+        if self._wake:
+            self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(("wake",))))
+        self._seconds += perf_counter() - start
+        return [traj for some in completed for traj in some]
+
+    def evaluate(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
+        """Let the processes run their shares of the quota."""
+        self._share_agent()
+        workers = self._pool.workers
+        for worker in workers:
+            worker.progress.episodes = 0
+        requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
+        replies = self._pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers)))
+        return EvalResult.merge(replies)
+
+    def state_dicts(self) -> list[StateDict]:
+        """Return the state of the collector of every process."""
+        self._share_agent()
+        return self._ask_all("state_dict")
+
+    def load_state_dicts(self, states: Sequence[StateDict]) -> None:
+        """Take over what `state_dicts` returned, with the same number of processes."""
+        self._share_agent()
+        self._pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call, as the mean over the processes."""
+        self._share_agent()
+        seconds, self._seconds = self._seconds, 0.0
+        return mean_of(self._ask_all("times"), seconds)
+
+    @staticmethod
+    def on_loss(progress: Progress, request: Request) -> Request:
+        """Go on with the batch from the row that the lost process was at; begin its share of an evaluation again."""
+        match request:
+            case ("collect", itr, _) if progress.row is not None:
+                return "collect", itr, progress.row
+            case ("evaluate", itr, deterministic, _):
+                return "evaluate", itr, deterministic, True
+        return request
+
+    def _ask_all(self, *request: object) -> list[Reply]:
+        return self._pool.ask(dict.fromkeys(range(len(self._rows)), request))
+
+    def _share_agent(self) -> None:
+        """Let the processes have the agent's weights as they are now; with the first call, the agent itself.
+
+        Only then has the runner placed the model, in its precision and memory format.
+        """
+        if not self._started:
+            copy = self._agent.worker_copy()
+            self._pool.set_up({rank: ("start", self._check, copy, rows) for rank, rows in enumerate(self._rows)})
+            self._pool.timeout = self._timeout
+            self._started = True
+        self._agent.sync_shared_memory()
