@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
@@ -32,21 +31,21 @@ class MovableSampler(Sampler):
     """Whether this process runs the network, and not workers alone."""
 
     @property
-    @abstractmethod
     def process_start_method(self) -> str:
         """How the process is started: "forkserver", "spawn" or "fork"."""
+        return "forkserver"
 
     @property
-    @abstractmethod
     def stall_seconds(self) -> float:
         """Seconds without progress after which the process counts as lost."""
+        return 300.0
 
-    @abstractmethod
     def note_progress(self, progress: Progress) -> bool:
         """Note the environment and row at hand there from now on; return False if that is not possible.
 
         A sampler with workers watches them itself, and has no need of it.
         """
+        return False
 
 
 class Description(NamedTuple):

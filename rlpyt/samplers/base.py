@@ -27,7 +27,6 @@ from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, tr
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.compute import torch_threads
-from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 
 
@@ -170,20 +169,6 @@ class BaseSampler(Settings, MovableSampler):
         """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.in_background`."""
         # One that has run before holds on to what it had then.
         return BackgroundSampler(self.replace() if self._specs else self, lag, affinity)
-
-    @property
-    def process_start_method(self) -> str:
-        """How the process is started."""
-        return "forkserver"
-
-    @property
-    def stall_seconds(self) -> float:
-        """Seconds without progress after which the process counts as lost."""
-        return 300.0
-
-    def note_progress(self, progress: Progress) -> bool:
-        """Return that this sampler does not note its progress."""
-        return False
 
     # ---- set-up ----
 
