@@ -17,8 +17,10 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, async_rl, runner_from_params
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.coupling import Coupling
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
+from tests.markdown import ROOT, quoted, tables
 from tests.runners.lagged import with_lag
 from tests.runners.runner_kit import make_algo, make_sampler, run, status_of, without_times
 from tests.toy_envs import CountingEnv
@@ -105,6 +107,12 @@ def test_the_columns_tell_who_waited_and_how_old_the_data_are(tmp_path):
         assert sum(row[name] for row in rows) > 0
     assert isinstance(runner.sampler, SerialSampler)  # as it was given
     assert not runner.sampler.running
+
+
+def test_the_glossary_has_the_columns():
+    [table] = [t for t in tables(ROOT / "docs" / "glossary.md") if t[0][0] == "column"]
+    told = [name for row in table[1:] if quoted(row[2]) == ["AsyncRl"] for name in quoted(row[0])]
+    assert [name.removeprefix("Diagnostics/") for name in told] == list(Coupling().take())
 
 
 def _rows(directory: Path) -> list[dict[str, str]]:
