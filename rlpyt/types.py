@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.rw_lock import NoLock
 
 StateDict: TypeAlias = Mapping[str, Any]
 """State of an object as plain data: tensors, numbers, texts, and lists and dictionaries of them."""
@@ -66,6 +67,8 @@ class Run:
     """Whether other processes read the sampler's memory."""
     eval_beside: bool = False
     """Whether a process of its own evaluates; the sampler then builds no evaluation environments."""
+    lock: NoLock = field(default_factory=NoLock)
+    """Of what the algorithm shares with another process, such as its replay."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

@@ -18,7 +18,7 @@ FAMILIES = {
     "actor": ("Actor",),
     "agent": tuple(name for name in core.__all__ if name.endswith("Agent")),
     "algo": ("Algorithm",),
-    "sampler": ("Sampler",),
+    "sampler": ("Sampler", "FreeSampler"),
     "replay": ("Replay",),
 }
 """Name of a part, and its interfaces. A variable, argument or attribute of this name holds such a part."""

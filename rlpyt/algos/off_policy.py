@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import defaultdict
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from rlpyt.algos.metrics import OptInfo, stack_metrics
 from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
-from rlpyt.core import ExploringAgent, Metrics
+from rlpyt.core import Algorithm, Appender, ExploringAgent, Metrics
 from rlpyt.functional import sequence_priority, valid_mean
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
@@ -62,6 +63,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             check_images(name, int(self.random_shift), agent.example_inputs()[0])
         self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
+        self.lock, self._is_appended_apart = run.lock, False
         self.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
         self._check_replay()
         self._check_updates(run.n_itr)
@@ -101,9 +103,27 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         hyper = self.hyper(itr * self.steps_per_itr)
         # First, as the priorities of new sequences are computed with eta.
         self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
+        if not self._is_appended_apart:
+            self.append_rows(samples, hyper)
+            self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+
+    def append_rows(self, samples: Samples, hyper: Hyper) -> None:
+        """Store a batch in the replay: the part of `append` that another process may do."""
         errors = self.input_errors(samples, hyper) if self.has_input_priorities else None
         self.replay.append_samples(self.samples_to_buffer(samples), errors)
-        self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+
+    @property
+    def appends_apart(self) -> bool:
+        """Whether another process may append: not where a subclass has its own way to take in a batch."""
+        return type(self).append is OffPolicyAlgo.append and type(self).optimize_agent is Algorithm.optimize_agent
+
+    def appender(self) -> Appender:
+        """Return what appends batches in another process from now on; see `rlpyt.core.Algorithm.appender`."""
+        if not self.appends_apart:
+            return super().appender()  # which raises
+        appender = ReplayAppender(self)
+        self._is_appended_apart = True
+        return appender
 
     def input_errors(self, samples: Samples, hyper: Hyper) -> torch.Tensor:
         """Return the absolute TD errors [T, B] that `Replay.append_samples` takes with a batch of T rows."""
@@ -243,6 +263,34 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished}
+
+
+class ReplayAppender:
+    """Copy of an algorithm for another process, where it appends to the same replay and does nothing else.
+
+    Rows whose errors are not known yet are kept there, where new rows get priorities from errors.
+    """
+
+    def __init__(self, algo: OffPolicyAlgo[Any]) -> None:
+        left_out: dict[int, object] = {id(algo.descents): {}, id(algo.generator): None}
+        copies = {id(algo.agent): algo.agent.worker_copy(), id(algo.replay): algo.replay.appending_copy()}
+        self._algo: OffPolicyAlgo[Any] = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
+
+    def join(self, role: str) -> None:
+        """Take part in the lock of the replay."""
+        self._algo.lock.join(role)
+
+    def append_rows(self, itr: int, samples: Samples) -> None:
+        """Store the batch of an iteration."""
+        hyper = self._algo.hyper(itr * self._algo.steps_per_itr)
+        # The other hyper-parameters decide what is drawn: the learner sets them. alpha is shared.
+        self._algo.replay.set_hyper(eta=hyper.pri_eta)
+        self._algo.append_rows(samples, hyper)
+
+    @property
+    def seconds_waited(self) -> float:
+        """Time spent so far on waiting for the lock."""
+        return self._algo.lock.seconds_waited
 
 
 def bootstrap_rows(steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from rlpyt.replays import (
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples, StateDict
 from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.rw_lock import NoLock
 
 
 @dataclass(kw_only=True, eq=False)
@@ -159,6 +161,8 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     # ---- the replay ----
 
+    lock = NoLock()  # of the run: whether another process appends to the replay
+
     def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
         """Allocate the replay: this replica's share of `replay_size`."""
         reading = part_of(self, "reading", self.reading(), Reading)
@@ -166,13 +170,14 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         n_frames = (
             frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else int(self.frame_stack)
         )
+        allocate = partial(buffer_from_example, share_memory=self.lock.shared)
         storage = RowStorage(
             part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer),
             T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
             B=batch_spec.B,
             n_frames=n_frames,
             rnn_state_interval=interval,
-            allocate=buffer_from_example if self.replay_folder is None else mapped_file(self.replay_folder),
+            allocate=allocate if self.replay_folder is None else mapped_file(self.replay_folder),
         )
         index, hyper = part_of(self, "index", self.index(rng), Index), self.hyper(0)
         if self.prioritized_replay and not index.takes_priorities:
@@ -181,7 +186,10 @@ class ReplaySettings(RlAlgorithm[AgentT]):
                 "priorities; expected both or neither. Leave prioritized_replay out, or return another index."
             )
         index.divides_by_largest = self.global_rows.alone
-        replay = (self.ReplayCls or ReplayBuffer)(
+        make_replay: Callable[..., Replay] = self.ReplayCls or ReplayBuffer
+        if self.lock.shared:
+            make_replay = partial(make_replay, allocate=allocate, lock=self.lock)
+        replay = make_replay(
             storage,
             index,
             reading,

@@ -11,17 +11,29 @@ from rlpyt.core.agent import (
     QAgent,
     QpgPolicyAgent,
 )
-from rlpyt.core.parts import AgentT, Algorithm, EvalResult, EvaluatorBeside, Metrics, Replay, Sampler
+from rlpyt.core.parts import (
+    AgentT,
+    Algorithm,
+    Appender,
+    EvalResult,
+    EvaluatorBeside,
+    FreeSampler,
+    Metrics,
+    Sampler,
+)
+from rlpyt.core.replay import Replay
 
 __all__ = [
     "Actor",
     "Agent",
     "AgentT",
     "Algorithm",
+    "Appender",
     "CategoricalQAgent",
     "EvalResult",
     "EvaluatorBeside",
     "ExploringAgent",
+    "FreeSampler",
     "Metrics",
     "MuAgent",
     "NoisyTargetAgent",

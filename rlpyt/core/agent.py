@@ -148,8 +148,8 @@ class Agent(CheckedSubclasses, ABC):
         """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
 
     @abstractmethod
-    def take_version(self, version: int) -> None:
-        """Act with the weights and numbers that were published under a number.
+    def take_version(self, version: int | None) -> int:
+        """Act with the weights and numbers that were published under a number, None is the newest; return the number.
 
         Raises:
             RuntimeError: if they are not there, or not any more.

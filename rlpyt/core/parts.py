@@ -1,4 +1,4 @@
-"""Interfaces of samplers, algorithms and replays: what a runner may ask of them.
+"""Interfaces of samplers and algorithms: what a runner may ask of them.
 
 The whole of training is
 
@@ -18,23 +18,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.functional import ScheduleLike, as_schedule
-from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.old_names import PAGE
 from rlpyt.settings import Hyper
-from rlpyt.types import BatchSpec, Kwargs, Places, Run, Samples, StateDict, TrajInfo
+from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
 
 Metrics = Mapping[str, torch.Tensor]
 """Numbers of one optimisation phase, lowerCamelCase names to detached tensors on the device, any shape."""
 
 AgentT = TypeVar("AgentT", bound=Agent)
+
+
+class Appender(Protocol):
+    """Part of an algorithm that keeps batches, and goes to another process."""
+
+    def join(self, role: str) -> None:
+        """Say which role this process has, before anything is appended."""
+
+    def append_rows(self, itr: int, samples: Samples) -> None:
+        """Store the batch of an iteration."""
+
+    @property
+    def seconds_waited(self) -> float:
+        """Time spent so far on waiting for the lock."""
 
 
 class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
@@ -91,6 +104,22 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         """
         self.append(itr, samples)
         return self.learn(itr)
+
+    @property
+    def appends_apart(self) -> bool:
+        """Whether another process may append the batches, by an `appender`, while this one learns."""
+        return False
+
+    def appender(self) -> Appender:
+        """Return what appends batches in another process from now on; here, `append` only makes ready for `learn`.
+
+        Raises:
+            TypeError: if the algorithm must have the batches itself, where `appends_apart` is False.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: another process cannot append its batches, as it has no replay, or an append of "
+            "its own; expected an algorithm with a replay. Use AsyncRl with lag=1, or another number."
+        )
 
     def discount_at_start(self) -> float:
         """Return the discount at step 0, by which the statistics of trajectories are discounted."""
@@ -248,10 +277,15 @@ class Sampler(CheckedSubclasses, ABC):
         Raises:
             TypeError: if this sampler cannot run in another process.
         """
-        raise TypeError(
-            f"{type(self).__name__} cannot run in a process of its own; expected a sampler that derives from "
-            "rlpyt.samplers.BaseSampler. Derive from it, or use MinibatchRl."
-        )
+        raise TypeError(_cannot_move(self))
+
+    def running_freely(self) -> FreeSampler:
+        """Return a sampler that runs this one in a process of its own, while a replay is appended to in another.
+
+        Raises:
+            TypeError: if this sampler cannot run in another process.
+        """
+        raise TypeError(_cannot_move(self))
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas, with a share of the environments of a batch.
@@ -310,102 +344,30 @@ class Sampler(CheckedSubclasses, ABC):
         """Take over what `state_dict` returned."""
 
 
-class Replay(CheckedSubclasses, ABC):
-    """Memory of rows, from which random batches are drawn."""
+def _cannot_move(sampler: Sampler) -> str:
+    return (
+        f"{type(sampler).__name__} cannot run in a process of its own; expected a sampler that derives from "
+        "rlpyt.samplers.BaseSampler. Derive from it, or use MinibatchRl."
+    )
 
-    @property
-    @abstractmethod
-    def takes_priorities(self) -> bool:
-        """Whether `update_priorities` changes what is drawn."""
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Rows that it can hold, all environments counted."""
+class FreeSampler(Sampler):
+    """Sampler whose batches another process appends to a replay, with the newest weights, while this one learns.
 
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of all rows, filled or not."""
-
-    @property
-    @abstractmethod
-    def least_rows(self) -> int:
-        """Rows of each environment that must be held before anything can be drawn."""
-
-    @property
-    @abstractmethod
-    def interval(self) -> int:
-        """Rows from one start index to the next."""
-
-    @property
-    @abstractmethod
-    def n_priorities_dropped(self) -> int:
-        """Priorities so far that came after their rows had been overwritten."""
+    `obtain_samples` returns as soon as the updates of its iteration are allowed. Its samples are in the replay already.
+    """
 
     @abstractmethod
-    def set_hyper(
-        self,
-        *,
-        discount: float | None = None,
-        alpha: float | None = None,
-        beta: float | None = None,
-        eta: float | None = None,
-    ) -> None:
-        """Set hyper-parameters at any time; None leaves one as it is.
+    def append_by(self, appender: Appender, min_itr_learn: int, ratio_band: float) -> None:
+        """Start to append batches; called once, before the first batch and after `initialize`.
 
         Args:
-            discount: gamma in [0, 1], of the returns.
-            alpha: exponent of the priorities, from 0.
-            beta: exponent of the importance weights, in [0, 1].
-            eta: weight of the largest against the mean TD error in the priority of a new sequence, in [0, 1].
-
-        Raises:
-            ValueError: if one is out of range.
+            appender: of the algorithm.
+            min_itr_learn: iterations without an update at the start; their batches come first.
+            ratio_band: how far either side may be ahead, as a fraction of the batches before the first update.
         """
 
+    @property
     @abstractmethod
-    def append_samples(self, samples: Buffer, td_abs_error: Buffer = None) -> None:
-        """Write [T, B] rows after the newest, over the oldest ones when full.
-
-        Args:
-            samples: rows, an `rlpyt.replays.SamplesToBuffer`.
-            td_abs_error: absolute TD errors [T, B] of the newest rows whose returns are complete, where new rows get
-                priorities from them.
-        """
-
-    @abstractmethod
-    def sample_batch(self, batch_size: int) -> Buffer:
-        """Draw a batch to train on, CPU tensors.
-
-        Returns:
-            A named array tuple with the fields of `rlpyt.replays.SamplesFromReplay` or `SequencesFromReplay`. Its
-            `places` are what `update_priorities` takes; its `is_weights` may be None.
-        """
-
-    @abstractmethod
-    def update_priorities(self, places: Places, priorities: torch.Tensor) -> None:
-        """Set the priorities of rows or sequences of any batch drawn before.
-
-        Priorities of rows that were overwritten meanwhile are dropped and counted.
-
-        Args:
-            places: `places` of the batch, [M].
-            priorities: [M] float, finite, from 0, on the CPU.
-
-        Raises:
-            TypeError: if the replay takes no priorities.
-            ValueError: if there is another number of them, or one is negative or not finite.
-        """
-
-    @abstractmethod
-    def check_valid(self) -> tuple[bool, str]:
-        """Return whether the rows held follow the row convention, and a sentence about the first that does not."""
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Return rows, priorities, counters and random stream."""
-
-    @abstractmethod
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what `state_dict` returned; a state that is refused changes nothing."""
+    def n_collected(self) -> int:
+        """Batches in the replay so far."""

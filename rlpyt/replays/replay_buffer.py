@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy as copy_of
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class ReplayBuffer(Replay):
         allocate: makes the arrays of the index, and of the errors; `buffer_from_example` keeps them private to the
             process.
         lock: taken to read and to write, where other processes have the replay too. Then storage and index must lie in
-            shared memory. A copy sent by `rlpyt.utils.shared_memory.dumps` holds the same rows and priorities; only one
-            process may draw, as the copy has the same random stream, unless it is given its own (`index.rng`).
+            shared memory. Pickled by `rlpyt.utils.shared_memory.dumps`, a replay holds the same rows and priorities in
+            another process. A process that draws there must be given a random stream of its own (`index.rng`).
 
     Raises:
         ValueError: if discount or eta is out of range, the storage is too small for anything to be drawn, or
@@ -153,6 +154,22 @@ class ReplayBuffer(Replay):
         """
         with self.lock.writing:
             self._append(samples, td_abs_error)
+
+    def appending_copy(self) -> ReplayBuffer:
+        """Return a copy that appends to the same rows in another process, and draws nothing: it has no stream.
+
+        Raises:
+            TypeError: if the replay was built without a lock.
+        """
+        if not self.lock.shared:
+            raise TypeError(
+                f"{type(self).__name__}: another process was to append to it, and it has no lock; expected one. Give "
+                "lock=RwLock(roles), and an allocator of shared memory to storage and replay."
+            )
+        copy = copy_of(self)
+        copy.index = copy_of(self.index)
+        del copy.index.rng
+        return copy
 
     def _append(self, samples: SamplesToBuffer, td_abs_error: Buffer) -> None:
         if self._td_abs_error is None:

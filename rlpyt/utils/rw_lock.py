@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from types import TracebackType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class LockError(RuntimeError):
 
 class NoLock:
     """Lock for data of one process, where nobody waits: `with lock.reading:` and `with lock.writing:` do nothing."""
+
+    shared: ClassVar[bool] = False
+    """Whether there are other processes, so that the data must lie in shared memory."""
+    seconds_waited: float = 0.0
+    """Time that this process has waited so far."""
+    explain: Callable[[], str] = str
+    """Gives more text for a `LockError`; or raises a better error, such as what another process died of."""
 
     @property
     def reading(self) -> AbstractContextManager[None]:
@@ -67,6 +74,7 @@ class RwLock(NoLock):
         what: what the lock protects, for messages.
     """
 
+    shared: ClassVar[bool] = True
     _gate = _room = -1  # descriptors of this process, once it has joined
 
     def __init__(self, roles: Sequence[str], timeout: float = 60.0, what: str = "shared data") -> None:
@@ -81,6 +89,7 @@ class RwLock(NoLock):
         self._cells = array.data  # number of the role inside to write, from 1; then the cells of each role
         self._me = -1  # place of this role's cells
         self._inside = False
+        self.seconds_waited = 0.0
 
     @property
     def reading(self) -> AbstractContextManager[None]:
@@ -124,7 +133,7 @@ class RwLock(NoLock):
             cells[me + 2] += 1
             self._inside = True
             if cells[0]:
-                raise LockError(self._half_written(act))
+                raise self._error(self._half_written(act))
             if act == _WRITES:
                 cells[0] = me
         except BaseException:
@@ -168,10 +177,11 @@ class RwLock(NoLock):
         while True:
             cells[me + 1] = _WAITS  # again and again, as one that has waited for this process in vain takes it back
             if self._enter(act):
+                self.seconds_waited += time.monotonic() - start
                 return
             waited = time.monotonic() - start
             if waited > self.timeout:
-                raise LockError(self._too_late(act))
+                raise self._error(self._too_late(act))
             _pause(waited)
 
     def _yield(self, start: float) -> None:
@@ -187,6 +197,10 @@ class RwLock(NoLock):
             _pause(waited)
 
     # ---- messages ----
+
+    def _error(self, text: str) -> LockError:
+        self._leave()
+        return LockError(text + self.explain())
 
     def _name(self, place: int) -> str:
         return f"the {self.roles[place // _CELLS_A_ROLE]} (pid {self._cells[place]})"
