@@ -9,6 +9,7 @@ from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
 from rlpyt.utils.shared_memory import shared_array
 
 _BEING_WRITTEN = -1
+_ATTEMPTS = 100
 
 
 class WeightVersions:
@@ -28,6 +29,7 @@ class WeightVersions:
         self._numbers = shared_array((n, len(numbers.values)), np.float64)
         self._stamps = shared_array(n, np.int64)
         self._stamps[:] = _BEING_WRITTEN
+        self._taken = _BEING_WRITTEN  # by this process
 
     def publish(self, version: int, acting: nn.Module, numbers: SharedNumbers) -> None:
         """Write a version over version - n, which nobody may need any more."""
@@ -54,3 +56,21 @@ class WeightVersions:
                 f"Taking version {version} of the weights: its block holds version {found} (-1 while one is written); "
                 f"expected version {version}. Of {len(self._stamps)} versions the last ones are kept."
             )
+        self._taken = version
+
+    def take_newest(self, acting: nn.Module, numbers: SharedNumbers) -> int:
+        """Copy the newest version, unless it was taken last, and return it; others may be published meanwhile.
+
+        Raises:
+            RuntimeError: if every version was overwritten while it was copied.
+        """
+        for attempt in range(_ATTEMPTS):
+            version = int(self._stamps.max())
+            if version == self._taken:
+                break
+            try:
+                self.take(version, acting, numbers)
+            except RuntimeError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        return self._taken

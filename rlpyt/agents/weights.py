@@ -214,14 +214,17 @@ class HasNetworks:
         vars(self).update(vars(versioned_copy))
         self.to_device(replace(self.compute, device=device))
 
-    def take_version(self, version: int) -> None:
-        """Act with the weights and numbers that were published under a number.
+    def take_version(self, version: int | None) -> int:
+        """Act with the weights and numbers that were published under a number, None is the newest; return the number.
 
         Raises:
             RuntimeError: if they are not there, or not any more.
         """
         assert self._versions is not None, "only a versioned or frozen copy takes versions"
+        if version is None:
+            return self._versions.take_newest(self.acting, self.numbers)
         self._versions.take(version, self.acting, self.numbers)
+        return version
 
     # ---- state ----
 

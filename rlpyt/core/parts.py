@@ -279,8 +279,11 @@ class Sampler(CheckedSubclasses, ABC):
         """
         raise TypeError(_cannot_move(self))
 
-    def running_freely(self) -> FreeSampler:
+    def running_freely(self, affinity: Kwargs | None = None) -> FreeSampler:
         """Return a sampler that runs this one in a process of its own, while a replay is appended to in another.
+
+        Args:
+            affinity: as for `in_background`.
 
         Raises:
             TypeError: if this sampler cannot run in another process.

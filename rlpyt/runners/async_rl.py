@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.compute_choice import choose_settings
@@ -13,6 +14,7 @@ from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.rw_lock import RwLock
 
 serve_old_names(__name__)
 
@@ -33,22 +35,45 @@ class AsyncRlBase(SyncRlBase):
         ValueError: if the lag is below 0, or the affinity lacks its part for the sampler or for the learners.
     """
 
+    lock_seconds: ClassVar[float] = 60.0
+    """Longest wait for the lock of a replay that a copier appends to."""
+
     lag: int | str = field(default=1, kw_only=True)
-    """Iterations of learning that the weights of the sampler are behind; 0 collects in turn, in the other process."""
+    """Iterations of learning that the weights of the sampler are behind; 0 collects in turn, in the other process.
+    "free" lets sampler and learner run freely within `ratio_band`, for algorithms with a replay."""
+    ratio_band: float = field(default=0.1, kw_only=True)
+    """With lag="free": how many batches either side may be ahead, as a fraction of those before the first update; from
+    1 to 8 batches. The side that is ahead by so much waits."""
 
     def __post_init__(self) -> None:
         """Refuse a lag that cannot be meant."""
         super().__post_init__()
         self.given_sampler = self.sampler
         if self.lag == "free":
-            raise ValueError(
-                f"{type(self).__name__}: lag is 'free', which is not there yet; expected a whole number from 0. Give "
-                "lag=1, the default."
-            )
-        self._lag = whole_number(type(self).__name__, "lag", self.lag, 0)
+            self._check_free()
+        else:
+            expected = 'a whole number from 0, or "free"'
+            self._lag = whole_number(type(self).__name__, "lag", self.lag, 0, expected)
         acting = Affinity.from_mapping(self._affinity_of_sampler())
         if self.settings is None:
             ComputeSettings(device=acting.device)  # refuses a device that is not there, before any process
+
+    def _check_free(self) -> None:
+        """Refuse what cannot run freely."""
+        name = f"{type(self).__name__}: lag is 'free', and"
+        if not self.algo.appends_apart:
+            raise ValueError(
+                f"{name} another process cannot append the batches of {type(self.algo).__name__}, as it has no replay, "
+                "or takes them in by a method of its own; expected an algorithm with a replay. Give lag=1, or another "
+                "number."
+            )
+        n = self._launched.world_size if self._launched is not None else self._n_replicas()
+        if n > 1:
+            raise ValueError(
+                f"{name} the run has {n} replicas, which must all have seen as many batches; expected one replica. "
+                "Give lag=1, or another number."
+            )
+        self.check("ratio_band", lambda x: 0.0 <= x < float("inf"), "a fraction from 0, such as 0.1")
 
     # ---- cores and devices ----
 
@@ -78,7 +103,25 @@ class AsyncRlBase(SyncRlBase):
         """Let the sampler, or this replica's share of it, work in a process of its own."""
         self._to_give_back.callback(setattr, self, "sampler", self.given_sampler)
         self.take_share(of_algo=self.batch_sizes == "global", of_sampler=self.replicas.world_size > 1)
-        self.sampler = self.sampler.in_background(self._lag, self._affinity_of_sampler())
+        if self.lag == "free":
+            self.lock = RwLock(("learner", "copier"), timeout=self.lock_seconds, what="the shared replay")
+            self.lock.join("learner")
+            self.sampler = self._free_sampler = self.sampler.running_freely(self._affinity_of_sampler())
+        else:
+            self.sampler = self.sampler.in_background(self._lag, self._affinity_of_sampler())
+
+    def startup(self) -> int:
+        """Build all parts; where the sampler runs freely, start the process that appends to the replay too."""
+        n_itr = super().startup()
+        if self.lag == "free":
+            self._free_sampler.append_by(self.algo.appender(), self.algo.min_itr_learn, self.ratio_band)
+        return n_itr
+
+    def steps_collected(self, n_done: int) -> int:
+        """Return the environment steps collected so far; with lag="free" they may be ahead or behind."""
+        if self.lag == "free":
+            return self._free_sampler.n_collected * self.steps_per_itr
+        return super().steps_collected(n_done)
 
     def measure_compute(self) -> ComputeSettings:
         """Return the fastest settings on this machine, with threads on the cores that the sampler leaves free."""

@@ -37,6 +37,7 @@ from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.seeds import make_seed, set_seed
 
 serve_old_names(__name__)
@@ -87,6 +88,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.replicas = Replicas()
+        self.lock = NoLock()  # of what the algorithm shares with other processes
         self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
@@ -144,6 +146,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             n_itr=n_itr,
             seed=self.seed,
             replicas=self.replicas,
+            lock=self.lock,
             mid_batch_reset=self.sampler.mid_batch_reset,
             bootstrap_value=self.algo.bootstrap_value,
             bootstrap_inputs=self.algo.bootstrap_inputs,
@@ -320,7 +323,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         """Record the counters and speeds since the last row."""
         steps = n_done * self.steps_per_itr
         updates = self.algo.update_counter
-        new_steps, new_updates = steps - self._last_steps, updates - self._last_update_counter
+        collected = self.steps_collected(n_done)
+        new_steps, new_updates = collected - self._last_steps, updates - self._last_update_counter
         rows_per_update = self.algo.rows_per_update * self.replicas.world_size
         nan = float("nan")
         trajs, diagnostics, warnings = zip(
@@ -340,11 +344,15 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             "StepsPerSecond": new_steps / new_time if new_time > 0 else nan,
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
             "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
-            "CumReplayRatio": rows_per_update * updates / steps if steps else nan,
+            "CumReplayRatio": rows_per_update * updates / collected if collected else nan,
             **merged_numbers(diagnostics),
         }.items():
             self.logger.record_tabular(key, value)
-        self._last_steps, self._last_update_counter = steps, updates
+        self._last_steps, self._last_update_counter = collected, updates
+
+    def steps_collected(self, n_done: int) -> int:
+        """Return the environment steps collected after `n_done` iterations, by which speed and ratio are counted."""
+        return n_done * self.steps_per_itr
 
     def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
         """Record statistics of trajectories and of the metrics since the last row."""

@@ -56,6 +56,7 @@ class BackgroundSampler(Sampler):
 
     def __init__(self, sampler: MovableSampler, lag: int, affinity: Kwargs | None = None) -> None:
         self.sampler, self.lag, self.affinity = sampler, lag, dict(affinity or {})
+        self.n_versions = lag + 1
         self.batch_spec, self.mid_batch_reset = sampler.batch_spec, sampler.mid_batch_reset
         self.eval_n_envs = sampler.eval_n_envs
         self.coupling = Coupling()
@@ -87,7 +88,7 @@ class BackgroundSampler(Sampler):
         """Send the agent, once the run has placed it in its precision and memory format."""
         if self._acts:
             return
-        copy = self._agent.versioned_copy(self.lag + 1)
+        copy = self._agent.versioned_copy(self.n_versions)
         self._ask(_START_SECONDS, "act", copy, self._device())
         self._acts = True
 
@@ -179,7 +180,10 @@ class BackgroundSampler(Sampler):
         process = self._running_process
         process.doing = doing
         [answer] = receive_all([process], timeout)
-        assert isinstance(answer, Answer)
+        return self._logged(answer)
+
+    def _logged(self, answer: Answer) -> Any:
+        """Log what was logged in the process, and return the reply."""
         for text in answer.texts:
             current_logger().log(text)
         return answer.value

@@ -17,6 +17,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
@@ -69,6 +70,8 @@ class Batch(NamedTuple):
     """Seconds between the batch before and this request."""
     hand_over: float
     """Seconds of taking the weights."""
+    version: int
+    """Of the weights that collected it."""
 
 
 class Answer(NamedTuple):
@@ -111,6 +114,7 @@ class SamplerServer:
         self._logger = _Texts()
         log_to(self._logger)
         self._version: int | None = None  # of the weights that the agent has
+        self._bell: Bell | None = None  # rung after every batch, where a copier waits for them
         self._idle_since = perf_counter()
         if not sampler.note_progress(progress):
             threading.Thread(target=_beat, args=(progress,), daemon=True).start()
@@ -119,7 +123,7 @@ class SamplerServer:
         """Answer one request: its name, and its arguments."""
         waited = perf_counter() - self._idle_since
         try:
-            value = self._collect(*request[1:], waited) if request[0] == "collect" else self._answer(request)
+            value = self._collect(request[1], request[2], waited) if request[0] == "collect" else self._answer(request)
         except Exception as error:
             for text in self._logger.take():
                 error.add_note(f"Logged before: {text}")
@@ -133,6 +137,9 @@ class SamplerServer:
                 return self._initialize(run)
             case ("act", agent, device):
                 return self._agent.become(agent, device)
+            case ("ring", bell):
+                self._bell = bell
+                return None
             case ("evaluate", itr, version, deterministic):
                 return self._evaluate(itr, version, deterministic)
             case ("diagnostics",):
@@ -157,15 +164,22 @@ class SamplerServer:
         spaces, plan = self._agent.env_spaces, dict(sampler.plan())
         return Description(example, spaces, sampler.batches, sampler.new_traj_info(), plan)
 
-    def _collect(self, itr: int, version: int, waited: float) -> Batch:
+    def _collect(self, itr: int, version: int | None, waited: float) -> Batch:
         start = perf_counter()
-        if version != self._version:
-            self._agent.take_version(version)
-            self._version = version
+        if version is None or version != self._version:
+            self._version = self._agent.take_version(version)
+        assert self._version is not None
         taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
-        shared = _addresses(self._places[itr % len(self._places)]) == _addresses(samples)
-        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken)
+        place = self._places[itr % len(self._places)]
+        shared = _addresses(place) == _addresses(samples)
+        if self._bell is not None:
+            if not shared:  # a sampler of the user's may return rows of its own, and the copier reads the places
+                for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
+                    own.copy_(leaf)
+            self._bell.ring(itr + 1)
+            shared = True
+        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken, self._version)
 
     def _evaluate(self, itr: int, version: int, deterministic: bool) -> Any:
         self._agent.take_version(version)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from gymnasium.spaces import Box
 
-from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
 from rlpyt.samplers.background import BackgroundSampler
@@ -20,6 +20,7 @@ from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
+from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import CompletedTraj, in_order
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
@@ -169,6 +170,10 @@ class BaseSampler(Settings, MovableSampler):
         """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.in_background`."""
         # One that has run before holds on to what it had then.
         return BackgroundSampler(self.replace() if self._specs else self, lag, affinity)
+
+    def running_freely(self, affinity: Kwargs | None = None) -> FreeSampler:
+        """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.running_freely`."""
+        return FreeBackgroundSampler(self.replace() if self._specs else self, affinity)
 
     # ---- set-up ----
 

@@ -314,6 +314,23 @@ def receive_all(
     return [replies[worker.rank] for worker in workers]
 
 
+def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Any]]:
+    """Return workers with their next replies, one of each that has replied.
+
+    Args:
+        workers: each with a request under way, or several, which it answers in their order.
+        timeout: seconds that a worker may be without progress.
+        wait: whether to wait until there is a reply.
+
+    Raises:
+        WorkerError: as soon as any of them has raised, died or stood still.
+    """
+    watch = Watch(workers, timeout)
+    while not (ready := watch.wait() if wait else watch.look()) and wait:
+        pass
+    return [(worker, worker.receive(timeout)) for worker in ready]
+
+
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 

@@ -1,0 +1,71 @@
+"""Process that appends batches to a replay as they are collected, while others collect and learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+from rlpyt.core import Appender
+from rlpyt.types import Samples
+from rlpyt.utils.arrays import torchify_buffer
+from rlpyt.utils.bell import Bell
+from rlpyt.utils.processes import Worker
+from rlpyt.utils.progress import Progress
+
+_BEAT_SECONDS = 0.2
+
+
+class Appended(NamedTuple):
+    """Reply to a request: a batch is in the replay."""
+
+    seconds: float
+    """Time of appending it, without that of waiting for it."""
+    waited: float
+    """Part of it that was spent on waiting for the lock of the replay."""
+
+
+class CopierServer:
+    """Copier of batches from the memory of a sampler to a replay.
+
+    A request is the iteration of a batch; it may come long before the batch, for which the copier then waits.
+
+    Args:
+        rank: of the process.
+        progress: where its life, and the iteration at hand, are noted.
+        appender: stores the batches.
+        batches: the places of the sampler's memory.
+        bell: rung by the sampler; its count is the number of batches collected so far.
+    """
+
+    def __init__(
+        self, rank: int, progress: Progress, appender: Appender, batches: Sequence[Samples], bell: Bell
+    ) -> None:
+        self._progress, self._appender, self._bell = progress, appender, bell
+        self._places: list[Samples] = [torchify_buffer(samples) for samples in batches]
+        appender.join("copier")
+        progress.episodes = 1
+
+    def __call__(self, itr: int) -> Appended:
+        """Append the batch of an iteration, once it has been collected."""
+        self._progress.step = itr
+        while not self._bell.wait_for(itr + 1, _BEAT_SECONDS):
+            self._progress.episodes += 1
+        start, waited = perf_counter(), self._appender.seconds_waited
+        self._appender.append_rows(itr, self._places[itr % len(self._places)])
+        return Appended(perf_counter() - start, self._appender.seconds_waited - waited)
+
+    def close(self) -> None:
+        """Do nothing: the replay is the learner's."""
+
+
+class CopierProcess(Worker):
+    """Process of a copier; its errors say at which batch it was."""
+
+    @property
+    def where(self) -> str:
+        """Which process it is, and where it is."""
+        return f"The copier (pid {self.pid}), at the batch of iteration {self.progress.step},"
+
+    def _where(self) -> str:
+        return self.where

@@ -1,0 +1,253 @@
+"""Runs whose sampler and learner run freely: every batch is appended once and in order, and the ratio is kept."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import DQN
+from rlpyt.logging import load_snapshot
+from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
+from rlpyt.samplers import BaseSampler
+from rlpyt.types import Run
+from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.rw_lock import LockError, RwLock
+from rlpyt.utils.shared_memory import dumps
+from tests.algos.small_problems import RandomEnv
+from tests.algos.test_algo_state import CASES
+from tests.runners.free_parts import FaultyDQN, FaultyIndex, SlowEnv, WatchedDQN
+from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
+from tests.toy_envs import CountingEnv, FaultyEnv
+
+free = partial(AsyncRl, lag="free")
+ROWS = 20
+"""Rows of a batch, 5 x 4."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forkserver() -> None:
+    start_forkserver()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    before = children()
+    yield
+    assert children() <= before
+
+
+# ---- what is learned from ----
+
+
+def arrays_of(runner: Any) -> dict[str, np.ndarray]:
+    """Return all rows of the replay, and the errors that give new rows their priorities."""
+    replay = runner.algo.replay
+    errors = {} if replay._td_abs_error is None else {"td_abs_error": replay._td_abs_error}
+    return {**replay.storage._held_arrays(replay.storage.written), **errors}
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"), [("DQN input priorities", "serial"), ("R2D1", "cpu2"), ("DQN n-step soft", "alternating2")]
+)
+def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
+    """With weights that stay, the replay is that of a synchronous run, to the last bit of actions and errors."""
+    runners = []
+    for name, Runner in (("free", free), ("sync", MinibatchRl)):
+        algo, agent = CASES[case]()
+        algo = algo.replace(learning_rate=0.0, eps_schedule=1.0, replay_size=3000)
+        agent = agent.replace(eps_final=0.5)
+        torch.manual_seed(0)
+        sampler = make_sampler(kind, CountingEnv, start_method="fork")
+        runners.append(run(tmp_path / name, (algo, agent), sampler, Runner, n_steps=800, log_interval_steps=400))
+    ours, expected = map(arrays_of, runners)
+    assert ours.keys() == expected.keys()
+    # Where observations are normalised, actions depend on how many batches the normaliser has seen.
+    normalizes = case == "DQN n-step soft"
+    for name in ours.keys() - ({"action", "reward"} if normalizes else set()):
+        np.testing.assert_array_equal(ours[name], expected[name], name)
+    assert runners[0].algo.update_counter == runners[1].algo.update_counter > 0
+    # The normalisers have seen every row once, too.
+    states = [buffer_leaves(tuple(runner.agent.state_dict()["model"].values())) for runner in runners]
+    for x, y in zip(*states, strict=True):
+        torch.testing.assert_close(x, y)
+    rows = rows_of(tmp_path / "free")
+    assert float(rows[-1]["Diagnostics/RowsDropped"]) == 0
+    synchronous = rows_of(tmp_path / "sync")
+    assert rows[-1]["Diagnostics/CumCompletedTrajs"] == synchronous[-1]["Diagnostics/CumCompletedTrajs"]
+
+
+@pytest.mark.parametrize("case", ["SAC", "Rainbow", "SAC LSTM"])
+def test_every_kind_of_replay_is_shared(case, tmp_path):
+    box = {"action_space": spaces.Box(-1, 2, (2,))}
+    sampler = make_sampler("serial", RandomEnv, env_kwargs={} if case == "Rainbow" else box)
+    folder = {"replay_folder": str(tmp_path)} if case == "SAC" else {}
+    algo, agent = CASES[case]()
+    runner: Any = run(tmp_path, (algo.replace(**folder), agent), sampler, free, n_steps=400)
+    assert runner.algo.update_counter > 0
+    assert runner.algo.replay.check_valid() == (True, "")
+    assert runner.algo.replay.storage.written == 400 // 4
+    assert load_snapshot(tmp_path / "run_0" / "params.pkl")["cum_steps"] == 400
+
+
+def test_evaluations_wait_for_the_batches_under_way(tmp_path):
+    sampler = make_sampler("serial", eval_n_envs=2, eval_max_trajectories=4)
+    runner: Any = run(tmp_path, "dqn", sampler, partial(AsyncRlEval, lag="free"), n_steps=300, log_interval_steps=100)
+    rows = rows_of(tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "100", "200", "300"]
+    assert float(rows[-1]["Diagnostics/TrajsInEval"]) == 4
+    assert runner.algo.replay.storage.written == 300 // 4
+
+
+# ---- the ratio ----
+
+
+@pytest.mark.parametrize("ratio", [0.25, 16.0])
+@pytest.mark.parametrize("slow", ["sampler", "learner"])
+def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
+    n_itr, batch_size = 40, 5 if ratio < 1 else 80
+    algo = WatchedDQN(
+        batch_size=batch_size,
+        replay_ratio=ratio,
+        min_steps_learn=20 * ROWS,
+        replay_size=4000,
+        update_seconds=0.03 / (ratio * ROWS / batch_size) if slow == "learner" else 0.0,
+    )
+    sampler = make_sampler("serial", SlowEnv, env_kwargs={"seconds": 3e-3 if slow == "sampler" else 0.0})
+    parts = algo, DqnAgent(model_kwargs={"hidden_sizes": 8})
+    run(tmp_path, parts, sampler, free, ratio_band=0.2, n_steps=n_itr * ROWS, log_interval_steps=10 * ROWS)
+    band = 4  # 0.2 of the 20 batches before the first update
+    assert [itr for itr, _ in algo.leads] == list(range(19, n_itr))
+    assert algo.leads[0][1] >= 20, "the first update waits for min_steps_learn"
+    leads = [collected - (itr + 1) for itr, collected in algo.leads]
+    assert max(abs(lead) for lead in leads) <= band
+    # Whoever is fast goes ahead by the whole band, and waits there. The sampler's last batch may be under way.
+    assert min(leads) == -band if slow == "sampler" else max(leads) in (band - 1, band)
+    # Over the whole run the ratio is the one asked for, and the log tells the one achieved.
+    learned_from = (n_itr - 19) * ROWS
+    assert algo.update_counter * batch_size / learned_from == pytest.approx(ratio, rel=0.02)
+    rows = rows_of(tmp_path)
+    assert float(rows[-1]["Diagnostics/CumReplayRatio"]) == pytest.approx(ratio * learned_from / (n_itr * ROWS))
+    # From the first update on.
+    waits = [sum(float(row[f"Diagnostics/{side}WaitTime"]) for row in rows[2:]) for side in ("Optimizer", "Sampler")]
+    assert (waits[0] > waits[1]) == (slow == "sampler")
+
+
+# ---- refusals ----
+
+
+def test_algorithms_that_need_their_batches_themselves_are_refused():
+    class Own(DQN):
+        def append(self, itr: int, samples: Any) -> None:
+            super().append(itr, samples)
+
+    for algo, agent in (make_algo("ppo"), (Own(), DqnAgent())):
+        with pytest.raises(ValueError, match=r"lag is 'free', and another process cannot append .* Give lag=1"):
+            AsyncRl(algo, agent, make_sampler(), n_steps=100, lag="free")
+        with pytest.raises(TypeError, match="another process cannot append its batches"):
+            algo.appender()
+    with pytest.raises(ValueError, match=r"lag is 'free', and the run has 2 replicas, .* Give lag=1"):
+        AsyncRl(*make_algo("dqn"), make_sampler(), n_steps=100, lag="free", n_replicas=2)
+    with pytest.raises(ValueError, match=r"ratio_band is -0.1; expected a fraction from 0"):
+        AsyncRl(*make_algo("dqn"), make_sampler(), n_steps=100, lag="free", ratio_band=-0.1)
+
+
+def test_the_appender_of_a_replay_draws_nothing():
+    runner_algo, agent = make_algo("dqn")
+    sampler = make_sampler()
+    lock = RwLock(("learner", "copier"))
+    lock.join("learner")
+    spec = Run(batch_spec=sampler.batch_spec, n_itr=9, lock=lock)
+    runner_algo.initialize(agent, replace(spec, example=sampler.initialize(agent, spec)))
+    samples, _ = sampler.obtain_samples(0)
+    appender = pickle.loads(dumps(runner_algo.appender()))
+    appender.join("copier")
+    appender.append_rows(0, samples)
+    runner_algo.append(0, samples)  # appends no second time
+    assert runner_algo.replay.storage.written == 5
+    with pytest.raises(AttributeError, match="rng"):
+        appender._algo.replay.sample_batch(4)
+    sampler.shutdown()
+
+
+# ---- faults ----
+
+
+def fail(directory: Path, parts: Any, error: Any, sampler: Any = None) -> str:
+    """Run until the fault happens; return the message."""
+    start = time.monotonic()
+    with pytest.raises(error) as info:
+        run(directory, parts, sampler or make_sampler(), free, n_steps=1e4, log_interval_steps=100)
+    assert time.monotonic() - start < 10
+    assert status_of(directory)["status"] == "failed"
+    return str(info.value)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "free"])
+@pytest.mark.parametrize("how", ["raise", "kill", "stop"])
+def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
+    monkeypatch.setattr(AsyncRl, "lock_seconds", 1.0)
+    monkeypatch.setattr(BaseSampler, "stall_seconds", 1.0)
+    settings: dict[str, Any] = dict(batch_size=8, min_steps_learn=30, replay_size=1000)
+    algo = DQN(IndexCls=partial(FaultyIndex, how=how, at=7), **settings)
+    if not held:
+        algo = FaultyDQN(how=how, at=7, **settings)
+    agent = DqnAgent(model_kwargs={"hidden_sizes": 8})
+    message = fail(tmp_path, (algo, agent), LockError if held and how == "stop" else WorkerError)
+    assert re.search(r"he copier \(pid \d+\), at the batch of iteration 7,", message), message
+    expected = {"raise": "ZeroDivisionError: the toy broke", "kill": "SIGKILL", "stop": "no progress for 1 s"}
+    expected["stop"] = r"waited for 1 s, and the copier .* still writes" if held else expected["stop"]
+    assert re.search(expected[how], message), message
+
+
+def test_a_fault_of_the_sampler_ends_the_run(tmp_path):
+    sampler = make_sampler("serial", FaultyEnv, env_kwargs={"fault": "kill", "at": 40})
+    message = fail(tmp_path, "dqn", WorkerError, sampler)
+    where = r"The sampler's process \(pid \d+\), at the batch of iteration \d+ \(step \d+\), .* was killed by SIGKILL"
+    assert re.match(where, message), message
+
+
+def test_a_fault_of_the_learner_ends_the_run(tmp_path):
+    algo = FaultyDQN(in_update=True, at=7, batch_size=8, min_steps_learn=30, replay_size=1000)
+    assert fail(tmp_path, (algo, DqnAgent()), ZeroDivisionError) == "the toy broke"
+
+
+SCRIPT = """
+import sys
+from functools import partial
+from pathlib import Path
+from rlpyt.runners import AsyncRl
+from tests.runners.runner_kit import make_sampler, run
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), "dqn", make_sampler(), partial(AsyncRl, lag="free"), n_steps=1e7, log_interval_steps=100)
+"""
+
+
+def test_nothing_is_left_of_a_learner_that_is_killed(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    log, command = tmp_path / "run_0" / "progress.csv", [sys.executable, "script.py", "."]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        while not log.exists() and process.poll() is None:
+            time.sleep(0.05)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) >= 3, "forkserver, sampler and copier"
+        process.kill()
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not alive
