@@ -20,9 +20,9 @@ class Appended(NamedTuple):
     """Reply to a request: a batch is in the replay."""
 
     seconds: float
-    """Time of appending it, without that of waiting for it."""
+    """Time of appending it, without that of waiting for it and for the lock."""
     waited: float
-    """Part of it that was spent on waiting for the lock of the replay."""
+    """Time of waiting for the lock of the replay."""
 
 
 class CopierServer:
@@ -53,7 +53,8 @@ class CopierServer:
             self._progress.episodes += 1
         start, waited = perf_counter(), self._appender.seconds_waited
         self._appender.append_rows(itr, self._places[itr % len(self._places)])
-        return Appended(perf_counter() - start, self._appender.seconds_waited - waited)
+        waited = self._appender.seconds_waited - waited
+        return Appended(perf_counter() - start - waited, waited)
 
     def close(self) -> None:
         """Do nothing: the replay is the learner's."""
