@@ -1,0 +1,144 @@
+"""Scripts in the form of the examples of rlpyt 0.1 for several GPUs and asynchronous runs: only import lines are new.
+
+The affinities are what `make_affinity` of rlpyt 0.1 returned, with cores of this machine and no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlpyt.agents import AtariDqnAgent, AtariFfAgent
+from rlpyt.algos import A2C, DQN
+from rlpyt.envs import AtariEnv
+from rlpyt.logging import load_snapshot, logger_context, read_progress
+from rlpyt.runners import AsyncRlEval, SyncRl
+from rlpyt.samplers import (
+    AsyncCpuSampler,
+    AsyncGpuSampler,
+    AsyncSerialSampler,
+    AtariTrajInfo,
+    DbCpuResetCollector,
+    GpuSampler,
+)
+from rlpyt.utils.rlpyt_0_1 import AttrDict
+from tests.runners.runner_kit import children, start_forkserver
+
+CORES = sorted(os.sched_getaffinity(0))
+FIRST, LAST = CORES[0], CORES[-1]
+SMALL_NET = dict(fc_sizes=8, channels=[4], kernel_sizes=[8], strides=[8], paddings=[0])
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start_forkserver()
+    before = children()
+    yield
+    deadline = time.monotonic() + 5
+    while not children() <= before:  # the workers of a worker end a moment after it
+        assert time.monotonic() < deadline, "processes are left"
+        time.sleep(0.02)
+
+
+def sampler_affinity(core: int, **device: Any) -> AttrDict:
+    """Return the affinity of one sampler, as that of a whole run of one process."""
+    return AttrDict(
+        all_cpus=(core,),
+        master_cpus=(core,),
+        workers_cpus=(core,),
+        master_torch_threads=1,
+        worker_torch_threads=1,
+        alternating=False,
+        set_affinity=True,
+        **device,
+    )
+
+
+def make_affinity(async_sample: bool = False, sample_gpu_per_run: int = 0) -> Any:
+    """Return the affinity of a run with two GPUs, or of an asynchronous run, without the GPUs."""
+    if not async_sample:
+        return [sampler_affinity(core, cuda_idx=None) for core in (FIRST, LAST)]
+    optimizer = [dict(cpus=(FIRST,), torch_threads=1, cuda_idx=None, set_affinity=True)]
+    sampler: Any = sampler_affinity(LAST)
+    if sample_gpu_per_run:
+        sampler = [sampler_affinity(LAST, cuda_idx=None)]
+    return AttrDict(all_cpus=(FIRST, LAST), optimizer=optimizer, sampler=sampler, set_affinity=True)
+
+
+def multi_gpu(game: str = "pong", run_ID: int = 0) -> None:
+    """Train A2C on two GPUs."""
+    affinity = make_affinity()
+    sampler = GpuSampler(
+        EnvCls=AtariEnv,
+        TrajInfoCls=AtariTrajInfo,
+        env_kwargs=dict(game=game),
+        batch_T=5,
+        batch_B=2,
+        max_decorrelation_steps=4,
+    )
+    algo = A2C(learning_rate=7e-4)
+    agent = AtariFfAgent(model_kwargs=SMALL_NET)
+    runner = SyncRl(
+        algo=algo, agent=agent, sampler=sampler, n_steps=80, log_interval_steps=40, affinity=affinity, seed=7
+    )
+    config = dict(game=game)
+    with logger_context("script", run_ID, "a2c_" + game, config, snapshot_mode="last"):
+        runner.train()
+
+
+def asynchronous(
+    SamplerCls: Callable[..., Any], affinity: Any, game: str = "pong", run_ID: int = 0, **collector: Any
+) -> None:
+    """Train DQN while another process samples."""
+    sampler = SamplerCls(
+        EnvCls=AtariEnv,
+        TrajInfoCls=AtariTrajInfo,
+        env_kwargs=dict(game=game),
+        eval_env_kwargs=dict(game=game),
+        batch_T=4,
+        batch_B=2,
+        max_decorrelation_steps=4,
+        eval_n_envs=2,
+        eval_max_steps=8,
+        eval_max_trajectories=4,
+        **collector,
+    )
+    algo = DQN(replay_ratio=4, batch_size=4, min_steps_learn=16, replay_size=128)
+    agent = AtariDqnAgent(model_kwargs=SMALL_NET)
+    runner = AsyncRlEval(algo=algo, agent=agent, sampler=sampler, n_steps=80, log_interval_steps=40, affinity=affinity)
+    config = dict(game=game)
+    with logger_context("script", run_ID, "async_dqn_" + game, config, snapshot_mode="last"):
+        runner.train()
+
+
+SCRIPTS: dict[str, Callable[[], None]] = {
+    "multi_gpu": multi_gpu,
+    "async_serial": lambda: asynchronous(AsyncSerialSampler, make_affinity(async_sample=True)),
+    "async_cpu": lambda: asynchronous(
+        AsyncCpuSampler, make_affinity(async_sample=True), CollectorCls=DbCpuResetCollector
+    ),
+    "async_gpu": lambda: asynchronous(AsyncGpuSampler, make_affinity(async_sample=True, sample_gpu_per_run=1)),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_of_rlpyt_0_1_trains(name: str):
+    SCRIPTS[name]()
+    directory = Path("script") / "run_0"
+    assert json.loads((directory / "status.json").read_text())["status"] == "finished"
+    progress = read_progress(directory)
+    assert progress["Diagnostics/CumSteps"][-1] == 80
+    assert progress["Diagnostics/CumUpdates"][-1] > 0
+    assert "GameScoreAverage" in progress
+    assert load_snapshot(directory / "params.pkl")["cum_steps"] == 80
+    if name == "multi_gpu":
+        assert progress["Diagnostics/Iteration"][-1] == 80 / (2 * 5 * 2), "two replicas, each with a whole batch"
+    else:
+        assert set(progress["Diagnostics/DataAgeMax"][1:]) == {1.0}, "lag 1"
