@@ -67,7 +67,8 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
     for rank in range(3):
         kind, n_workers = [("cpu2", 2), ("cpu1", 1), ("serial", 1)][rank]
         settings: dict[str, Any] = dict(batch_size=4, min_steps_learn=20, replay_size=300, prioritized_replay=True)
-        algo, agent = DQN(**settings), DqnAgent(model_kwargs=dict(hidden_sizes=4))
+        algo: Any = DQN(**settings)
+        agent = DqnAgent(model_kwargs=dict(hidden_sizes=4))
         sampler = make_sampler(kind, Drawing, T, B, max_decorrelation_steps=0)
         runner = MinibatchRl(algo, agent, sampler, n_steps=4000, seed=SEED, settings=ComputeSettings())
         runner.replicas = Replicas(rank, 3)
@@ -75,8 +76,8 @@ def test_no_two_streams_of_a_run_draw_the_same_numbers() -> None:
             runner.startup()
             observations = [runner.sampler.obtain_samples(itr)[0].env.observation.clone() for itr in range(2)]
             numbers[rank, "environments and workers"] = torch.cat(observations).flatten().tolist()
-            numbers[rank, "algorithm"] = [drawn_by(runner.algo.generator) for _ in range(4)]
-            numbers[rank, "replay"] = [drawn_by(runner.algo.replay.index.rng) for _ in range(4)]
+            numbers[rank, "algorithm"] = [drawn_by(algo.generator) for _ in range(4)]
+            numbers[rank, "replay"] = [drawn_by(algo.replay.index.rng) for _ in range(4)]
             numbers[rank, "process"] = [x for _ in range(4) for x in drawn_from_the_process()]
             for evaluation in (False, True):
                 numbers[rank, f"actions {evaluation}"] = noise_of(agent, rank, 3, n_workers, evaluation)
