@@ -20,6 +20,7 @@ from typing import Literal, TypeVar, get_args
 import cloudpickle
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported in a group, its default arguments would hold on to that group
 
 from rlpyt.utils.board import Board, Note, Peer, whose_fault
 from rlpyt.utils.processes import available_cpus

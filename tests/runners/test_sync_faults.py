@@ -59,17 +59,18 @@ class Stopping(FaultyEnv):
 class Lost(SyncRl):
     """Runner whose replica 1 is killed inside of an update, while the other waits for its gradients."""
 
-    fault = signal.SIGKILL
+    def go_wrong(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def startup(self) -> int:
         n_itr = super().startup()
         if self.replicas.rank == 1:
-            inner, calls, total = self.algo.loss, [0], self.fault
+            inner, calls = self.algo.loss, [0]
 
             def loss(*args: Any) -> Any:
                 calls[0] += 1
                 if calls[0] == 11:
-                    os.kill(os.getpid(), total)
+                    self.go_wrong()
                 return inner(*args)
 
             self.algo.loss = loss
@@ -79,7 +80,15 @@ class Lost(SyncRl):
 class Stopped(Lost):
     """The same with SIGSTOP."""
 
-    fault = signal.SIGSTOP
+    def go_wrong(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Raising(Lost):
+    """The same with an exception."""
+
+    def go_wrong(self) -> None:
+        raise ZeroDivisionError("the loss broke")
 
 
 def fail(tmp_path: Path, error: type[Exception], EnvCls: Any = FaultyEnv, fault: str = "none", **kwargs: Any) -> str:
@@ -122,6 +131,12 @@ def test_a_replica_that_is_stopped_is_named_after_the_timeout(tmp_path):
 def test_a_replica_that_is_killed_while_another_waits_for_its_gradients_is_named(reduction, tmp_path):
     message = fail(tmp_path, ReplicaError, Runner=Lost, reduction=reduction)
     assert re.match(WHERE + "was killed", message), message
+
+
+def test_an_exception_in_an_update_of_a_replica_is_raised_here_with_its_traceback(tmp_path):
+    message = fail(tmp_path, ReplicaError, Runner=Raising)
+    assert re.match(WHERE + "raised ZeroDivisionError: the loss broke", message), message
+    assert "in go_wrong" in message
 
 
 def test_a_replica_that_is_stopped_in_an_update_is_named(tmp_path):

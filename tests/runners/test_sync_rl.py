@@ -50,6 +50,7 @@ class Noting(SyncRl):
             "directory": str(self.logger.directory),
             "envs": self.sampler.obtain_samples(0)[0].env.observation[0, :, 0].tolist(),
             "affinity": self.cores.master_cpus,
+            "addresses": [c.laddr.ip for c in psutil.Process().net_connections("inet")],
         }
         assert self.note is not None
         Path(f"{self.note}_{self.replicas.rank}").write_text(json.dumps(note))
@@ -101,6 +102,8 @@ def test_each_replica_has_its_own_streams_environments_and_cores(tmp_path):
     assert [first["cpus"], second["cpus"]] == shares
     assert all(cpus == shares[1] for cpus in second["workers"])
     for note in (first, second):
+        assert note["addresses"]
+        assert {address.removeprefix("::ffff:") for address in note["addresses"]} == {"127.0.0.1"}
         assert note["threads"] <= max(1, len(note["cpus"]))
 
 

@@ -76,6 +76,7 @@ def numbers(group: ProcessGroup) -> list[Any]:
     found.append([group.any(False), group.any(r == group.world_size - 1), group.any(True)])
     grown = torch.tensor([float(r)], requires_grad=True)
     found.append(group.total(2 * grown).requires_grad)
+    found.append(group.each(torch.tensor([r, 7])).tolist())
     return found
 
 

@@ -48,7 +48,8 @@ def test_numbers(group):
     _, n, ask = group
     sums, most = [[n * (n + 1) / 2, -n * (n - 1) / 2]], [[float(n), 0.0]]
     kinds = [(f"torch.{name}", n * (n + 1) / 2) for name in ("float64", "bfloat16", "int64")]
-    expected: Any = [[sums, most, [[r + 1.0, -r]], kinds, [False, True, True], False] for r in range(n)]
+    each = [[r, 7] for r in range(n)]
+    expected: Any = [[sums, most, [[r + 1.0, -r]], kinds, [False, True, True], False, each] for r in range(n)]
     assert ask("numbers") == expected
 
 
