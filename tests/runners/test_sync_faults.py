@@ -65,7 +65,8 @@ class Lost(SyncRl):
     def startup(self) -> int:
         n_itr = super().startup()
         if self.replicas.rank == 1:
-            inner, calls = self.algo.loss, [0]
+            algo: Any = self.algo
+            inner, calls = algo.loss, [0]
 
             def loss(*args: Any) -> Any:
                 calls[0] += 1
@@ -73,7 +74,7 @@ class Lost(SyncRl):
                     self.go_wrong()
                 return inner(*args)
 
-            self.algo.loss = loss
+            algo.loss = loss
         return n_itr
 
 

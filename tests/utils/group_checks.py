@@ -33,7 +33,7 @@ class Member:
 
     def __init__(self, rank: int, progress: Progress, world_size: int, port: int, settings: dict[str, Any]) -> None:
         self.store = dist.TCPStore("127.0.0.1", port, is_master=False)
-        self.group = ProcessGroup(self.store, rank, world_size, **settings)
+        self.group: Any = ProcessGroup(self.store, rank, world_size, **settings)
 
     def __call__(self, request: tuple[str, tuple[Any, ...]]) -> Any:
         name, arguments = request
@@ -120,7 +120,8 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.trunk = nn.Conv2d(2, 3, 2).to(memory_format=torch.channels_last)
+        self.trunk: nn.Module = nn.Conv2d(2, 3, 2)
+        self.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.heads = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 1)])
         self.never = nn.Parameter(torch.zeros(4))
 
