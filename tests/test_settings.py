@@ -230,3 +230,9 @@ def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():
     algo.eps_steps = 50
     assert algo.hyper(100).pri_beta == pytest.approx(0.6)
     assert algo.hyper(50).eps_schedule == 1.0
+
+
+def test_a_part_with_changes_knows_what_was_given_and_what_is_a_default():
+    changed = DQN(batch_size=16).replace(learning_rate=1e-4)
+    assert changed.arguments() == {"batch_size": 16, "learning_rate": 1e-4}
+    assert changed.given() == DQN(batch_size=16, learning_rate=1e-4).given()
