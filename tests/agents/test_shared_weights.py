@@ -132,10 +132,12 @@ class Acted(TrajInfo):
         self.Action = int(action)
 
 
-def test_workers_collect_and_evaluate_with_the_extra_state_of_now():
+@pytest.mark.parametrize("kind", ["cpu1", "gpu1"])
+def test_workers_collect_and_evaluate_with_the_extra_state_of_now(kind):
     agent: Any = CategoricalPgAgent(ModelCls=Telling)
     options: dict[str, Any] = dict(B=1, eval_n_envs=1, eval_max_trajectories=1, TrajInfoCls=Acted)
-    with running("cpu1", agent, **options) as sampler:
+    options |= {"servers": [{}]} if kind == "gpu1" else {}
+    with running(kind, agent, **options) as sampler:
         for number in (1, 2):
             agent.model.state = {"count": number}
             samples, _ = sampler.obtain_samples(number)

@@ -258,6 +258,24 @@ def test_a_server_or_worker_that_is_killed_or_stopped_ends_the_run_with_its_name
         assert time.monotonic() - start < 5
 
 
+class Slow(CountingEnv):
+    """Takes 0.2 s for a step, but not in the check at the start."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seconds = 0.2 if seed in [env_seed(rank) for rank in range(18)] else 0.0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
+def test_a_server_that_waits_for_workers_that_go_on_is_not_taken_for_lost():
+    """All environments of a worker together take longer for a row than one step may."""
+    with running("gpu2", counting_agent(), Slow, T=1, B=18, worker_timeout=0.5, **TWO) as sampler:
+        assert sampler.obtain_samples(0)[0].env.valid.all()
+
+
 def test_an_environment_that_raises_ends_the_run_with_its_traceback():
     EnvCls = faulty({env_seed(2): ("raise", 9)})
     with running("gpu2", counting_agent(), EnvCls, T=4, B=4, **TWO) as sampler:
@@ -279,13 +297,15 @@ def test_environments_of_other_spaces_are_refused_by_the_first_one():
         pass
 
 
-@pytest.mark.parametrize("kind", ["gpu2", "alternating4", "no_overlap4"])
-def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind):
-    """Killed in the middle of a batch, and between two."""
+@pytest.mark.parametrize(
+    ("kind", "rank"), [("gpu2", 2), ("alternating4", 2), ("alternating4", 3), ("no_overlap4", 2), ("no_overlap4", 3)]
+)
+def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind, rank):
+    """Killed in the middle of a batch, by an environment of its first or its second half, and between two."""
     T = 4
-    row, at = place(env_seed(2), 0, T, 2, "inside")
+    row, at = place(env_seed(rank), 0, T, 2, "inside")
     options: dict[str, Any] = {**TWO, "n_batches": 2, "env_info_keys": ["t", "vector"]}
-    with restarting(kind, counting_agent(True), faulty({env_seed(2): ("kill", at)}), T, **options) as sampler:
+    with restarting(kind, counting_agent(True), faulty({env_seed(rank): ("kill", at)}), T, **options) as sampler:
         batches = collect(sampler, row // T + 2)
         pid = sampler.pool.workers[0].pid
         os.kill(pid, signal.SIGKILL)
