@@ -137,6 +137,7 @@ class HasNetworks:
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
         clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
+        clone._shared = clone._versions = None
         clone.leave_behind()
         self._warn_of_stale_networks(clone)
         return clone
@@ -205,7 +206,7 @@ class HasNetworks:
 
     def _copy_with_versions(self, n_versions: int) -> Self:
         clone = self._copy_that_acts()
-        clone.numbers, clone._shared = self.numbers.copy(), None
+        clone.numbers = self.numbers.copy()
         clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
         return clone
 

@@ -175,7 +175,8 @@ class SamplerServer:
         shared = _addresses(place) == _addresses(samples)
         if self._bell is not None:
             if not shared:  # a sampler of the user's may return rows of its own, and the copier reads the places
-                for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
+                # From the last field on, as prev_action and prev_reward are the memory of action and reward too.
+                for own, leaf in list(zip(buffer_leaves(place), buffer_leaves(samples), strict=True))[::-1]:
                     own.copy_(leaf)
             self._bell.ring(itr + 1)
             shared = True

@@ -115,9 +115,9 @@ def optimizer_parts(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             f"affinity: got the keys {', '.join(sorted(affinity))}; expected optimizer, a list of dictionaries with "
             "cpus, torch_threads and cuda_idx, and sampler, a dictionary with master_cpus, workers_cpus and cuda_idx."
         )
-    all_parts = [parts] if isinstance(parts, Mapping) else parts
+    all_parts: list[Mapping[str, Any]] = [parts] if isinstance(parts, Mapping) else parts
     pinned = {"set_affinity": affinity["set_affinity"]} if "set_affinity" in affinity else {}
-    names = {"cpus": "master_cpus", "torch_threads": "master_torch_threads"}
+    names: dict[str, str] = {"cpus": "master_cpus", "torch_threads": "master_torch_threads"}
     return [{**pinned, **{names.get(k, k): v for k, v in part.items()}} for part in all_parts]
 
 

@@ -18,7 +18,8 @@ class LaggedSampler(SerialSampler):
     lag = 1
 
     def initialize(self, agent: Any, run: Run | None = None) -> Samples:
-        self.learner, self.actor_agent, self.versions = agent, copy.deepcopy(agent), []
+        self.learner, self.actor_agent = agent, copy.deepcopy(agent)
+        self.versions: list[Any] = []
         state = torch.get_rng_state()
         example = super().initialize(self.actor_agent, run)
         torch.set_rng_state(state)  # the learner's weights are the first that are drawn

@@ -48,7 +48,7 @@ def fail(directory: Path, kind: str, fault: str, at: int = 30, **kwargs: Any) ->
     """Run until the fault happens, and 10 s longer at most; return the message."""
     note = directory / "when_it_happened"
     env_kwargs = {"fault": fault, "at": at, "bad_seed": BAD_SEED, "note": str(note)}
-    options = {} if kind == "serial" else {"start_method": "fork", "worker_timeout": 1}
+    options: dict[str, Any] = {} if kind == "serial" else {"start_method": "fork", "worker_timeout": 1}
     with pytest.raises(WorkerError) as info:
         run(
             directory,
@@ -123,7 +123,7 @@ def test_a_signal_from_outside_ends_the_run(signum, whom, ending, tmp_path):
 
     thread = threading.Thread(target=send)
     thread.start()
-    options = {"start_method": "fork", "worker_timeout": 1}
+    options: dict[str, Any] = {"start_method": "fork", "worker_timeout": 1}
     with pytest.raises(WorkerError) as info:
         run(tmp_path, "ppo", make_sampler("cpu2", **options), AsyncRl, n_steps=1e6)
     thread.join()
@@ -141,7 +141,7 @@ def test_an_error_of_the_learner_stops_the_sampler_in_the_middle_of_a_batch(kind
                 raise ArithmeticError("the learner broke")
             return super().optimize_agent(itr, samples)
 
-    options = {} if kind == "serial" else {"start_method": "fork"}
+    options: dict[str, Any] = {} if kind == "serial" else {"start_method": "fork"}
     sampler = make_sampler(kind, FaultyEnv, env_kwargs={"fault": "hang", "at": 19, "bad_seed": BAD_SEED}, **options)
     start = time.monotonic()
     with pytest.raises(ArithmeticError, match="the learner broke"):

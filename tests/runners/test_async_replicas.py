@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlpyt import samplers
 from rlpyt.runners import AsyncRl
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
@@ -68,6 +69,18 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     assert sampler_part(one) == {"cuda_idx": 1, "workers_cpus": [0]}
     servers = [{"cuda_idx": 1}, {"cuda_idx": 2}]
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
+
+
+def test_the_asynchronous_samplers_of_rlpyt_0_1_are_the_usual_ones():
+    for name in ("SerialSampler", "CpuSampler", "GpuSampler", "AlternatingSampler", "NoOverlapAlternatingSampler"):
+        assert getattr(samplers, f"Async{name}") is getattr(samplers, name)
+    for name in ("CpuResetCollector", "GpuResetCollector", "CpuWaitResetCollector", "GpuWaitResetCollector"):
+        assert getattr(samplers, f"Db{name}") is getattr(samplers, name)
+    with pytest.warns(DeprecationWarning, match="from rlpyt.samplers import AsyncCpuSampler"):
+        exec("from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler", {})
+    with pytest.warns(DeprecationWarning, match="from rlpyt.samplers import DbGpuWaitResetCollector"):
+        exec("from rlpyt.samplers.async_.collectors import DbGpuWaitResetCollector", {})
+    exec("from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval", {})
 
 
 def test_that_of_a_run_in_one_process_is_split():

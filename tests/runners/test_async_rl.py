@@ -129,10 +129,10 @@ def test_the_replay_ratio_is_the_one_of_the_synchronous_run(tmp_path):
 
 
 def test_the_run_is_made_again_from_its_record(tmp_path):
-    runner = run(tmp_path, "ppo", make_sampler(), AsyncRl, lag=2)
+    runner: Any = run(tmp_path, "ppo", make_sampler(), AsyncRl, lag=2)
     params = json.loads((tmp_path / "run_0" / "params.json").read_text())
     assert params["plan"]["lag"] == 2
-    again = runner_from_params(tmp_path / "run_0", known=[CountingEnv])
+    again: Any = runner_from_params(tmp_path / "run_0", known=[CountingEnv])
     assert (type(again), again.lag, type(again.sampler)) == (AsyncRl, 2, SerialSampler)
     assert runner.given().keys() == again.given().keys()
     assert load_snapshot(tmp_path / "run_0" / "params.pkl")["itr"] == 4
@@ -158,14 +158,17 @@ def test_a_sampler_that_cannot_move_is_refused(monkeypatch):
 
     monkeypatch.setattr(Bare, "__abstractmethods__", frozenset())
     with pytest.raises(TypeError, match=r"Bare cannot run in a process of its own; expected .*BaseSampler"):
-        Bare().in_background()
+        Bare().in_background()  # type: ignore[abstract]
 
 
 def test_threads_leave_the_cores_of_the_sampler_free(monkeypatch, tmp_path):
     seen: list[int] = []
-    monkeypatch.setattr(
-        async_rl, "choose_settings", lambda agent, cores, n_busy: seen.append(n_busy) or ComputeSettings()
-    )
+
+    def choose(agent: Any, cores: Any, n_busy: int) -> ComputeSettings:
+        seen.append(n_busy)
+        return ComputeSettings()
+
+    monkeypatch.setattr(async_rl, "choose_settings", choose)
     run(tmp_path / "a", "ppo", make_sampler(), AsyncRl, n_steps=20, settings=None)
     run(tmp_path / "b", "ppo", make_sampler("cpu3", start_method="fork"), AsyncRl, n_steps=20, settings=None)
     assert seen == [1, 3]

@@ -97,7 +97,7 @@ def test_batches_are_those_of_the_weights_of_lag_iterations_ago(kind, lag, agent
     expected, evaluated = reference(lag, agent_kind, EnvCls=EnvCls)
     options = OPTIONS if kind in ("serial", "halves", "native") else {**OPTIONS, "start_method": "fork"}
     agent = make_agent(agent_kind)
-    sampler = make("serial" if kind == "native" else kind, EnvCls, 5, 4, **options).in_background(lag)
+    sampler: Any = make("serial" if kind == "native" else kind, EnvCls, 5, 4, **options).in_background(lag)
     with started(sampler, agent, bootstrap_value=agent_kind != "q"):
         batches = train(sampler, agent, slowly=lag == 2)
         assert_equal_batches(batches, expected, rtol=0 if kind == "serial" else 1e-4)
@@ -143,6 +143,18 @@ def test_an_evaluation_between_two_batches_changes_nothing():
             assert in_order(ours.traj_infos) == in_order(theirs.traj_infos)
             batches += train(sampler, agent, range(itr, itr + 1))
     assert_equal_batches(batches, expected)
+
+
+def test_weights_that_change_between_an_evaluation_and_a_batch_act_in_the_batch():
+    batches = []
+    for evaluates in (False, True):
+        agent = make_agent()
+        with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(0), agent) as sampler:
+            if evaluates:
+                sampler.evaluate_agent(0)
+            learn(agent, 3)
+            batches.append(train(sampler, agent, range(2)))
+    assert_equal_batches(*batches)
 
 
 def test_the_state_has_the_batches_that_are_collected_and_not_learned_from():
@@ -224,7 +236,8 @@ class Attached(CategoricalPgAgent):
     shift = 0
 
     def act(self, output: Any, actor: Any) -> torch.Tensor:
-        return torch.full_like(super().act(output, actor), (self.shift + self.model.extra) % 3)
+        model: Any = self.model
+        return torch.full_like(super().act(output, actor), (self.shift + model.extra) % 3)
 
 
 class Extra(nn.Module):
@@ -249,7 +262,7 @@ class Extra(nn.Module):
 
 @pytest.mark.parametrize("kind", ["serial", "cpu2"])
 def test_what_was_set_before_the_first_batch_and_extra_state_act_there(kind):
-    agent = Attached(ModelCls=Extra)
+    agent: Any = Attached(ModelCls=Extra)
     options = OPTIONS if kind == "serial" else {**OPTIONS, "start_method": "fork"}
     with started(make(kind, CountingEnv, 5, 4, **options).in_background(1), agent) as sampler:
         agent.shift = 1
@@ -301,7 +314,7 @@ def test_no_reader_has_half_a_version():
 def test_precision_and_memory_format_reach_the_process():
     def rows(kind: str) -> list[Any]:
         agent = random_agent()
-        sampler = make("serial", DictCountingEnv, 4, 2, **OPTIONS)
+        sampler: Any = make("serial", DictCountingEnv, 4, 2, **OPTIONS)
         sampler = sampler.in_background(0) if kind == "background" else sampler
         with started(sampler, agent):
             agent.to_device(ComputeSettings(precision="bfloat16", channels_last=True))
