@@ -45,7 +45,8 @@ def speed(lag: int | str | None = None, sample_mode: str = "serial", n_workers: 
     return training_speed(runner, WARM_UP, COLUMNS)
 
 
-ONE, TWO = (dict(torch_threads=n, channels_last=True) for n in (1, 2))
+ONE: dict[str, Any] = dict(torch_threads=1, channels_last=True)
+TWO: dict[str, Any] = {**ONE, "torch_threads": 2}
 PARTS = {
     "sync, serial, two threads": partial(speed, **TWO),
     "sync, cpu, two threads": partial(speed, sample_mode="cpu", **TWO),

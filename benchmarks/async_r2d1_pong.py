@@ -46,7 +46,8 @@ def speed(lag: int | str | None = None, sample_mode: str = "serial", **settings:
     return training_speed(runner, WARM_UP * T * B, COLUMNS)
 
 
-ONE, TWO = (dict(torch_threads=n, channels_last=True) for n in (1, 2))
+ONE: dict[str, Any] = dict(torch_threads=1, channels_last=True)
+TWO: dict[str, Any] = {**ONE, "torch_threads": 2}
 PARTS = {
     **{f"sync, {mode}": partial(speed, sample_mode=mode, **TWO) for mode in ("cpu", "alternating", "serial")},
     "lag 1": partial(speed, lag=1, **ONE),
