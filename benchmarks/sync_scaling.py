@@ -23,12 +23,13 @@ from rlpyt.envs import AtariEnv
 from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.process_group import Reduction
 from rlpyt.utils.processes import available_cpus
 
 B, ROWS, N_ITR, WARM_UP = 16, 5, 100, 20
 
 
-def speed(n_replicas: int = 1, batch_B: int = B, core: int = 0, reduction: str = "flat") -> float:
+def speed(n_replicas: int = 1, batch_B: int = B, core: int = 0, reduction: Reduction = "flat") -> float:
     """Return steps per second, all replicas counted."""
     cores = available_cpus()
     steps_per_itr = n_replicas * batch_B * ROWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
@@ -12,10 +13,10 @@ from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Built
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
 from rlpyt.samplers.server import FleetServer, Reply, Request
-from rlpyt.types import Run, Samples
-from rlpyt.utils.affinity import Affinity
+from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.processes import Watch, Worker, allowed_cpus, available_cpus, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.seeds import Role
 from rlpyt.utils.shared_memory import reserve_descriptors, shared_array
 
 _START_SECONDS = 600.0  # without progress while environments are built: simulators compile, licences are fetched
@@ -37,6 +38,7 @@ class EvaluatorServer(FleetServer):
         run_is_over: bool [1] in shared memory, set by the master when it waits for no result.
     """
 
+    stream = Role.EVALUATOR
     _agent: Agent
     _evaluator: Evaluator
 
@@ -101,7 +103,7 @@ class EvaluatorProcess(EvaluatorBeside):
         self._watch: Watch | None = None  # over the evaluation under way
         self._run_is_over = shared_array(1, np.bool_)
         reserve_descriptors(_FILES)
-        args = (spec, _cpus(Affinity.from_mapping(run.affinity)), self._run_is_over)
+        args = (spec, evaluator_cpus(run.affinity), self._run_is_over)
         self._workers = [Worker(run.rank, EvaluatorServer, args, start_method, role="Evaluator")]
         try:
             built: list[Built] = self._ask(("build",), _START_SECONDS)
@@ -145,11 +147,19 @@ class EvaluatorProcess(EvaluatorBeside):
         return receive_all(self._workers, timeout)[0]
 
 
-def _cpus(affinity: Affinity) -> list[int] | None:
-    """Return the cores of the process: those named for it, or those of all workers; None leaves them to the system."""
-    if not affinity.set_affinity:
+def evaluator_cpus(affinity: Kwargs) -> list[int] | None:
+    """Return the cores of the process: those named for it, or those of all workers; None leaves them to the system.
+
+    Args:
+        affinity: of a run in one process, or with a part `sampler` for each action server.
+    """
+    parts: Sequence[Kwargs] = affinity.get("sampler", [affinity])
+    if not all(part.get("set_affinity", True) for part in parts):
         return None
-    named = [affinity.evaluator_cpus] if affinity.evaluator_cpus else affinity.workers_cpus
-    cpus = sorted({cpu for some in named for cpu in ([some] if isinstance(some, int) else some)})
-    allowed = allowed_cpus(cpus, "affinity's evaluator_cpus" if affinity.evaluator_cpus else "affinity's workers_cpus")
-    return allowed or (available_cpus() if affinity.master_cpus else None)
+    for name in ("evaluator_cpus", "workers_cpus"):
+        named = [cpus for part in parts for cpus in part.get(name) or ()]
+        if named:
+            cpus = sorted({cpu for some in named for cpu in ([some] if isinstance(some, int) else some)})
+            return allowed_cpus(cpus, f"affinity's {name}") or None
+    # The process would inherit the cores of the master.
+    return available_cpus() if any(part.get("master_cpus") for part in parts) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import psutil
 
@@ -29,6 +29,9 @@ class FleetServer:
         cpus: cores to run on; None leaves that to the system.
     """
 
+    stream: ClassVar[Role] = Role.WORKER
+    """Of the global generators of the process."""
+
     def __init__(self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None) -> None:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
@@ -36,8 +39,8 @@ class FleetServer:
         progress.env_rank = next(iter(specs.values())).env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
         # Environments may draw from the global generators, which start alike in workers that were forked from one.
-        spec = specs[FleetRole.TRAIN]
-        set_seed(stream_seed(spec.seed, Role.WORKER, progress.env_rank, spec.restarts))
+        spec = next(iter(specs.values()))
+        set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 
     def __call__(self, request: Request) -> Reply:
         """Answer one request: its name, and its arguments."""

@@ -29,6 +29,7 @@ class Role(IntEnum):
     ENV_CHECK = 7
     SAMPLER = 8
     WORKER = 9
+    EVALUATOR = 10
 
 
 def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.random.SeedSequence:

@@ -21,7 +21,7 @@ from rlpyt.core import Sampler
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
-from rlpyt.samplers.evaluator_process import EvaluatorProcess
+from rlpyt.samplers.evaluator_process import EvaluatorProcess, evaluator_cpus
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
 from rlpyt.utils.seeds import Role, stream_seed
@@ -206,6 +206,14 @@ def test_the_evaluator_has_cores_of_its_own_or_those_of_the_workers(given, tmp_p
 
     run(tmp_path, "ppo", make_sampler("serial", **QUOTA), Seen, n_steps=20, eval_beside=True, affinity=affinity)
     assert seen[0] == ([before[1]] if given else before)
+
+
+def test_the_cores_of_several_action_servers_are_those_of_the_evaluator_too():
+    first, last = available_cpus()[0], available_cpus()[-1]
+    servers = [dict(workers_cpus=[first], set_affinity=True), dict(workers_cpus=[[first, last]])]
+    assert evaluator_cpus({"sampler": servers}) == sorted({first, last})
+    assert evaluator_cpus({"sampler": [*servers, dict(evaluator_cpus=[last])]}) == [last]
+    assert evaluator_cpus({"sampler": [*servers, dict(set_affinity=False)]}) is None
 
 
 def test_a_sampler_without_such_an_evaluator_says_so(tmp_path):
