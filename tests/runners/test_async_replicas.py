@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,11 +63,15 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     assert (second.device, second.master_cpus, second.master_torch_threads) == ("cuda:1", [1], 2)
     sampler = Affinity.from_mapping(sampler_part(OLD))
     assert (sampler.device, sampler.master_cpus, sampler.workers_cpus) == ("cpu", [2, 3], [2, 3])
+    assert sampler_part(OLD)["cuda_idx"] is None  # and not the device of the learner, as where it is left out
     assert sampler_part(OLD, 1, 2)["workers_cpus"] == [3]
     assert sampler_part(OLD, 1, 3)["workers_cpus"] == [2, 3]  # too few to be dealt
     one = {"optimizer": {"master_cpus": [1]}, "sampler": [{"cuda_idx": 1, "workers_cpus": [0]}]}
     assert optimizer_parts(one) == [{"master_cpus": [1]}]
     assert sampler_part(one) == {"cuda_idx": 1, "workers_cpus": [0]}
+    background = make_sampler().in_background(1, sampler_part(OLD))
+    background._agent = SimpleNamespace(device="cuda:0")  # type: ignore[attr-defined]
+    assert background._device() == "cpu"  # type: ignore[attr-defined]
     servers = [{"cuda_idx": 1}, {"cuda_idx": 2}]
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
 

@@ -296,7 +296,7 @@ def test_no_reader_has_half_a_version():
     copy_of_numbers, wanted = numbers.copy(), 0
     deadline = time.monotonic() + 0.5
     while time.monotonic() < deadline:
-        wanted = int(max(theirs._stamps))
+        wanted = int(min(theirs._stamps))  # which is written over next
         try:
             theirs.take(max(wanted, 0), mine, copy_of_numbers)
         except RuntimeError:
