@@ -388,11 +388,11 @@ def test_the_start_of_a_run_says_that_actions_are_scaled_to_their_bounds(bound, 
     assert ("scale actions to the bounds of Box(-0.01, 0.01" in capsys.readouterr().out) == is_said
 
 
-def test_affinities_of_runs_that_are_not_there_yet_are_refused():
+def test_affinities_of_other_runners_are_refused():
     sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=1)
     for affinity in ([dict(cuda_idx=0), dict(cuda_idx=1)], dict(all_cpus=[0], optimizer=[], sampler={})):
-        with pytest.raises(TypeError, match=r"affinity: got .* Runs on several GPUs .* are not there yet"):
-            MinibatchRl(A2C(), CategoricalPgAgent(), sampler, n_steps=2, affinity=affinity)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"affinity: got .* for SyncRl, .* for AsyncRl"):
+            MinibatchRl(A2C(), CategoricalPgAgent(), sampler, n_steps=2, affinity=affinity)
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     assert optimizer_parts(one) == [{"master_cpus": [1]}]
     assert sampler_part(one) == {"cuda_idx": 1, "workers_cpus": [0]}
     background = make_sampler().in_background(1, sampler_part(OLD))
-    background._agent = SimpleNamespace(device="cuda:0")  # type: ignore[attr-defined]
-    assert background._device() == "cpu"  # type: ignore[attr-defined]
+    background._agent = SimpleNamespace(device="cuda:0")
+    assert background._device() == "cpu"
     servers = [{"cuda_idx": 1}, {"cuda_idx": 2}]
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
 

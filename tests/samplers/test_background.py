@@ -154,7 +154,8 @@ def test_weights_that_change_between_an_evaluation_and_a_batch_act_in_the_batch(
                 sampler.evaluate_agent(0)
             learn(agent, 3)
             batches.append(train(sampler, agent, range(2)))
-    assert_equal_batches(*batches)
+    alone, after_an_evaluation = batches
+    assert_equal_batches(alone, after_an_evaluation)
 
 
 def test_the_state_has_the_batches_that_are_collected_and_not_learned_from():
