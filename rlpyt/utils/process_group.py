@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Literal, TypeVar, get_args
 
 import cloudpickle
@@ -92,10 +93,12 @@ class ProcessGroup(Replicas):
         self._calls = 0
         self._passes: list[Callable[[torch.Tensor], None]] = []
         self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()))
+        backend = _backend(self.peers)
+        self._nccl = "nccl" in backend
         with _on_loopback(len({peer.host for peer in self.peers}) == 1):
             try:
                 dist.init_process_group(
-                    _backend(self.peers),
+                    backend,
                     store=dist.PrefixStore("group", store),
                     rank=rank,
                     world_size=world_size,
@@ -166,7 +169,8 @@ class ProcessGroup(Replicas):
             values = tensor.detach()
             # A view with gaps, or in another order of memory, is sent as it would be printed.
             sent = values if values.is_contiguous() else values.contiguous()
-            self._run(lambda sent=sent: dist.broadcast(sent, 0, async_op=True))  # type: ignore[misc]
+            start = partial(dist.broadcast, sent, 0, async_op=True)
+            self._run(start, self._nccl and sent.is_cuda)
             if sent is not values:
                 values.copy_(sent)
 
@@ -185,17 +189,24 @@ class ProcessGroup(Replicas):
         return [int(row[0]) for row in every]
 
     def _all_reduce(self, numbers: torch.Tensor, op: dist.ReduceOp.RedOpType) -> torch.Tensor:
-        self._run(lambda: dist.all_reduce(numbers, op, async_op=True))
+        self._run(lambda: dist.all_reduce(numbers, op, async_op=True), self._nccl and numbers.is_cuda)
         return numbers
 
-    def _run(self, start: Callable[[], dist.Work | None]) -> None:
-        """Start a collective and wait for it. Ctrl-C ends the wait."""
+    def _run(self, start: Callable[[], dist.Work | None], in_stream: bool = False) -> None:
+        """Start a collective and wait for it. Ctrl-C ends the wait.
+
+        Args:
+            start: starts it, and returns the work under way.
+            in_stream: whether the GPU's stream waits for it, and this process does not.
+        """
         if self.failed:
             raise self.lost("")
         self._calls += 1
         try:
             work = start()
-            while work is not None and not _completed(work):
+            if work is not None and in_stream:
+                work.wait()
+            while work is not None and not in_stream and not _completed(work):
                 pass
         except ReplicaError:
             raise
