@@ -325,9 +325,11 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    watch = Watch(workers, timeout)
-    while not (ready := watch.wait() if wait else watch.look()) and wait:
-        pass
+    ready = [worker for worker in workers if worker._has_reply.poll(0)]  # a tenth of the time of a watch
+    if wait and not ready:
+        watch = Watch(workers, timeout)
+        while not (ready := watch.wait()):
+            pass
     return [(worker, worker.receive(timeout)) for worker in ready]
 
 
