@@ -21,6 +21,7 @@ from rlpyt.core import Sampler
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRlEval, MinibatchRlEval, SyncRlEval, TrainingDiverged
+from rlpyt.samplers import Evaluator
 from rlpyt.samplers.evaluator_process import EvaluatorProcess, evaluator_cpus
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
@@ -107,6 +108,21 @@ def test_the_rows_are_those_of_an_evaluation_in_the_run(kind, EnvCls, algo, dete
     columns[1].remove("Diagnostics/CumEvalWaitTime")
     assert columns[0] == columns[1]
     assert runner.agent.device == torch.device("cpu")
+
+
+def test_an_evaluator_of_the_user_runs_there_too(tmp_path):
+    class Greedy(Evaluator):  # of no module that another process could import
+        def evaluate(self, itr: int, on_progress: Any = print, deterministic: bool = False) -> Any:
+            result = super().evaluate(itr, on_progress, deterministic=True)
+            for info in result.traj_infos:
+                info["Judge"] = 7
+            return result
+
+    expected, rows, _ = both(
+        tmp_path, lambda: make_algo("dqn"), lambda: make_sampler("serial", **QUOTA, eval_CollectorCls=Greedy)
+    )
+    assert rows == expected
+    assert {row["JudgeAverage"] for row in rows} == {"7.0"}
 
 
 def test_a_row_judges_the_weights_of_its_step_though_learning_has_gone_on(tmp_path):
