@@ -24,6 +24,8 @@ from rlpyt.types import Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
 from rlpyt.utils.seeds import Role, numpy_generator
 
+Number = float | torch.Tensor
+"""Metric, or numbers of one."""
 ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
 
 
@@ -144,9 +146,10 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         self.agent.draw_randomness(None)
         return stack_metrics(metrics)
 
-    def _weighted_metric(self, value: Any) -> Any:
+    def _weighted_metric(self, value: Number) -> Number:
         """Return a metric of an update so that the replicas' mean is that over all rows; one of rows as it is."""
-        return value if self.loss_weight == 1.0 or torch.as_tensor(value).dim() else self.weighted(value)
+        x = torch.as_tensor(value)
+        return value if self.loss_weight == 1.0 or x.dim() else self.weighted(x)
 
     def n_updates(self, hyper: Hyper) -> int:
         """Return the number of updates of an iteration, which the replay ratio asks for."""
@@ -274,7 +277,7 @@ class ReplayAppender:
     def __init__(self, algo: OffPolicyAlgo[Any]) -> None:
         left_out: dict[int, object] = {id(algo.descents): {}, id(algo.generator): None}
         copies = {id(algo.agent): algo.agent.worker_copy(), id(algo.replay): algo.replay.appending_copy()}
-        self._algo: OffPolicyAlgo[Any] = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
+        self._algo = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
 
     def join(self, role: str) -> None:
         """Take part in the lock of the replay."""

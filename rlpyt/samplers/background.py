@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
+from rlpyt.samplers.server import Reply
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -169,20 +170,20 @@ class BackgroundSampler(Sampler):
 
     # ---- messages ----
 
-    def _ask(self, timeout: float, *request: Any) -> Any:
+    def _ask(self, timeout: float, *request: object) -> Reply:
         self._send(*request)
         return self._receive(timeout, f'at the request "{request[0]}"')
 
-    def _send(self, *request: Any) -> None:
+    def _send(self, *request: object) -> None:
         self._running_process.send(request)
 
-    def _receive(self, timeout: float, doing: str) -> Any:
+    def _receive(self, timeout: float, doing: str) -> Reply:
         process = self._running_process
         process.doing = doing
         [answer] = receive_all([process], timeout)
         return self._logged(answer)
 
-    def _logged(self, answer: Answer) -> Any:
+    def _logged(self, answer: Answer) -> Reply:
         """Log what was logged in the process, and return the reply."""
         for text in answer.texts:
             current_logger().log(text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import psutil
 import torch
 
-from rlpyt.core import Agent, Sampler
+from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.logging import Logger, log_to
 from rlpyt.samplers.server import Reply, Request
 from rlpyt.spaces import EnvSpaces
@@ -182,7 +182,7 @@ class SamplerServer:
             shared = True
         return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken, self._version)
 
-    def _evaluate(self, itr: int, version: int, deterministic: bool) -> Any:
+    def _evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
         self._agent.take_version(version)
         self._version = None  # the learner may publish other weights under the same number
         # A method of the user's may lack the argument, and needs none where nothing is asked of it.

@@ -21,8 +21,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array
 from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
 
+Message: TypeAlias = Any
+"""Whatever pickles: a request to a worker, or its reply."""
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
 
@@ -123,7 +126,7 @@ class Worker:
         """Whether the process has ended."""
         return bool(poll_for([self.sentinel]).poll(0))
 
-    def send(self, request: Any) -> None:
+    def send(self, request: Message) -> None:
         """Send a request; shared arrays in it go by reference.
 
         Raises:
@@ -149,7 +152,7 @@ class Worker:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
             raise WorkerError(text, self.rank) from None
 
-    def receive(self, timeout: float = 300.0) -> Any:
+    def receive(self, timeout: float = 300.0) -> Message:
         """Return the reply that has arrived.
 
         Args:
@@ -193,7 +196,7 @@ class Worker:
         return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
 
 
-def _kill(process: Any) -> None:
+def _kill(process: BaseProcess) -> None:
     process.kill()
 
 
@@ -280,7 +283,7 @@ def receive_all(
     timeout: float,
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
-) -> list[Any]:
+) -> list[Message]:
     """Wait for one reply of every worker, and return the replies.
 
     Args:
@@ -293,7 +296,7 @@ def receive_all(
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    replies: dict[int, Any] = {}
+    replies: dict[int, Message] = {}
     waiting = {worker.rank: worker for worker in workers}
     watch = Watch(workers, timeout)
     while waiting:
@@ -314,7 +317,7 @@ def receive_all(
     return [replies[worker.rank] for worker in workers]
 
 
-def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Any]]:
+def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Message]]:
     """Return workers with their next replies, one of each that has replied.
 
     Args:
