@@ -87,6 +87,8 @@ class Worker:
                 f"Starting worker {rank}: what it is to work with cannot be sent to another process: {error}. Let the "
                 "environment's class make it (open the file, connect, take the lock) from plain arguments."
             ) from error
+        # Until the first reply: shared arrays go by the number of a descriptor, which could be that of another block then.
+        self._sent: object = args
         self._connection, child = context.Pipe()
         lifeline, self._lifeline = context.Pipe(duplex=False)
         inherited = [self._connection, self._lifeline] if start_method == "fork" else []
@@ -102,7 +104,7 @@ class Worker:
             self._process.start()
         if has_workers:
             # At the end of a program Python waits for such a process, which waits for requests.
-            Finalize(self, _kill, (self._process,), exitpriority=0)
+            Finalize(self, BaseProcess.kill, (self._process,), exitpriority=0)
         child.close()
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])
@@ -172,6 +174,7 @@ class Worker:
             raise WorkerError(text, self.rank) from None
         except (EOFError, OSError):  # also "got end of file during message"
             raise self._death() from None
+        self._sent = None
         reply = pickle.loads(data)
         if isinstance(reply, Failure):
             text = f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
@@ -194,10 +197,6 @@ class Worker:
             "stand under `if __name__ == '__main__':`."
         )
         return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
-
-
-def _kill(process: BaseProcess) -> None:
-    process.kill()
 
 
 def _timeval(seconds: float) -> bytes:
