@@ -87,7 +87,7 @@ class Worker:
                 f"Starting worker {rank}: what it is to work with cannot be sent to another process: {error}. Let the "
                 "environment's class make it (open the file, connect, take the lock) from plain arguments."
             ) from error
-        # Until the first reply: shared arrays go by the number of a descriptor, which could be that of another block then.
+        # Shared arrays go by the number of a descriptor, which another block may get once they are gone.
         self._sent: object = args
         self._connection, child = context.Pipe()
         lifeline, self._lifeline = context.Pipe(duplex=False)

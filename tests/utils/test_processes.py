@@ -69,6 +69,20 @@ def test_replies_come_in_the_order_of_the_workers(method):
         assert ask(made, "threads") == [1, 1]
 
 
+def test_what_a_worker_is_sent_stays_until_it_has_it():
+    array = shared_array(2, np.int64)
+    array[:] = 7
+    worker = Worker(0, Server, (array,), "forkserver")
+    del array
+    others = [shared_array(2, np.int64) for _ in range(3)]  # the first would get the descriptor of one that is gone
+    try:
+        worker.send(("add", 1))
+        assert receive_all([worker], 30) == [[([8, 8], (2,), "int64")]]
+        assert not any(other.any() for other in others)
+    finally:
+        stop_workers([worker])
+
+
 @pytest.mark.parametrize("method", START_METHODS)
 def test_every_pool_of_threads_in_a_worker_has_one(method, monkeypatch):
     pytest.importorskip("cv2").setNumThreads(2)  # which a forked worker finds as it is here
