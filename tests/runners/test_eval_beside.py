@@ -269,8 +269,10 @@ def faulty(kind: str, fault: str, note: Path | None = None, **kwargs: Any) -> An
 @pytest.mark.parametrize(("kind", "fault"), [("cpu2", fault) for fault in FAULTS] + [("serial", "kill")])
 def test_a_fault_in_the_evaluation_ends_the_run_and_is_named(kind, fault, tmp_path):
     note = tmp_path / "when_it_happened"
+    # No other row is due: it is noticed beside learning.
+    options: dict[str, Any] = dict(n_steps=1e7, log_interval_steps=1e7, seed=SEED, eval_beside=True)
     with pytest.raises(WorkerError) as info:
-        run(tmp_path, "ppo", faulty(kind, fault, note), MinibatchRlEval, n_steps=1e7, seed=SEED, eval_beside=True)
+        run(tmp_path, "ppo", faulty(kind, fault, note), MinibatchRlEval, **options)
     assert time.monotonic() - float(note.read_text().split()[0]) < 10
     assert re.match(WHERE + FAULTS[fault], str(info.value), re.DOTALL), info.value
     status = status_of(tmp_path)
