@@ -294,12 +294,14 @@ def test_no_reader_has_half_a_version():
 
     thread = threading.Thread(target=write)
     thread.start()
-    copy_of_numbers, wanted = numbers.copy(), 0
+    copy_of_numbers, turn = numbers.copy(), 0
     deadline = time.monotonic() + 0.5
     while time.monotonic() < deadline:
-        wanted = int(min(theirs._stamps))  # which is written over next
+        turn += 1
+        # The newest, or the one that is written over next.
+        wanted = max(0, int((min, max)[turn % 2](theirs._stamps)))
         try:
-            theirs.take(max(wanted, 0), mine, copy_of_numbers)
+            theirs.take(wanted, mine, copy_of_numbers)
         except RuntimeError:
             continue  # it was being written
         values = {*mine.weight.unique().tolist(), *mine.bias.unique().tolist(), *copy_of_numbers.values.tolist()}
