@@ -55,7 +55,18 @@ class SharedWeights:
         self._extra_version = shared_array(2, np.int64)  # how often it was written, and its bytes
         self._attached: nn.Module | None = None
         self._attached_version = 0
+        self._made: dict[str, torch.Tensor] = {}
         self.publish(module)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_made": {}}  # each process makes its own, as a tensor would be copied
+
+    @property
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Views of the shared tensors by name, made once: together they take as long as the copies."""
+        if not self._made:
+            self._made = {name: place.tensor(self._block) for name, place in self._places.items()}
+        return self._made
 
     @torch.no_grad()
     def publish(self, module: nn.Module) -> None:
@@ -65,8 +76,8 @@ class SharedWeights:
             RuntimeError: if its extra state has outgrown the room that it was given.
         """
         state = module.state_dict()
-        for name, place in self._places.items():
-            place.tensor(self._block).copy_(state[name])
+        for name, tensor in self._tensors.items():
+            tensor.copy_(state[name])
         self._publish_extra(_extra_state_of(state))
 
     def attach(self, module: nn.Module) -> None:
@@ -88,8 +99,8 @@ class SharedWeights:
     def copy_to(self, module: nn.Module) -> None:
         """Copy the published state into a copy of the module, whose tensors stay its own, on any device."""
         state = module.state_dict()
-        for name, place in self._places.items():
-            state[name].copy_(place.tensor(self._block))
+        for name, tensor in self._tensors.items():
+            state[name].copy_(tensor)
         self._take_extra(module)
 
     def _take_extra(self, module: nn.Module) -> None:
