@@ -102,7 +102,7 @@ class AsyncRlBase(SyncRlBase):
     def take_own_parts(self) -> None:
         """Let the sampler, or this replica's share of it, work in a process of its own."""
         self._to_give_back.callback(setattr, self, "sampler", self.given_sampler)
-        self.take_share(of_algo=self.batch_sizes == "global", of_sampler=self.replicas.world_size > 1)
+        self.take_share(of_algo=self.batch_sizes == "global")
         if self.lag == "free":
             self.lock = RwLock(("learner", "copier"), timeout=self.lock_seconds, what="the shared replay")
             self.lock.join("learner")

@@ -170,23 +170,22 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.initialize_logging()
         return n_itr
 
-    def take_share(self, *, of_algo: bool = True, of_sampler: bool = True) -> None:
-        """Take the batch sizes that were given for those of all replicas: algorithm and sampler get their shares.
+    def take_share(self, *, of_algo: bool = True) -> None:
+        """Take the batch sizes that were given for those of all replicas: sampler and algorithm get their shares.
 
         It is called before `startup`, whose record keeps what was given.
 
         Args:
-            of_algo: whether the algorithm gets one.
-            of_sampler: whether the sampler gets one.
+            of_algo: whether the algorithm gets one, and not only the sampler.
 
         Raises:
             ValueError: if a batch size is no multiple of the number of replicas.
             TypeError: if a part has no share.
         """
         algo, sampler = self._of_all = self._of_all or (self.algo, self.sampler)
-        n_replicas = self.replicas.world_size
-        self.algo = algo.share(n_replicas) if of_algo else algo
-        self.sampler = sampler.share(n_replicas) if of_sampler else sampler
+        n = self.replicas.world_size
+        self.algo = algo.share(n) if of_algo and n > 1 else algo
+        self.sampler = sampler.share(n) if n > 1 else sampler
 
     def given(self) -> dict[str, object]:
         """Return all settings by name, as they were given."""
