@@ -79,6 +79,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
         agent.join(run.replicas)
         self.update_counter = 0
+        self.loss_weight = 1.0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
         self.steps_per_itr, self.n_steps = run.steps_per_itr, run.n_steps
         self.bind(run.n_steps)

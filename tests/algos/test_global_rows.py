@@ -239,6 +239,14 @@ def test_a_step_of_an_optimiser_by_name_counts_by_the_rows_at_hand() -> None:
     torch.testing.assert_close(grads[1], 0.25 * grads[0])
 
 
+def test_a_run_after_one_of_replicas_counts_every_row_alike() -> None:
+    algo = A2C()
+    initialized(algo, PgAgent(), Replicas())
+    algo.loss_weight = 0.25  # of the last rows among those of other replicas
+    initialized(algo, PgAgent(), Replicas())
+    assert algo.loss_weight == 1.0
+
+
 class OwnMinibatches(PPO):
     def minibatch_rows(self, batch: Any, init_rnn_state: Any, valid: Any) -> Any:
         for rows, rnn_state in super().minibatch_rows(batch, init_rnn_state, valid):
