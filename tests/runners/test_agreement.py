@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,23 @@ def test_the_hash_sees_every_bit_and_every_place():
     assert bit_hash(x.t().contiguous().t()) == bit_hash(x), "the order in memory is no difference"
     for scalar in (torch.tensor(1.0), torch.tensor(True), torch.ones((), dtype=torch.bfloat16), torch.ones(0)):
         assert bit_hash(scalar) == bit_hash(scalar.clone())
+    large = torch.zeros(100_000, dtype=torch.float64)
+    changed = large.clone()
+    changed[-1] = 1e-300  # the last place, and no bit of float32
+    assert bit_hash(changed) != bit_hash(large)
+
+
+def test_every_tensor_that_learning_changes_is_compared_once():
+    network, apart = torch.nn.BatchNorm1d(2), torch.nn.Parameter(torch.ones(3))  # a scalar buffer, and no network
+    moments: list[Any] = [torch.ones(1), {"exp_avg": torch.ones(2)}]
+    agent: Any = SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)])
+    algo: Any = SimpleNamespace(
+        optimized_parameters=lambda: [*network.parameters(), apart],
+        optim_state_dict=lambda: {"state": {0: moments}, "param_groups": [{"lr": 0.1, "params": (0, 1)}]},
+    )
+    expected = [*network.state_dict().values(), apart, moments[0], moments[1]["exp_avg"]]
+    tensors = learned_tensors(agent, algo)
+    assert sorted(x.data_ptr() for x in tensors.values()) == sorted(x.data_ptr() for x in expected)
 
 
 def test_metrics_of_updates_are_averaged_and_those_of_rows_joined():
