@@ -66,8 +66,10 @@ def test_advantages_and_explained_variance_are_those_of_all_rows(offset: float) 
 
 def test_equal_returns_have_no_variance_to_explain_in_any_number_of_replicas() -> None:
     def work(replicas: Replicas) -> torch.Tensor:
-        value, valid = torch.randn(3, 2), torch.ones(3, 2, dtype=torch.bool)
-        return GlobalRows(replicas).explained_variance(value, torch.full((3, 2), 1 / 3), valid)
+        third = torch.tensor(1 / 3)
+        return_, valid = third.repeat(3, 2), torch.ones(3, 2, dtype=torch.bool)
+        return_[0] = third.nextafter(torch.tensor(1.0))  # equal up to their rounding, and predicted
+        return GlobalRows(replicas).explained_variance(return_, return_, valid)
 
     assert [float(x) for x in run_replicas(2, work)] == [0.0, 0.0]
 

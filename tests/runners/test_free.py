@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,13 @@ from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
-from rlpyt.samplers import BaseSampler
-from rlpyt.types import Run
-from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.samplers import BaseSampler, SerialSampler
+from rlpyt.samplers.copier import CopierServer
+from rlpyt.types import Run, Samples, TrajInfo
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.rw_lock import LockError, RwLock
 from rlpyt.utils.shared_memory import dumps
 from tests.algos.small_problems import RandomEnv
@@ -93,6 +97,26 @@ def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
     assert rows[-1]["Diagnostics/CumCompletedTrajs"] == synchronous[-1]["Diagnostics/CumCompletedTrajs"]
 
 
+class OwnRows(SerialSampler):
+    """Sampler that returns rows of its own, with other rewards."""
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        samples, traj_infos = super().obtain_samples(itr)
+        own = buffer_func(samples, torch.clone)
+        return own._replace(env=own.env._replace(reward=2 * own.env.reward)), traj_infos
+
+
+def test_rows_that_a_sampler_makes_itself_are_those_in_the_replay(tmp_path):
+    rewards = {}
+    for name, Runner in (("free", free), ("sync", MinibatchRl)):
+        sampler = OwnRows(CountingEnv, env_kwargs={}, batch_T=5, batch_B=4, max_decorrelation_steps=0)
+        algo = DQN(batch_size=20, min_steps_learn=200, replay_size=1000, eps_schedule=1.0)
+        parts = algo, DqnAgent(model_kwargs={"hidden_sizes": 8}, eps_final=0.5)
+        runner: Any = run(tmp_path / name, parts, sampler, Runner, n_steps=200)
+        rewards[name] = arrays_of(runner)["reward"]
+    np.testing.assert_array_equal(rewards["free"], rewards["sync"])
+
+
 @pytest.mark.parametrize("case", ["SAC", "Rainbow", "SAC LSTM"])
 def test_every_kind_of_replay_is_shared(case, tmp_path):
     box = {"action_space": spaces.Box(-1, 2, (2,))}
@@ -144,9 +168,75 @@ def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
     assert algo.update_counter * batch_size / learned_from == pytest.approx(ratio, rel=0.02)
     rows = rows_of(tmp_path)
     assert float(rows[-1]["Diagnostics/CumReplayRatio"]) == pytest.approx(ratio * learned_from / (n_itr * ROWS))
+    # The newest weights collect: a batch is asked for up to a band ahead, and learned from up to a band behind.
+    assert max(float(row["Diagnostics/DataAgeMax"]) for row in rows) <= 2 * band + 1
     # From the first update on.
     waits = [sum(float(row[f"Diagnostics/{side}WaitTime"]) for row in rows[2:]) for side in ("Optimizer", "Sampler")]
     assert (waits[0] > waits[1]) == (slow == "sampler")
+
+
+def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
+    sampler: Any = make_sampler().running_freely()
+    monkeypatch.setattr(sampler, "_send", lambda *request: None)
+    asked: list[int] = []
+    sampler._copier, sampler.batches, sampler._n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
+
+    def ask(itr: int, band: int, n_handed_over: int) -> int:
+        sampler._itr, sampler.band, sampler._n_handed_over = itr + 1, band, n_handed_over
+        sampler._ask_ahead()
+        return len(asked)
+
+    assert ask(itr=0, band=4, n_handed_over=0) == 5, "that of the iteration, and the band"
+    assert ask(itr=1, band=4, n_handed_over=0) == 6
+    assert ask(itr=6, band=8, n_handed_over=1) == 10, "no place is written whose batch is not in the replay"
+    assert ask(itr=15, band=8, n_handed_over=15) == 20, "the end of the run"
+    assert asked == list(range(20))
+
+
+def test_a_batch_is_handed_over_once_it_is_in_the_replay():
+    sampler: Any = make_sampler().running_freely()
+    sampler._torch_batches = [SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))]
+    sampler._agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
+    sampler._itr, sampler._n_appended = 6, 1  # learns from version 5
+    sampler._waiting += [(0, SimpleNamespace(version=2)), (1, SimpleNamespace(version=3))]
+    sampler._hand_over()
+    assert sampler._n_handed_over == 1
+    assert sampler.coupling.take()["DataAgeMax"] == 5 - 2
+
+
+def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
+    sampler, agent = make_sampler(), make_algo("dqn")[1]
+    sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, n_batches=3))
+    for place, samples in enumerate(sampler.batches):
+        samples.env.reward[:] = place
+    bell, appended = Bell(), list[tuple[int, float]]()
+    appender: Any = SimpleNamespace(
+        join=lambda role: None,
+        seconds_waited=0.0,
+        append_rows=lambda itr, samples: appended.append((itr, float(samples.env.reward.max()))),
+    )
+    copier = CopierServer(1, Progress(), appender, sampler.batches, bell)
+    bell.ring(6)
+    for itr in (3, 4, 5):
+        copier(itr)
+    assert appended == [(3, 0.0), (4, 1.0), (5, 2.0)]
+    sampler.shutdown()
+
+
+def test_speed_and_ratio_count_the_rows_in_the_replay():
+    runner: Any = free(*make_algo("dqn"), make_sampler(), n_steps=300)
+    runner._free_sampler = SimpleNamespace(n_collected=7)
+    assert runner.steps_collected(3) == 7 * ROWS
+
+
+@pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])
+def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, ratio_band, band, monkeypatch):
+    sampler: Any = make_sampler().running_freely()
+    sampler.batches = []
+    monkeypatch.setattr(sampler, "_ask", lambda *request: None)
+    monkeypatch.setattr("rlpyt.samplers.free.CopierProcess", lambda *args: None)
+    sampler.append_by(None, n_before - 1, ratio_band)
+    assert sampler.band == band
 
 
 # ---- refusals ----
@@ -169,7 +259,7 @@ def test_algorithms_that_need_their_batches_themselves_are_refused():
 
 
 def test_the_appender_of_a_replay_draws_nothing():
-    runner_algo, agent = make_algo("dqn")
+    runner_algo, agent = make_algo("dqn", pri_eta="lin_1_0")
     sampler = make_sampler()
     lock = RwLock(("learner", "copier"))
     lock.join("learner")
@@ -178,9 +268,10 @@ def test_the_appender_of_a_replay_draws_nothing():
     samples, _ = sampler.obtain_samples(0)
     appender = pickle.loads(dumps(runner_algo.appender()))
     appender.join("copier")
-    appender.append_rows(0, samples)
-    runner_algo.append(0, samples)  # appends no second time
+    appender.append_rows(3, samples)
+    runner_algo.append(3, samples)  # appends no second time
     assert runner_algo.replay.storage.written == 5
+    assert appender._algo.replay.eta == pytest.approx(1 - 3 / 9), "that of the batch's step"
     with pytest.raises(AttributeError, match="rng"):
         appender._algo.replay.sample_batch(4)
     sampler.shutdown()

@@ -162,16 +162,19 @@ def test_the_state_has_the_batches_that_are_collected_and_not_learned_from():
     expected, _ = reference(2)
     first, second = make_agent(), make_agent()
     with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(2), first) as sampler:
-        batches = train(sampler, first, range(4))
+        batches = train(sampler, first, range(3))
         state, weights = sampler.state_dict(), copy.deepcopy(first.state_dict())
         numbers = first.numbers.values.copy()
-        assert_equal_batches(batches + train(sampler, first, range(4, N_ITR)), expected)  # to ask changes nothing
+        # To ask changes nothing, and their places are written again meanwhile.
+        assert_equal_batches(batches + train(sampler, first, range(3, N_ITR)), expected)
     state = pickle.loads(pickle.dumps(state))
     with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(2), second) as sampler:
         second.load_state_dict(weights)
         second.numbers.values[:] = numbers
         sampler.load_state_dict(state)
-        assert_equal_batches(train(sampler, second, range(4, N_ITR)), expected[4:])
+        assert_equal_batches(train(sampler, second, range(3, N_ITR)), expected[3:])
+        columns = sampler.diagnostics()
+    assert columns["DataAgeMin"] == columns["DataAgeMax"] == 2
 
 
 def test_batches_come_in_their_order_and_nothing_before_the_start():
@@ -187,6 +190,9 @@ def test_batches_come_in_their_order_and_nothing_before_the_start():
         sampler.obtain_samples(2)  # beyond the run: collected when it is asked for
         assert sampler.diagnostics()["DataAgeMin"] == 0
     sampler.shutdown()  # may be called again
+    with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(1), agent, n_itr=6) as sampler:
+        sampler.obtain_samples(4)  # a run may begin anywhere
+        sampler.obtain_samples(5)
 
 
 class Shouting(SerialSampler):
@@ -312,6 +318,22 @@ def test_no_reader_has_half_a_version():
     assert len(set(seen)) > 5
     with pytest.raises(RuntimeError, match=r"Taking version 0 .* expected version 0. Of 2 versions the last ones"):
         theirs.take(0, mine, copy_of_numbers)
+
+
+def test_the_newest_version_is_taken_once():
+    agent = make_agent()
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    module, mine, numbers = nn.Linear(2, 2), nn.Linear(2, 2), agent.numbers
+    versions = WeightVersions(module, numbers, 3)
+    for last in (0, 1, 4, 4, 5):
+        for version in range(max(0, last - 2), last + 1):
+            nn.init.constant_(module.weight, version)
+            numbers.values[:] = version
+            versions.publish(version, module, numbers)
+        taken = numbers.copy()
+        assert versions.take_newest(mine, taken) == last
+        assert mine.weight.unique().tolist() == [last]
+    assert taken.values.tolist() == [5.0] * len(taken.values)
 
 
 def test_precision_and_memory_format_reach_the_process():
