@@ -138,6 +138,13 @@ def _signal_at_end(worker: Worker, wanted: bool) -> None:
     fcntl.fcntl(worker.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC if wanted else flags & ~os.O_ASYNC)
 
 
+def check_started(workers: Sequence[Worker]) -> None:
+    """Raise the error of a replica that has ended before it was in the group; a thread gets no signal of its end."""
+    for worker in workers:
+        if worker.has_ended:
+            raise end_of(worker)
+
+
 def end_of(worker: Worker) -> ReplicaError:
     """Return the error of a replica that has ended before it was in the group."""
     try:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from rlpyt.core import Metrics
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.replica_process import end_of, interrupted_by_an_end, started_replicas
+from rlpyt.runners.replica_process import check_started, end_of, interrupted_by_an_end, started_replicas
 from rlpyt.runners.signals import termination_as_exception
 from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
@@ -147,6 +148,7 @@ class SyncRlBase(MinibatchRlBase):
                     reduction=self.reduction,
                     timeout=max(self.replica_timeout, _START_SECONDS),
                     device=device,
+                    on_wait=partial(check_started, workers),
                 )
                 with self._on_own_cores(self._group):
                     super().train()

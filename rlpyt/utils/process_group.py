@@ -33,6 +33,7 @@ Reduction = Literal["ddp", "flat"]
 """Way of averaging gradients: "ddp" is DistributedDataParallel during the backward pass, "flat" one tensor after it."""
 
 _POLL = timedelta(seconds=0.5)  # a wait in C++ that is no longer lets Ctrl-C through
+_CONNECT_SECONDS = 30.0  # how long the others may take to connect, once all have come
 _ANSWER_SECONDS = 3.0  # how long the others may take to leave a note, once a collective has failed
 _LEAVE_SECONDS = 3.0  # how long the others may take to leave, too
 
@@ -63,6 +64,7 @@ class ProcessGroup(Replicas):
         timeout: seconds that a replica may be late for the others before it counts as lost.
         device: on which this replica computes.
         role: what its members are called in messages.
+        on_wait: called from time to time until all have come; it may raise.
 
     Raises:
         ReplicaError: if a replica does not come, here and in every call.
@@ -78,6 +80,7 @@ class ProcessGroup(Replicas):
         timeout: float = 300.0,
         device: str = "cpu",
         role: str = "replica",
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(rank, world_size)
         check_reduction(type(self).__name__, reduction)
@@ -92,27 +95,37 @@ class ProcessGroup(Replicas):
         self._board: Board | None = Board(store, rank, world_size)
         self._calls = 0
         self._passes: list[Callable[[torch.Tensor], None]] = []
-        self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()))
+        self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()), on_wait)
         backend = _backend(self.peers)
         self._nccl = "nccl" in backend
+        try:
+            self._connect(store, backend)
+        except BaseException as error:  # Ctrl-C too, which is raised when the connections are there
+            self.report(error)
+            self.leave()
+            raise
+
+    def _connect(self, store: dist.Store, backend: str) -> None:
+        """Connect with the others, which have all come: nothing else keeps them, and no signal ends this wait."""
         with _on_loopback(len({peer.host for peer in self.peers}) == 1):
             try:
                 dist.init_process_group(
                     backend,
                     store=dist.PrefixStore("group", store),
-                    rank=rank,
-                    world_size=world_size,
-                    timeout=timedelta(seconds=timeout),
+                    rank=self.rank,
+                    world_size=self.world_size,
+                    timeout=timedelta(seconds=min(self.timeout, _CONNECT_SECONDS)),
                 )
             except RuntimeError as error:
                 raise self.lost(error) from error
+        self.wait_at_most(self.timeout)
 
     def wait_at_most(self, seconds: float) -> None:
         """Set how long a replica may be late from now on, as many steps of a start take longer than any later one."""
         self.timeout = seconds
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
 
-    def _meet(self, own: Peer) -> list[Peer]:
+    def _meet(self, own: Peer, on_wait: Callable[[], None] | None) -> list[Peer]:
         """Tell the others what this replica is, and return what all are."""
         assert self._board is not None
         self._board.write("peer", own)
@@ -126,6 +139,8 @@ class ProcessGroup(Replicas):
                     f"{self.timeout:g} s. Look for its own message, or raise replica_timeout.",
                     min(set(range(self.world_size)) - set(peers)),
                 )
+            if on_wait is not None:
+                on_wait()
             time.sleep(0.01)
         return [Peer.from_text(peers[r]) for r in range(self.world_size)]
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -162,13 +163,23 @@ def test_a_death_interrupts_whatever_this_replica_does(tmp_path):
     assert re.match(WHERE + "was killed", fail(tmp_path, ReplicaError, Slow, replica_timeout=60))
 
 
-def test_a_replica_that_ends_before_the_others_have_met_it_is_named(tmp_path):
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_replica_that_ends_before_the_others_have_met_it_is_named(in_thread, tmp_path):
     class Unstarted(SyncRl):
         def join(self, *args: Any) -> None:
             raise OSError("no network")
 
-    with pytest.raises(ReplicaError, match=r"(?s)Replica 1 ended at its start.*OSError: no network"):
-        run(tmp_path, "ppo", Runner=Unstarted, n_replicas=2)
+    def train() -> None:
+        with pytest.raises(ReplicaError, match=r"(?s)Replica 1 ended at its start.*OSError: no network"):
+            run(tmp_path, "ppo", Runner=Unstarted, n_replicas=2)
+        ended.append(in_thread)
+
+    ended: list[bool] = []
+    thread = threading.Thread(target=train, daemon=True)  # which gets no signal of the end
+    thread.start() if in_thread else train()
+    if in_thread:
+        thread.join(30)
+    assert ended
 
 
 # ---- from outside ----

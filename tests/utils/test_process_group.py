@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rlpyt.utils.process_group import ProcessGroup
+from rlpyt.utils import process_group
+from rlpyt.utils.board import Board, Peer
+from rlpyt.utils.process_group import ProcessGroup, ReplicaError
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.replicas import Replicas
 from tests.utils.group_checks import Member, Net, data
@@ -156,3 +160,39 @@ def test_a_replica_that_does_not_come_is_named():
     with pytest.raises(RuntimeError, match=r"Starting 3 replicas: replica 1, 2 did not come within 0\.1 s"):
         ProcessGroup(dist.HashStore(), 0, 3, timeout=0.1)
     assert time.monotonic() - start < 5
+
+
+def test_a_replica_that_dies_before_it_has_connected_is_named_soon(monkeypatch):
+    monkeypatch.setattr(process_group, "_CONNECT_SECONDS", 0.5)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with subprocess.Popen(["true"]) as gone:
+        Board(store, 1, 2).write("peer", Peer(socket.gethostname(), gone.pid, "cpu", []))
+    start = time.monotonic()
+    with pytest.raises(ReplicaError, match=rf"Replica 1 of 2 \(pid {gone.pid} on .*\), at the start, was killed"):
+        ProcessGroup(store, 0, 2, timeout=20.0)
+    assert time.monotonic() - start < 10
+    assert not dist.is_initialized()
+
+
+def test_a_replica_that_connects_soon_may_be_late_afterwards(monkeypatch):
+    monkeypatch.setattr(process_group, "_CONNECT_SECONDS", 0.5)
+    group = ProcessGroup(dist.HashStore(), 0, 1, timeout=7.0)
+    try:
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+        assert backend.options._timeout.total_seconds() == 7.0
+    finally:
+        group.leave()
+
+
+def test_ctrl_c_while_replicas_connect_leaves_no_group(monkeypatch):
+    """Python raises it when the connections are there, and another group may follow."""
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        connect(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    connect = dist.init_process_group
+    monkeypatch.setattr(dist, "init_process_group", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ProcessGroup(dist.HashStore(), 0, 1)
+    assert not dist.is_initialized()
