@@ -75,7 +75,6 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self._start_acting()
         with self.coupling.hands_over():
             self._agent.publish_version(itr)
-        self._itr = itr + 1
         needed = self._needed(itr)
         with self.coupling.hands_over():
             self._take_in(wait=False)
@@ -84,6 +83,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
             while self._n_handed_over < needed:
                 self._take_in(wait=True)
                 self._ask_ahead()
+        self._itr = itr + 1
         ended, self._ended = self._ended, []
         newest = max(self._n_handed_over - 1, 0)
         return self._torch_batches[newest % len(self._torch_batches)], ended
@@ -98,7 +98,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
     def _ask_ahead(self) -> None:
         """Ask for all batches that the band allows, and that there is a place for."""
         assert self._copier is not None, "append_by comes first"
-        last = min(self._itr - 1 + self.band, self._n_handed_over + len(self.batches) - 1, self._n_itr - 1)
+        last = min(self._itr + self.band, self._n_handed_over + len(self.batches) - 1, self._n_itr - 1)
         while self._next <= last:
             self._send("collect", self._next, None)
             self._copier.send(self._next)
@@ -147,7 +147,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
             itr, batch = self._waiting.popleft()
             env = self._torch_batches[itr % len(self._torch_batches)].env
             self._agent.update_obs_rms(env.observation, env.valid)
-            self.coupling.note_age(max(0, self._itr - 1 - batch.version))
+            self.coupling.note_age(self._itr - batch.version)
             self._n_handed_over += 1
 
     def _settle(self) -> None:

@@ -139,6 +139,17 @@ def test_evaluations_wait_for_the_batches_under_way(tmp_path):
     assert runner.algo.replay.storage.written == 300 // 4
 
 
+def test_the_age_of_a_batch_counts_to_the_version_that_learns_from_it_first(tmp_path):
+    """An evaluation takes in the batch under way, which the version before has collected."""
+    sampler = make_sampler("serial", eval_n_envs=2, eval_max_trajectories=4)
+    algo = DQN(min_steps_learn=40, replay_size=1000, batch_size=20, replay_ratio=2)
+    parts = algo, DqnAgent(model_kwargs=dict(hidden_sizes=[8]))
+    run(tmp_path, parts, sampler, partial(AsyncRlEval, lag="free"), n_steps=6 * ROWS, log_interval_steps=ROWS)
+    ages = [[row[f"Diagnostics/DataAge{k}"] for k in ("Min", "Mean", "Max")] for row in rows_of(tmp_path)]
+    # The last batch was taken in by the evaluation before the last one.
+    assert ages[2:] == [["1.0"] * 3] * 4 + [["nan"] * 3]
+
+
 # ---- the ratio ----
 
 
