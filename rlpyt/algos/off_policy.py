@@ -277,7 +277,13 @@ class ReplayAppender:
     def __init__(self, algo: OffPolicyAlgo[Any]) -> None:
         left_out: dict[int, object] = {id(algo.descents): {}, id(algo.generator): None}
         copies = {id(algo.agent): algo.agent.worker_copy(), id(algo.replay): algo.replay.appending_copy()}
-        self._algo = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
+        try:
+            self._algo = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
+        except TypeError as error:
+            raise TypeError(
+                f"{type(algo).__name__}: it cannot be copied for the process that appends to the replay: {error}. Take "
+                'out what an attribute of yours holds (a file, a lock), or give lag=1 in the place of "free".'
+            ) from error
 
     def join(self, role: str) -> None:
         """Take part in the lock of the replay."""

@@ -73,7 +73,8 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
     workers: list[Worker] = []
     try:
         for rank in range(1, world_size):
-            workers.append(Worker(rank, ReplicaServer, (runner, world_size, port), _START_METHOD, has_workers=True))
+            args = (runner, world_size, port)
+            workers.append(Worker(rank, ReplicaServer, args, _START_METHOD, has_workers=True, role="Replica"))
             workers[-1].send("train")
         yield store, workers
         receive_all(workers, _END_SECONDS)

@@ -75,9 +75,8 @@ class BackgroundSampler(Sampler):
         """Start the process and the sampler in it, and initialise the agent here for the same spaces."""
         run = run or Run(batch_spec=self.batch_spec)
         self._agent, self._n_itr, self._steps_per_itr = agent, run.n_itr, run.steps_per_itr
-        self._process = SamplerProcess(
-            0, SamplerServer, (self.sampler, agent), self.sampler.process_start_method, has_workers=True
-        )
+        args, start_method = (self.sampler, agent), self.sampler.process_start_method
+        self._process = SamplerProcess(0, SamplerServer, args, start_method, has_workers=True, role="Sampler")
         run = replace(run, n_batches=self.lag + 1, share_memory=True, affinity=self.affinity)
         self._description: Description = self._ask(_START_SECONDS, "initialize", run)
         self.batches = self._description.batches

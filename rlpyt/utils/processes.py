@@ -29,7 +29,7 @@ import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.shared_memory import dumps, shared_array
+from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
 
 Message: TypeAlias = Any
@@ -84,8 +84,8 @@ class Worker:
             )  # before there is a process that could be left behind
         except Exception as error:
             raise TypeError(
-                f"Starting worker {rank}: what it is to work with cannot be sent to another process: {error}. Let the "
-                "environment's class make it (open the file, connect, take the lock) from plain arguments."
+                f"Starting {role.lower()} {rank}: {unsendable(args)} cannot be sent to another process: {error}. Let "
+                "the class that has it make it there (open the file, connect, take the lock) from plain arguments."
             ) from error
         # Shared arrays go by the number of a descriptor, which another block may get once they are gone.
         self._sent: object = args
@@ -183,7 +183,8 @@ class Worker:
 
     def _where(self) -> str:
         at = self.progress
-        return f"{self._role} {self.rank} (pid {self.pid}), last seen at environment {at.env_rank}, step {at.step},"
+        seen = f", last seen at environment {at.env_rank}, step {at.step}," if any(at.numbers()) else ""
+        return f"{self._role} {self.rank} (pid {self.pid}){seen}"
 
     def _death(self) -> WorkerError:
         self._process.join(timeout=1.0)

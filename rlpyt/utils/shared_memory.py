@@ -122,6 +122,33 @@ def dumps(message: Any) -> bytes:
     return file.getvalue()
 
 
+def unsendable(value: object, name: str = "what it works with", depth: int = 6) -> str:
+    """Return the name of the part that `dumps` refuses, such as "SyncRl.agent.lock".
+
+    Args:
+        value: that was refused.
+        name: of the value.
+        depth: of the search, as an object may hold itself.
+    """
+    for part_name, part in _parts_of(value, name) if depth else ():
+        try:
+            dumps(part if part is not value else None)
+        except Exception:
+            return unsendable(part, part_name, depth - 1)
+    return name
+
+
+def _parts_of(value: object, name: str) -> list[tuple[str, object]]:
+    match value:
+        case tuple():
+            return [(type(part).__name__, part) for part in value]
+        case dict():
+            return [(f"{name}.{key}", part) for key, part in value.items()]
+        case type():
+            return []
+    return _parts_of(state, name) if type(state := value.__getstate__()) is dict else []
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:

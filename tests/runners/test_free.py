@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -267,6 +268,13 @@ def test_algorithms_that_need_their_batches_themselves_are_refused():
         AsyncRl(*make_algo("dqn"), make_sampler(), n_steps=100, lag="free", n_replicas=2)
     with pytest.raises(ValueError, match=r"ratio_band is -0.1; expected a fraction from 0"):
         AsyncRl(*make_algo("dqn"), make_sampler(), n_steps=100, lag="free", ratio_band=-0.1)
+
+
+def test_an_algorithm_that_cannot_be_copied_says_so(tmp_path):
+    algo, agent = make_algo("dqn")
+    vars(algo)["disk"] = threading.Lock()
+    with pytest.raises(TypeError, match=r"DQN: it cannot be copied .*appends to the replay: .*lock.* give lag=1"):
+        run(tmp_path, (algo, agent), make_sampler(), free)
 
 
 def test_the_appender_of_a_replay_draws_nothing():

@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from rlpyt import namedarraytuple
 from rlpyt.utils import cgroups
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
-from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array
+from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array, unsendable
 from tests.utils.worker_servers import Server
 
 Pair: Any = namedarraytuple("Pair", ["ale.lives", "nested"])
@@ -192,3 +193,20 @@ def test_an_array_that_lives_as_long_as_the_process_is_freed_in_silence():
     script = "import sys; from rlpyt.utils import shared_memory as m; sys.excepthook = m, m.shared_array(4, int)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     assert done.stderr == ""
+
+
+class Holder:
+    """Object with any attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = threading.Lock()
+    assert unsendable((1, Holder(agent=Holder(name="a", lock=lock)))) == "Holder.agent.lock"
+    assert unsendable((Holder(kwargs={"a": 1, "disk": lock}),)) == "Holder.kwargs.disk"
+    assert unsendable((Holder(EnvCls=lambda: lock),)) == "Holder.EnvCls"
+    itself = Holder(lock=lock)
+    vars(itself)["me"] = itself
+    assert unsendable(itself, "it") == "it.lock"
