@@ -58,6 +58,12 @@ class AsyncRlBase(SyncRlBase):
         if self.settings is None:
             ComputeSettings(device=acting.device)  # refuses a device that is not there, before any process
 
+    def check_shares(self, n_replicas: int) -> None:
+        """Refuse batch sizes that the replicas cannot divide; the environments are divided in any case."""
+        super().check_shares(n_replicas)
+        if n_replicas > 1:
+            self.sampler.share(n_replicas)
+
     def _check_free(self) -> None:
         """Refuse what cannot run freely."""
         name = f"{type(self).__name__}: lag is 'free', and"
@@ -77,24 +83,26 @@ class AsyncRlBase(SyncRlBase):
 
     # ---- cores and devices ----
 
-    def _parts(self) -> list[Kwargs]:
+    def affinities(self) -> list[Kwargs]:
         """Return the affinity of each process that learns, one for all where there is one dictionary."""
         several = isinstance(self.affinity, Sequence)
         return list(self.affinity) if several else optimizer_parts(self.affinity or {})  # type: ignore[arg-type]
 
     def _n_replicas(self) -> int:
-        return len(self._parts()) if self.n_replicas is None else self.whole("n_replicas")
+        return len(self.affinities()) if self.n_replicas is None else self.whole("n_replicas")
 
     def own_affinity(self) -> Kwargs | None:
         """Return the affinity of the process that learns."""
-        parts = self._parts()
+        parts = self.affinities()
+        if not parts:
+            raise ValueError(f"{type(self).__name__}: affinity is an empty list; expected one dictionary or more.")
         own = dict(parts[min(self._rank, len(parts) - 1)])
         return {**own, "master_cpus": self._cpus} if self._cpus else own
 
     def _affinity_of_sampler(self) -> Kwargs:
         """Return the affinity of the process of the sampler."""
         if isinstance(self.affinity, Sequence):
-            return sampler_part(self._parts()[min(self._rank, len(self.affinity) - 1)])
+            return sampler_part(self.affinities()[min(self._rank, len(self.affinity) - 1)])
         return sampler_part(self.affinity or {}, self.replicas.rank, self.replicas.world_size)
 
     # ---- set-up ----
@@ -116,6 +124,15 @@ class AsyncRlBase(SyncRlBase):
         if self.lag == "free":
             self._free_sampler.append_by(self.algo.appender(), self.algo.min_itr_learn, self.ratio_band)
         return n_itr
+
+    def print_plan(self, n_itr: int) -> None:
+        """Log what will be done, and warn of a lag that no weights outlive."""
+        super().print_plan(n_itr)
+        if self.lag != "free" and self._lag >= n_itr:
+            self.logger.warn(
+                f"lag is {self._lag:,} and the run has {n_itr:,} iterations: all batches are collected with the first "
+                "weights, and none after an update. Lower lag, or raise n_steps."
+            )
 
     def steps_collected(self, n_done: int) -> int:
         """Return the environment steps collected so far; with lag="free" they may be ahead or behind."""

@@ -70,7 +70,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     seed: int | None = None
     """Of all random streams. None draws one: `seed` then holds the drawn seed, and `given_seed` is None."""
     affinity: Kwargs | Sequence[Kwargs] | None = None
-    """Cores and devices, a dictionary with fields of `rlpyt.utils.affinity.Affinity`; None leaves all to the runner."""
+    """Cores and devices, a dictionary with fields of `rlpyt.utils.affinity.Affinity`; None leaves all to the runner.
+    `SyncRl` takes a list, one for each replica; `AsyncRl` also one with the parts "optimizer" and "sampler"."""
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
     settings: ComputeSettings | None = None
@@ -232,6 +233,10 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
                 + "; ".join(missing)
             )
 
+    def plan(self) -> dict[str, object]:
+        """Return what the plan says of the runner itself."""
+        return {}
+
     def print_plan(self, n_itr: int) -> None:
         """Log what will be done, before it is done."""
         T, B = self.sampler.batch_spec
@@ -242,6 +247,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
             "batch": f"T {T} x B {B}",
             **self.algo.plan(),
             **self.sampler.plan(),
+            **self.plan(),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
         }

@@ -102,7 +102,7 @@ class MinibatchRlEval(MinibatchRlBase):
         if self.sampler.eval_n_envs < 1:
             raise ValueError(
                 f"{type(self).__name__}: the sampler's eval_n_envs is {self.sampler.eval_n_envs}; expected at least 1. "
-                "Set it and eval_max_trajectories, or use MinibatchRl, which logs training's own trajectories."
+                "Set it and eval_max_trajectories, or use the runner without Eval, which logs training's trajectories."
             )
         self._evaluator: EvaluatorBeside | None = None
         self._row_under_way: HeldRow | None = None  # of the log, whose evaluation goes on beside learning
@@ -114,6 +114,11 @@ class MinibatchRlEval(MinibatchRlBase):
         self.log_row(0)
         self.pbar = ProgBarCounter(self.log_interval_itrs)
         return n_itr
+
+    def plan(self) -> dict[str, object]:
+        """Return where evaluations run."""
+        where = "beside learning" if self.eval_beside else "in the run"
+        return {**super().plan(), "evaluation": f"{where}, in {self.sampler.eval_n_envs} environments"}
 
     @property
     def evaluates_beside(self) -> bool:

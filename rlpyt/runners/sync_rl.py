@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, get_args
 import torch.distributed as dist
 
 from rlpyt.core import Metrics
+from rlpyt.logging import current_logger
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -47,7 +48,7 @@ class SyncRlBase(MinibatchRlBase):
 
     n_replicas: int | None = field(default=None, kw_only=True)
     """Replicas; None is one for each dictionary in a list of affinities, each process of a launcher, or else each core
-    that this process may use."""
+    that this process may use (`AsyncRl`: one)."""
     reduction: Reduction = field(default="flat", kw_only=True)
     """"flat" averages all gradients as one tensor after the backward pass; "ddp" is DistributedDataParallel, which
     averages them during it."""
@@ -73,23 +74,37 @@ class SyncRlBase(MinibatchRlBase):
             )
         self.check("replica_timeout", lambda x: x > 0, "a number of seconds above 0")
         self._check_number()
+        self.check_shares(self._launched.world_size if self._launched else self._n_replicas())
 
     def _check_number(self) -> None:
         """Refuse a number of replicas that contradicts the launcher or the affinity."""
-        if self.n_replicas is None:
-            return
-        n, name = self.whole("n_replicas"), type(self).__name__
+        n, name = self._n_replicas(), type(self).__name__
         if self._launched is not None:
-            if n != self._launched.world_size:
+            if self.n_replicas is not None and n != self._launched.world_size:
                 raise ValueError(
                     f"{name}: n_replicas is {n}, and the launcher has started {self._launched.world_size} processes; "
                     "expected the same number. Leave n_replicas out."
                 )
-        elif isinstance(self.affinity, Sequence) and n != len(self.affinity):
+        elif n != len(given := self.affinities()) and (len(given) > 1 or isinstance(self.affinity, Sequence)):
             raise ValueError(
-                f"{name}: n_replicas is {n}, and affinity has {len(self.affinity)} dictionaries; expected one for "
-                "each replica. Leave n_replicas out."
+                f"{name}: n_replicas is {n}, and affinity has {len(given)} dictionaries; expected one for each "
+                "replica. Leave n_replicas out."
             )
+        elif n > len(given) and self.cores.set_affinity and self.cores.master_cpus:
+            raise ValueError(
+                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all be "
+                "pinned to them; expected a dictionary for each replica. Leave master_cpus out, and cores are dealt."
+            )
+
+    def check_shares(self, n_replicas: int) -> None:
+        """Refuse batch sizes that the replicas cannot divide, before there are any."""
+        if self.batch_sizes == "global":
+            self.algo.share(n_replicas)
+            self.sampler.share(n_replicas)
+
+    def affinities(self) -> list[Kwargs]:
+        """Return the affinity of each replica of this machine, or one for all of them."""
+        return list(self.affinity) if isinstance(self.affinity, Sequence) else [dict(self.affinity or {})]
 
     def own_affinity(self) -> Kwargs | None:
         """Return the affinity of this replica, with its share of the machine's cores where it names none."""
@@ -107,7 +122,7 @@ class SyncRlBase(MinibatchRlBase):
         """Return how many replicas this process starts, itself counted."""
         if self.n_replicas is not None:
             return self.whole("n_replicas")
-        return len(self.affinity) if isinstance(self.affinity, Sequence) else available_cores()
+        return len(self.affinities()) if isinstance(self.affinity, Sequence) else available_cores()
 
     # ---- training ----
 
@@ -169,6 +184,11 @@ class SyncRlBase(MinibatchRlBase):
             return nullcontext()
         own = group.peers[group.rank]
         sharing = [r for r, peer in enumerate(group.peers) if (peer.host, peer.cpus) == (own.host, own.cpus)]
+        if group.rank == 0 and len(sharing) > len(own.cpus):
+            current_logger().warn(
+                f"{len(sharing)} replicas share the cores of {own.host}, in number {len(own.cpus)}, and wait for each "
+                "other. Give no more replicas than cores."
+            )
         self._cpus = dealt_cpus(own.cpus, len(sharing))[sharing.index(group.rank)]
         self.cores = Affinity.from_mapping(self.own_affinity())
         return pinned_to(self._cpus)

@@ -15,7 +15,7 @@ def share_of(owner: str, name: str, value: int, n: int) -> int:
     if value % n:
         raise ValueError(
             f"{owner}: {name} is {value}, given for {n} replicas together; expected a multiple of {n}. Give {n} times "
-            "what each is to have, or give the batch sizes of each replica."
+            "what each is to have."
         )
     return value // n
 

@@ -356,6 +356,7 @@ def test_the_plan_of_one_process_names_no_replicas(tmp_path):
     run(tmp_path, "dqn")
     plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
     assert "replica" not in json.dumps(plan)
+    assert "evaluation" not in plan
     assert list(plan)[:4] == ["seed", "iterations", "steps", "batch"]
 
 

@@ -152,6 +152,26 @@ def test_a_lag_that_cannot_be_meant_is_refused(lag, error, text):
         AsyncRl(algo, agent, make_sampler(), n_steps=100, lag=lag)
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"affinity": []}, "affinity is an empty list"),
+        ({"n_replicas": 2, "affinity": {"optimizer": [{}] * 3, "sampler": {}}}, "affinity has 3 dictionaries"),
+        ({"n_replicas": 2, "affinity": {"optimizer": {"cpus": [0]}, "sampler": {}}}, "would all be pinned"),
+        ({"n_replicas": 3}, "batch_B is 4, given for 3 replicas together"),
+    ],
+)
+def test_learners_that_cannot_be_are_refused(settings, text):
+    algo, agent = make_algo("ppo")
+    with pytest.raises(ValueError, match=text):
+        AsyncRl(algo, agent, make_sampler(), n_steps=100, **settings)
+
+
+def test_a_lag_as_long_as_the_run_is_told(tmp_path, capsys):
+    run(tmp_path, "ppo", make_sampler(), AsyncRl, n_steps=40, lag=2)
+    assert "WARNING: lag is 2 and the run has 2 iterations" in capsys.readouterr().out
+
+
 def test_a_sampler_that_cannot_move_is_refused(monkeypatch):
     class Bare(Sampler):
         pass

@@ -352,4 +352,6 @@ def test_a_run_that_ends_early_writes_the_row_under_way_without_its_evaluation(e
     assert time.monotonic() - start < 5
     [row] = rows_of(tmp_path)
     assert (row["Diagnostics/CumSteps"], row["Diagnostics/TrajsInEval"]) == ("0", "0")
-    assert "The row of step 0 has no evaluation" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "evaluation beside learning, in 3 environments" in out
+    assert "The row of step 0 has no evaluation" in out

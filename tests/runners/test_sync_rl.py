@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,6 +16,7 @@ import torch
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, SyncRl, SyncRlEval, runner_from_params
 from rlpyt.utils.affinity import dealt_cpus
+from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
 from tests.runners.runner_kit import children, header_of, make_algo, make_sampler, rows_of, run, start_forkserver
 from tests.toy_envs import CountingEnv
@@ -154,12 +156,22 @@ def test_cores_are_dealt():
         ({"replica_timeout": 0}, "replica_timeout is 0; expected a number of seconds above 0"),
         ({"n_replicas": 2, "affinity": [{}]}, "n_replicas is 2, and affinity has 1 dictionaries"),
         ({"affinity": []}, "affinity has 0 dictionaries"),
+        ({"n_replicas": 2, "affinity": {"master_cpus": [0]}}, "one dictionary with cores, and the run has 2 replicas"),
+        ({"n_replicas": 3, "batch_sizes": "global"}, "batch_B is 4, given for 3 replicas together"),
         ({"affinity": [{"cores": 1}]}, "affinity: got cores; expected some of"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, **settings)
+
+
+@pytest.mark.parametrize("n_cores", [1, 2])
+def test_more_replicas_than_cores_are_told(n_cores, capsys):
+    runner: Any = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=2)
+    runner._on_own_cores(SimpleNamespace(peers=[Peer("node0", i, "cpu", [0, 1][:n_cores]) for i in range(2)], rank=0))
+    told = "WARNING: 2 replicas share the cores of node0, in number 1" in capsys.readouterr().out
+    assert told == (n_cores == 1)
 
 
 def test_without_a_number_there_is_a_replica_for_each_core():
