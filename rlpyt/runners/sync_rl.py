@@ -153,6 +153,7 @@ class SyncRlBase(MinibatchRlBase):
             store: where they meet.
             workers: the replicas that this process has started.
         """
+        hook = sys.excepthook
         try:
             with interrupted_by_an_end(workers, self._end_of_replica):
                 device = self.settings.device if self.settings else self.cores.device
@@ -170,6 +171,8 @@ class SyncRlBase(MinibatchRlBase):
         finally:
             if self._group is not None:
                 self._group.leave()
+            if self._launched is None:  # torch marks the lines of later errors by the rank, which is for a launcher
+                sys.excepthook = hook
             self._group, self.replicas, self._cpus = None, Replicas(), []
 
     def _end_of_replica(self, worker: Worker) -> Exception | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,9 @@ def _forkserver_is_running():
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     before, connections, cpus = children(), len(psutil.Process().net_connections("inet")), available_cpus()
+    hook = sys.excepthook
     yield
+    assert sys.excepthook is hook
     assert children() <= before
     assert len(psutil.Process().net_connections("inet")) == connections
     assert available_cpus() == cpus
