@@ -16,11 +16,12 @@ from rlpyt.samplers.server import Reply, Request
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arrays import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.arrays import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
+from rlpyt.utils.shared_memory import shared_array
 
 _BEAT_SECONDS = 0.5
 
@@ -40,6 +41,11 @@ class MovableSampler(Sampler):
     def stall_seconds(self) -> float:
         """Seconds without progress after which the process counts as lost."""
         return 300.0
+
+    @property
+    def returns_its_places(self) -> bool:
+        """Whether `obtain_samples` returns the rows of `batches` as they are, and makes none of its own."""
+        return False
 
     def note_progress(self, progress: Progress) -> bool:
         """Note the environment and row at hand there from now on; return False if that is not possible.
@@ -138,8 +144,7 @@ class SamplerServer:
             case ("act", agent, device):
                 return self._agent.become(agent, device)
             case ("ring", bell):
-                self._bell = bell
-                return None
+                return self._ring(bell)
             case ("evaluate", itr, version, deterministic):
                 return self._evaluate(itr, version, deterministic)
             case ("diagnostics",):
@@ -172,15 +177,25 @@ class SamplerServer:
         taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
         place = self._places[itr % len(self._places)]
-        shared = _addresses(place) == _addresses(samples)
+        shared = self._bell is not None or _addresses(place) == _addresses(samples)
         if self._bell is not None:
-            if not shared:  # a sampler of the user's may return rows of its own, and the copier reads the places
-                # From the last field on, as prev_action and prev_reward are the memory of action and reward too.
-                for own, leaf in list(zip(buffer_leaves(place), buffer_leaves(samples), strict=True))[::-1]:
+            if not self._sampler.returns_its_places:
+                for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
                     own.copy_(leaf)
             self._bell.ring(itr + 1)
-            shared = True
         return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken, self._version)
+
+    def _ring(self, bell: Bell) -> list[Samples] | None:
+        """Ring a bell after every batch from now on; return where others then read it, if not in the places.
+
+        Rows that a sampler of the user's makes itself lie apart, as the next batch begins with the last row of a place.
+        """
+        self._bell = bell
+        if self._sampler.returns_its_places:
+            return None
+        batches = [buffer_func(samples, lambda x: shared_array(x.shape, x.dtype)) for samples in self._sampler.batches]
+        self._places = [torchify_buffer(samples) for samples in batches]
+        return batches
 
     def _evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
         self._agent.take_version(version)

@@ -166,6 +166,11 @@ class BaseSampler(Settings, MovableSampler):
 
     # ---- in a process of its own ----
 
+    @property
+    def returns_its_places(self) -> bool:
+        """Whether batches are the rows in memory: not where a subclass has its own way to return them."""
+        return type(self).obtain_samples is BaseSampler.obtain_samples
+
     def in_background(self, lag: int = 1, affinity: Kwargs | None = None) -> Sampler:
         """Return a sampler that runs this one in a process of its own; see `rlpyt.core.Sampler.in_background`."""
         # One that has run before holds on to what it had then.

@@ -16,6 +16,7 @@ from rlpyt.samplers.background import BackgroundSampler
 from rlpyt.samplers.background_server import Answer, Batch, MovableSampler
 from rlpyt.samplers.copier import Appended, CopierProcess, CopierServer
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
+from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import Worker, receive_ready, stop_workers
 from rlpyt.utils.rw_lock import NoLock
@@ -58,7 +59,9 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self._min_itr_learn = min_itr_learn
         self.band = int(min(MOST_AHEAD, max(1.0, ratio_band * (min_itr_learn + 1))))
         bell = Bell()
-        self._ask(self.sampler.stall_seconds, "ring", bell)
+        batches: list[Samples] | None = self._ask(self.sampler.stall_seconds, "ring", bell)
+        if batches is not None:
+            self.batches, self._torch_batches = batches, [torchify_buffer(samples) for samples in batches]
         self._sent = appender, self.batches, bell  # kept, as they go by reference
         self._copier = CopierProcess(1, CopierServer, self._sent, self.sampler.process_start_method)
 
