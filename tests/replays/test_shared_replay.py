@@ -134,3 +134,22 @@ def test_draws_that_change_the_tree_are_alone():
         other.sample_batch(4)
     with replay.lock.reading:
         assert other.check_valid() == (True, "")
+
+
+def test_changes_are_alone_and_nothing_is_read_while_another_process_writes():
+    replay = make_shared("prioritized")
+    replay.append_samples(rows_at(0))
+    places = replay.sample_batch(4).places
+    other: Any = pickle.loads(dumps(replay))
+    other.lock.timeout = 0.02
+    other.lock.join("copier")
+    for change in (
+        lambda: other.append_samples(rows_at(BATCH_T)),
+        lambda: other.update_priorities(places, torch.ones(4)),
+        lambda: other.set_hyper(alpha=0.1),
+    ):
+        with replay.lock.reading, pytest.raises(LockError, match="Writing to the replay"):
+            change()
+    for read in (lambda: other.sample_batch(4), other.check_valid):
+        with replay.lock.writing, pytest.raises(LockError, match="Reading the replay"):
+            read()

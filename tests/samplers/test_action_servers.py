@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
+from rlpyt.samplers.action_server import ActionServer
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
@@ -331,6 +334,14 @@ def test_a_server_that_dies_while_it_acts_goes_on_from_the_row_before(valued, lo
         batches = collect(sampler, row // 4 + 3)
         assert sampler.diagnostics()["WorkerRestarts"] == 1
     assert Checker(ACTS_IN_SERVERS, batches).losses == [Loss(row + loss, 1, b) for b in (2, 3)]
+
+
+def test_a_share_that_is_run_again_is_seeded_anew():
+    server: Any = ActionServer.__new__(ActionServer)
+    server.specs, server._agent = {FleetRole.EVAL: None}, SimpleNamespace(attach_shared_memory=lambda: None)
+    server.sampler = SimpleNamespace(run_evaluation=lambda itr, note, *options: (itr, *options))
+    assert server(("evaluate", 3, True, False)) == (3, True, False)
+    assert server(("evaluate", 3, False, True)) == (3, False, True), "after a loss, maybe by the seeds"
 
 
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():
