@@ -100,7 +100,7 @@ class Worker:
             daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"rlpyt-worker-{rank}",
         )
-        with _start_conditions():
+        with _start_conditions(f"{role} {rank}"):
             self._process.start()
         if has_workers:
             # At the end of a program Python waits for such a process, which waits for requests.
@@ -189,7 +189,7 @@ class Worker:
     def _death(self) -> WorkerError:
         self._process.join(timeout=1.0)
         code = self._process.exitcode
-        how = f"exited with code {code}"
+        how = f"exited with code {code}{' (or its forkserver was killed)' if code == 255 else ''}"
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
             how += " (out of memory, if nobody killed it by hand)" if code == -signal.SIGKILL else ""
@@ -207,10 +207,10 @@ def _timeval(seconds: float) -> bytes:
 
 
 @contextmanager
-def _start_conditions() -> Iterator[None]:
-    """Give processes that are started in the block one thread for each pool, and a main module that they can run.
+def _start_conditions(what: str) -> Iterator[None]:
+    """Give a process that is started in the block one thread for each pool, and a main module that it can run.
 
-    A process reads both before any code of ours: numpy starts its threads when it is imported, and multiprocessing runs
+    It reads both before any code of ours: numpy starts its threads when it is imported, and multiprocessing runs
     the file of the main module. A script on standard input has no such file.
     """
     before, main = dict(os.environ), sys.modules["__main__"]
@@ -218,6 +218,8 @@ def _start_conditions() -> Iterator[None]:
     os.environ.update(ONE_THREAD)
     try:
         yield
+    except (EOFError, ConnectionError) as error:
+        raise WorkerError(f"Starting {what}: the forkserver, which starts it, was killed meanwhile.") from error
     finally:
         for name in ONE_THREAD:
             del os.environ[name]

@@ -184,6 +184,33 @@ def test_a_worker_that_exits_says_its_code():
         ask(made, "echo", 1)
 
 
+def test_a_forkserver_that_is_killed_is_named_by_its_workers():
+    with workers(1) as made:
+        ask(made, "echo", 1)
+        process = psutil.Process(made[0].pid)
+        process.parent().kill()
+        process.wait(10)
+        with pytest.raises(WorkerError, match=r"exited with code 255 \(or its forkserver was killed\)"):
+            ask(made, "echo", 1)
+
+
+def test_a_forkserver_that_is_killed_at_a_start_is_named(monkeypatch):
+    def start_and_kill() -> None:
+        start()
+        server = psutil.Process(forkserver._forkserver_pid)
+        server.kill()
+        server.wait()  # the connection is refused from now on
+
+    with workers(1) as made:
+        ask(made, "echo", 1)
+    forkserver: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    start = forkserver.ensure_running
+    monkeypatch.setattr(forkserver, "ensure_running", start_and_kill)
+    with pytest.raises(WorkerError, match="Starting Evaluator 3: the forkserver, which starts it, was killed"):
+        Worker(3, Server, (), "forkserver", role="Evaluator")
+    forkserver._forkserver_pid = None  # which the test has waited for
+
+
 def test_a_dead_worker_is_an_error_for_who_sends_to_it():
     with workers(1) as made:
         ask(made, "echo", 1)
