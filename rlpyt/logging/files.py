@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from typing import BinaryIO
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a full disk and of an exhausted quota: training goes on without the file."""
-
-
-class _WitnessedFile(io.BufferedWriter):
-    """File that keeps the error of its last write, as torch.save turns a full disk into a RuntimeError."""
-
-    error: OSError | None = None
-
-    def write(self, data: ReadableBuffer) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.error = error
-            raise
 
 
 @contextlib.contextmanager
@@ -45,22 +28,18 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         A binary file open for writing, `<path>.tmp-<pid>` in the same directory.
 
     Raises:
-        OSError: error of the disk, also if the writer has turned it into another error. The temporary file is removed
-            and the old file stays.
+        OSError: error of the disk. The temporary file is removed and the old file stays.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    file = _WitnessedFile(io.FileIO(temporary, "w"))
     try:
-        with file:
+        with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException as error:
+    except BaseException:
         temporary.unlink(missing_ok=True)
-        if file.error is not None and isinstance(error, Exception):
-            raise file.error from None
         raise
     _sync_directory(path.parent)
 

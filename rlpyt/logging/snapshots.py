@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from collections.abc import Mapping
@@ -60,9 +61,11 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) ->
         TypeError: if anything else is inside; the message names its place.
         OSError: error of the disk; the old file stays.
     """
-    content = _to_plain(params, "params")
+    # In memory first: a signal's exception or a full disk, raised in a write that torch calls, may abort the process.
+    content = io.BytesIO()
+    torch.save(_to_plain(params, "params"), content)
     with replace_file(path) as file:
-        torch.save(content, file)
+        file.write(content.getbuffer())
 
 
 def _to_plain(value: Any, place: str) -> Any:

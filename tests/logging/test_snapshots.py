@@ -197,6 +197,30 @@ def test_disk_error_in_the_middle_is_the_error_that_is_raised(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["params.pkl"]
 
 
+def test_ctrl_c_while_saving_stays_what_it_is(tmp_path):
+    """An exception in a write that torch calls from C++ became another one, or aborted the process."""
+    script = """
+import random, signal, sys, torch
+from rlpyt.logging import save_snapshot
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+content = {str(i): torch.zeros(30) for i in range(300)}
+for _ in range(100):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
+        while True:
+            save_snapshot(sys.argv[1], content)
+    except KeyboardInterrupt:
+        pass
+"""
+    path = tmp_path / "params.pkl"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(load_snapshot(path)) == 300
+    assert [file.name for file in tmp_path.iterdir()] == ["params.pkl"]
+
+
 def test_kill_while_saving_keeps_a_whole_snapshot(tmp_path):
     script = """
 import sys, torch
