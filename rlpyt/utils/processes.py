@@ -78,10 +78,8 @@ class Worker:
             context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
         self.rank, self._role = rank, role
         self.progress = Progress(shared_array(Progress.SIZE, np.int64))
-        try:
-            first_request = dumps(
-                (serve, rank, self.progress, tuple(args))
-            )  # before there is a process that could be left behind
+        try:  # before there is a process that could be left behind
+            first_request = dumps((serve, rank, self.progress, tuple(args)))
         except Exception as error:
             raise TypeError(
                 f"Starting {role.lower()} {rank}: {unsendable(args)} cannot be sent to another process: {error}. Let "
