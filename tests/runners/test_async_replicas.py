@@ -12,6 +12,7 @@ from rlpyt import samplers
 from rlpyt.runners import AsyncRl
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.replicas import Replicas
 from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, without_times
 
 CPU = available_cpus()[0]
@@ -110,3 +111,12 @@ def test_a_run_with_it_is_pinned_and_ends(tmp_path):
     assert runner.cores.master_cpus == [CPU]
     assert len(rows_of(tmp_path)) == 3
     assert available_cpus() != [CPU] or len(available_cpus()) == 1
+
+
+@pytest.mark.parametrize(("batch_sizes", "batch_size"), [("replica", 20), ("global", 10)])
+def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_size):
+    algo, agent = make_algo("dqn", batch_size=20)
+    runner: Any = AsyncRl(algo, agent, make_sampler(), n_steps=400, n_replicas=2, batch_sizes=batch_sizes)
+    runner.replicas = Replicas(0, 2)
+    runner.take_own_parts()
+    assert (runner.algo.batch_size, runner.sampler.batch_spec.B) == (batch_size, 2)
