@@ -10,6 +10,8 @@ import torch
 
 from rlpyt import samplers
 from rlpyt.runners import AsyncRl
+from rlpyt.samplers import background_server
+from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.replicas import Replicas
@@ -120,3 +122,14 @@ def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_
     runner.replicas = Replicas(0, 2)
     runner.take_own_parts()
     assert (runner.algo.batch_size, runner.sampler.batch_spec.B) == (batch_size, 2)
+
+
+def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypatch):
+    seeds: list[int] = []
+    monkeypatch.setattr(background_server, "set_seed", seeds.append)
+    server: Any = background_server.SamplerServer.__new__(background_server.SamplerServer)
+    server._sampler, server._agent = None, None
+    for rank in (0, 1):
+        with pytest.raises(AttributeError):  # there is no sampler
+            server._initialize(Run(batch_spec=make_sampler().batch_spec, seed=7, replicas=Replicas(rank, 2)))
+    assert len(set(seeds)) == 2
