@@ -148,8 +148,10 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
 
     def _weighted_metric(self, value: Number) -> Number:
         """Return a metric of an update so that the replicas' mean is that over all rows; one of rows as it is."""
+        if self.loss_weight == 1.0:
+            return value
         x = torch.as_tensor(value)
-        return value if self.loss_weight == 1.0 or x.dim() else self.weighted(x)
+        return value if x.dim() else self.weighted(x)
 
     def n_updates(self, hyper: Hyper) -> int:
         """Return the number of updates of an iteration, which the replay ratio asks for."""

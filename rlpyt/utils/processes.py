@@ -145,8 +145,8 @@ class Worker:
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
-            if self._has_reply.poll(0):
-                self.receive()  # raises the error that the worker died of, if it sent one
+            while self._has_reply.poll(0):
+                self.receive()  # raises the error that the worker died of, if it sent one, or that it is dead
             raise self._death() from None
         except BlockingIOError:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."

@@ -122,7 +122,7 @@ def test_an_environment_that_breaks_is_named(kind, fault, tmp_path):
         traceback = status_of(tmp_path)["exception"]["traceback"]
         assert "toy_envs.py" in traceback or fault in ("nan", "shape")
         return
-    where = r"Worker (0 .* at environment 0|1 .* at environment 2)," if fault == "constructor" else WHERE
+    where = r"Worker [01] \(pid \d+\)" if fault == "constructor" else WHERE
     assert re.match(where, message), message
     assert "Its traceback:" in message
     assert {"raise": "in go_wrong", "reset": "in reset", "constructor": "in __init__"}.get(fault, "") in message

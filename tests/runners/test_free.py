@@ -196,7 +196,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     sampler._copier, sampler.batches, sampler._n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
 
     def ask(itr: int, band: int, n_handed_over: int) -> int:
-        sampler._itr, sampler.band, sampler._n_handed_over = itr + 1, band, n_handed_over
+        sampler._itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
         sampler._ask_ahead()
         return len(asked)
 
@@ -211,7 +211,7 @@ def test_a_batch_is_handed_over_once_it_is_in_the_replay():
     sampler: Any = make_sampler().running_freely()
     sampler._torch_batches = [SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))]
     sampler._agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
-    sampler._itr, sampler._n_appended = 6, 1  # learns from version 5
+    sampler._itr, sampler._n_appended = 5, 1  # learns from version 5
     sampler._waiting += [(0, SimpleNamespace(version=2)), (1, SimpleNamespace(version=3))]
     sampler._hand_over()
     assert sampler._n_handed_over == 1
