@@ -135,11 +135,8 @@ class DQN(OffPolicyAlgo[QAgent]):
 
         The rows of all replicas count.
         """
-        own = (
-            {"eps": 0.01 / (self.rows_per_update * self.replicas.world_size)}
-            if self.OptimCls is torch.optim.Adam
-            else {}
-        )
+        rows = self.rows_per_update * self.replicas.world_size
+        own = {"eps": 0.01 / rows} if self.OptimCls is torch.optim.Adam else {}
         return {**own, **super().optim_arguments()}
 
     def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:

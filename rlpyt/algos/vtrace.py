@@ -57,9 +57,9 @@ class VTrace(PolicyGradientAlgo):
 
     The state of a recurrent agent before the first row is the one that acting recorded.
 
-    Source: Espeholt et al. 2018, arXiv:1802.01561. Its settings for Atari: learning_rate="lin_6e-4",
-    OptimCls=torch.optim.RMSprop, optim_kwargs=dict(alpha=0.99, eps=0.01), clip_grad_norm=40, of losses summed over the
-    rows where those here are means.
+    The losses are means over the valid rows.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561.
     """
 
     bootstrap_value: ClassVar[bool] = False

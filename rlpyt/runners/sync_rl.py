@@ -98,7 +98,7 @@ class SyncRlBase(MinibatchRlBase):
 
     def check_shares(self, n_replicas: int) -> None:
         """Refuse batch sizes that the replicas cannot divide, before there are any."""
-        if self.batch_sizes == "global":
+        if self.batch_sizes == "global" and n_replicas > 1:
             self.algo.share(n_replicas)
             self.sampler.share(n_replicas)
 

@@ -107,11 +107,8 @@ class BackgroundSampler(Sampler):
         Args:
             itr: the iteration, one more than in the last call.
         """
-        self._check_running()
-        self._check_order(itr)
-        self._start_acting()
+        self._begin(itr)
         with self.coupling.hands_over():
-            self._agent.publish_version(itr)
             last = max(itr, min(itr + self.lag, self._n_itr - 1))
             while self._next <= last:
                 self._send("collect", self._next, itr)
@@ -124,6 +121,14 @@ class BackgroundSampler(Sampler):
         self._itr = itr + 1
         self.coupling.note_age(itr - arrived.version)
         return arrived.samples, arrived.traj_infos
+
+    def _begin(self, itr: int) -> None:
+        """Publish the weights of now as the version of an iteration, whose batch is asked for."""
+        self._check_running()
+        self._check_order(itr)
+        self._start_acting()
+        with self.coupling.hands_over():
+            self._agent.publish_version(itr)
 
     def _check_order(self, itr: int) -> None:
         if not self._next:

@@ -62,8 +62,8 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         batches: list[Samples] | None = self._ask(self.sampler.stall_seconds, "ring", bell)
         if batches is not None:
             self.batches, self._torch_batches = batches, [torchify_buffer(samples) for samples in batches]
-        self._sent = appender, self.batches, bell  # kept, as they go by reference
-        self._copier = CopierProcess(1, CopierServer, self._sent, self.sampler.process_start_method)
+        sent = appender, self.batches, bell
+        self._copier = CopierProcess(1, CopierServer, sent, self.sampler.process_start_method)
 
     # ---- work ----
 
@@ -73,11 +73,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         Args:
             itr: the iteration, one more than in the last call.
         """
-        self._check_running()
-        self._check_order(itr)
-        self._start_acting()
-        with self.coupling.hands_over():
-            self._agent.publish_version(itr)
+        self._begin(itr)
         needed = self._needed(itr)
         with self.coupling.hands_over():
             self._take_in(wait=False)

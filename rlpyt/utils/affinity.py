@@ -14,8 +14,8 @@ import psutil
 
 from rlpyt.utils.processes import available_cpus
 
-Mapped: TypeAlias = Mapping[str, Any]
-"""Cores and devices by name."""
+AffinityDict: TypeAlias = Mapping[str, Any]
+"""Cores and devices by name, as a runner is given them."""
 # In affinities of rlpyt 0.1, and without effect: a worker has one thread, and the sampler's class says what alternates.
 _WITHOUT_EFFECT = ("all_cpus", "worker_torch_threads", "alternating")
 
@@ -60,7 +60,7 @@ class Affinity:
                 raise TypeError(f"affinity: {name} is {cpus}; expected a list. Write [{cpus}].")
 
     @classmethod
-    def from_mapping(cls, affinity: Mapped | None) -> Self:
+    def from_mapping(cls, affinity: AffinityDict | None) -> Self:
         """Return the affinity that a dictionary describes; three keys of rlpyt 0.1 have no effect.
 
         Raises:
@@ -97,7 +97,7 @@ def dealt_cpus(cpus: Sequence[int], n: int) -> list[list[int]]:
     return [list(cpus[start:end]) or [cpus[start]] for start, end in pairwise(bounds)]
 
 
-def optimizer_parts(affinity: Mapped) -> list[Mapped]:
+def optimizer_parts(affinity: AffinityDict) -> list[AffinityDict]:
     """Return the affinity of each process that learns, of a run whose sampler has a process of its own.
 
     Args:
@@ -117,13 +117,13 @@ def optimizer_parts(affinity: Mapped) -> list[Mapped]:
             f"affinity: got the keys {', '.join(sorted(affinity))}; expected optimizer, a list of dictionaries with "
             "cpus, torch_threads and cuda_idx, and sampler, a dictionary with master_cpus, workers_cpus and cuda_idx."
         )
-    all_parts: list[Mapped] = [parts] if isinstance(parts, Mapping) else parts
+    all_parts: list[AffinityDict] = [parts] if isinstance(parts, Mapping) else parts
     pinned = {"set_affinity": affinity["set_affinity"]} if "set_affinity" in affinity else {}
     names: dict[str, str] = {"cpus": "master_cpus", "torch_threads": "master_torch_threads"}
     return [{**pinned, **{names.get(k, k): v for k, v in part.items()}} for part in all_parts]
 
 
-def sampler_part(affinity: Mapped, rank: int = 0, n_shares: int = 1) -> Mapped:
+def sampler_part(affinity: AffinityDict, rank: int = 0, n_shares: int = 1) -> AffinityDict:
     """Return the affinity of a sampler in a process of its own, or of one share of it.
 
     Args:

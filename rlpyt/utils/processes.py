@@ -32,7 +32,7 @@ from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
 
-Message: TypeAlias = Any
+Picklable: TypeAlias = Any
 """Whatever pickles: a request to a worker, or its reply."""
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
@@ -126,7 +126,7 @@ class Worker:
         """Whether the process has ended."""
         return bool(poll_for([self.sentinel]).poll(0))
 
-    def send(self, request: Message) -> None:
+    def send(self, request: Picklable) -> None:
         """Send a request; shared arrays in it go by reference.
 
         Raises:
@@ -152,7 +152,7 @@ class Worker:
             text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
             raise WorkerError(text, self.rank) from None
 
-    def receive(self, timeout: float = 300.0) -> Message:
+    def receive(self, timeout: float = 300.0) -> Picklable:
         """Return the reply that has arrived.
 
         Args:
@@ -283,7 +283,7 @@ def receive_all(
     timeout: float,
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
-) -> list[Message]:
+) -> list[Picklable]:
     """Wait for one reply of every worker, and return the replies.
 
     Args:
@@ -296,7 +296,7 @@ def receive_all(
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    replies: dict[int, Message] = {}
+    replies: dict[int, Picklable] = {}
     waiting = {worker.rank: worker for worker in workers}
     watch = Watch(workers, timeout)
     while waiting:
@@ -317,7 +317,7 @@ def receive_all(
     return [replies[worker.rank] for worker in workers]
 
 
-def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Message]]:
+def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Picklable]]:
     """Return workers with their next replies, one of each that has replied.
 
     Args:

@@ -90,3 +90,11 @@ class _Nothing:
 def start_forkserver() -> None:
     """Start the forkserver, which takes seconds the first time, and is a child of this process from then on."""
     processes.stop_workers([processes.Worker(0, _Nothing, (), "forkserver")])
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs, and is no zombie."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

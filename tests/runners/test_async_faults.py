@@ -21,7 +21,7 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.processes import WorkerError
-from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, status_of
+from tests.runners.runner_kit import is_alive, make_algo, make_sampler, rows_of, run, status_of
 from tests.runners.test_faults import (  # noqa: F401  # fixtures
     BAD_RANK,
     BAD_SEED,
@@ -33,7 +33,6 @@ from tests.runners.test_faults import (  # noqa: F401  # fixtures
     _forkserver_is_running,
     _nothing_is_left,
     check_end,
-    is_alive,
     masters,
     wait_for,
 )

@@ -26,7 +26,16 @@ from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
+from tests.runners.runner_kit import (
+    children,
+    is_alive,
+    make_algo,
+    make_sampler,
+    rows_of,
+    run,
+    start_forkserver,
+    status_of,
+)
 from tests.toy_envs import CountingEnv, FaultyEnv
 from tests.vector_toy_envs import FaultyVectorEnv
 
@@ -335,13 +344,6 @@ def named_memory(pid: int) -> list[str]:
         with suppress(OSError):
             names.append(os.readlink(f"/proc/{pid}/map_files/{file}"))
     return [name for name in names if name.startswith("/dev/shm")]
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_for(condition: Any, seconds: float, complaint: str) -> None:

@@ -26,7 +26,7 @@ from rlpyt.runners.agreement import ReplicaStopped
 from rlpyt.utils import processes
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_sampler, run, start_forkserver, status_of
+from tests.runners.runner_kit import children, is_alive, make_sampler, run, start_forkserver, status_of
 from tests.toy_envs import FaultyEnv
 
 ROOT = Path(__file__).parents[2]
@@ -258,13 +258,6 @@ def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters
         assert code == 128 + signum
     assert output.read_text().count("Traceback (most") <= 1
     load_snapshot(tmp_path / "run_0" / "params.pkl")
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_for(condition: Any, seconds: float, output: Path) -> None:

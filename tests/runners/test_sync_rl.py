@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 
+from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, SyncRl, SyncRlEval, runner_from_params
 from rlpyt.utils.affinity import dealt_cpus
@@ -167,6 +168,17 @@ def test_cores_are_dealt():
 def test_settings_that_cannot_be_meant_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, **settings)
+
+
+def test_a_replica_that_is_alone_needs_no_share():
+    class Whole(PPO):
+        def share(self, n_replicas: int) -> Any:
+            raise TypeError("it is not divided")
+
+    algo, agent = Whole(minibatches=2), make_algo("ppo")[1]
+    runner = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
+    runner.take_own_parts()
+    assert runner.algo is algo
 
 
 @pytest.mark.parametrize("n_cores", [1, 2])
