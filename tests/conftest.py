@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
+from rlpyt.utils.worker_main import ONE_THREAD
 from tests.tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
@@ -32,7 +34,8 @@ def _forkserver_knows_the_toys():
         # torch imports torch._dynamo with its first optimiser, of which each replica has one.
         libraries = ["rlpyt.samplers", "rlpyt.runners", "rlpyt.agents", "rlpyt.algos", "torch._dynamo"]
         forkserver.set_forkserver_preload([*libraries, "tests.toy_envs", "tests.vector_toy_envs"])
-        forkserver.ensure_running()
+        with mock.patch.dict(os.environ, ONE_THREAD):  # numpy starts its threads when it is imported
+            forkserver.ensure_running()
 
 
 @pytest.fixture

@@ -262,10 +262,10 @@ def test_a_server_or_worker_that_is_killed_or_stopped_ends_the_run_with_its_name
 
 
 class Slow(CountingEnv):
-    """Takes 0.2 s for a step, but not in the check at the start."""
+    """Takes 0.25 s for a step, but not in the check at the start."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.seconds = 0.2 if seed in [env_seed(rank) for rank in range(18)] else 0.0
+        self.seconds = 0.25 if seed in [env_seed(rank) for rank in range(18)] else 0.0
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> Any:
@@ -275,7 +275,7 @@ class Slow(CountingEnv):
 
 def test_a_server_that_waits_for_workers_that_go_on_is_not_taken_for_lost():
     """All environments of a worker together take longer for a row than one step may."""
-    with running("gpu2", counting_agent(), Slow, T=1, B=18, worker_timeout=0.5, **TWO) as sampler:
+    with running("gpu2", counting_agent(), Slow, T=1, B=18, worker_timeout=1.5, **TWO) as sampler:
         assert sampler.obtain_samples(0)[0].env.valid.all()
 
 
