@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -129,6 +130,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     def startup(self) -> int:
         """Build all parts, check that they fit together, print the plan; return the number of iterations."""
+        gc.collect()  # the parts of an earlier run refer to each other: its replay would stay beside the new one
         rank = self.replicas.rank
         self.logger: Logger = self._to_give_back.enter_context(silent_context()) if rank else current_logger()
         self.seed = self.agreement.broadcast(self.seed)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import threading
+import weakref
 from dataclasses import dataclass
 from math import inf, isfinite, nan
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 from rlpyt.agents import PgAgent
-from rlpyt.algos import A2C, PPO
+from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.types import TrajInfo
@@ -272,6 +274,26 @@ def test_sampler_and_algorithm_can_run_again_and_an_agent_that_has_learned_is_no
     run(tmp_path / "b", (algo, make_algo("ppo")[1]), sampler)
     rows = [without_times(tmp_path / name) for name in "ab"]
     assert [row["Diagnostics/CumSteps"] for row in rows[0]] == [row["Diagnostics/CumSteps"] for row in rows[1]]
+
+
+def test_the_replay_of_an_earlier_run_is_gone_before_the_next_one_has_its_own(tmp_path):
+    def earlier_replay() -> weakref.ref[Any]:
+        algo, agent = make_algo("dqn")
+        run(tmp_path / "a", (algo, agent))
+        return weakref.ref(algo.replay_buffer)
+
+    class Next(DQN):
+        def initialize(self, **kwargs: Any) -> None:
+            assert replay() is None
+            super().initialize(**kwargs)
+
+    gc.disable()
+    try:
+        replay = earlier_replay()
+        assert replay() is not None  # the parts refer to each other
+        run(tmp_path / "b", (Next(min_steps_learn=40, replay_size=100), make_algo("dqn")[1]))
+    finally:
+        gc.enable()
 
 
 # ---- snapshots ----
