@@ -24,7 +24,6 @@ def main(
     unit: str,
     baseline: str | Sequence[str] | None = None,
     rounds: int = 3,
-    known: Mapping[str, float] | None = None,
 ) -> None:
     """Run all parts in turn, several rounds, and print each one's median and its ratio to the baseline's.
 
@@ -35,7 +34,6 @@ def main(
         unit: of the numbers.
         baseline: the part that ratios are taken to; of several, the one with the best median. None is the first.
         rounds: how often each part is run.
-        known: numbers measured earlier, by name, to which the ratios are printed too.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", choices=list(parts))
@@ -52,14 +50,11 @@ def main(
     candidates = [baseline] if isinstance(baseline, str) else baseline or []
     medians = {name: median(numbers) for name, numbers in results.items()}
     best = max((name for name in candidates if name in results), key=medians.__getitem__, default=args.parts[0])
-    known = known or {}
-    heads = "".join(f" {f'/ {name}':>14}" for name in known)
-    print(f"\n{'part':<36} {unit:>14} {'ratio':>7}{heads}   all rounds; the ratio is to {best}")
+    print(f"\n{'part':<36} {unit:>14} {'ratio':>7}   all rounds; the ratio is to {best}")
     for name, numbers in results.items():
         rounds_text = " ".join(f"{x:.5g}" for x in numbers)
-        others = "".join(f" {medians[name] / number:>14.2f}" for number in known.values())
-        print(f"{name:<36} {medians[name]:>14.5g} {medians[name] / medians[best]:>7.2f}{others}   {rounds_text}")
-    print("JSON " + json.dumps({"unit": unit, "baseline": best, "rounds": results, "known": known}))
+        print(f"{name:<36} {medians[name]:>14.5g} {medians[name] / medians[best]:>7.2f}   {rounds_text}")
+    print("JSON " + json.dumps({"unit": unit, "baseline": best, "rounds": results}))
 
 
 class Part(Protocol):

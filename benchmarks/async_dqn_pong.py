@@ -1,11 +1,10 @@
 """Asynchronous DQN on Pong beside the synchronous runner, same replay ratio, two cores each: steps per second.
 
-    python benchmarks/async_dqn_pong.py
+    python benchmarks/async_dqn_pong.py                (needs rlpyt[atari]; stable-baselines3 for its parts)
 
 Settings are those of `dqn_pong.py`: 4 x 8 rows and 8 updates of 32 an iteration, Nature network. The synchronous parts
 have two torch threads, or let the runner choose; the ratio is to the best of them. The asynchronous parts learn with
-one thread, while the sampler's process steps and acts with another. The column / sb3 is the ratio to what
-`dqn_pong.py` measured for Stable-Baselines3 on the machine of docs/benchmarks.md.
+one thread, while the sampler's process steps and acts with another. "ratio 1" takes one update an iteration.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from alternate import main
+from dqn_pong import stable_baselines3
 from training_speed import training_speed
 
 from rlpyt.agents import AtariDqnAgent
@@ -24,16 +24,23 @@ from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 
 T, B, STEPS, WARM_UP = 4, 8, 1_600, 640
-SB3 = 54.6
 COLUMNS = ("OptimizerWaitTime", "SamplerWaitTime", "HandOverTime", "DataAgeMean", "CumReplayRatio")
 
 
-def speed(lag: int | str | None = None, sample_mode: str = "serial", n_workers: int = 2, **settings: Any) -> float:
+def speed(
+    lag: int | str | None = None, sample_mode: str = "serial", replay_ratio: float = 8, **settings: Any
+) -> float:
     """Return steps per second after the first updates; a lag of None is the synchronous runner."""
-    workers: dict[str, Any] = {"n_workers": n_workers} if sample_mode == "cpu" else {}
+    workers: dict[str, Any] = {"n_workers": 2} if sample_mode == "cpu" else {}
     SamplerCls = {"cpu": CpuSampler, "serial": SerialSampler}[sample_mode]
     parts: dict[str, Any] = dict(
-        algo=DQN(batch_size=32, replay_ratio=8, replay_size=20_000, min_steps_learn=WARM_UP - 200, learning_rate=1e-4),
+        algo=DQN(
+            batch_size=32,
+            replay_ratio=replay_ratio,
+            replay_size=20_000,
+            min_steps_learn=WARM_UP - 200,
+            learning_rate=1e-4,
+        ),
         agent=AtariDqnAgent(model_kwargs=dict(paddings=(0, 0, 0))),
         sampler=SamplerCls(AtariEnv, dict(game="pong"), T, B, max_decorrelation_steps=0, **workers),
         n_steps=WARM_UP + STEPS,
@@ -55,7 +62,12 @@ PARTS = {
     "lag 2": partial(speed, lag=2, **ONE),
     "free": partial(speed, lag="free", **ONE),
     "lag 1, chosen": partial(speed, lag=1),
+    "ratio 1, sync, two threads": partial(speed, replay_ratio=1, **TWO),
+    "ratio 1, lag 1": partial(speed, lag=1, replay_ratio=1, **ONE),
+    "ratio 1, free": partial(speed, lag="free", replay_ratio=1, **ONE),
+    "sb3, one": stable_baselines3,
+    "sb3, eight": partial(stable_baselines3, B=8),
 }
 
 if __name__ == "__main__":
-    main(PARTS, "steps/s", baseline=[name for name in PARTS if name.startswith("sync")], known={"sb3": SB3})
+    main(PARTS, "steps/s", baseline=[name for name in PARTS if name.startswith("sync")])

@@ -1,11 +1,10 @@
 """Asynchronous SAC on HalfCheetah-v5 beside the synchronous runner, one update a step, two cores: steps per second.
 
-    python benchmarks/async_sac_half_cheetah.py        (needs rlpyt[mujoco])
+    python benchmarks/async_sac_half_cheetah.py        (needs rlpyt[mujoco]; stable-baselines3 for its parts)
 
 Settings are those of `half_cheetah.py`: batches of 256, networks of 256 x 256. "one" has one environment and an update
 a step, as everybody has it; "eight" has 8 environments and 8 updates an iteration, which is the same replay ratio. The
-ratio is to the best synchronous part. The column / sb3 is the ratio to what `half_cheetah.py` measured for
-Stable-Baselines3, with one thread, on the machine of docs/benchmarks.md.
+"learners" are two replicas with half the rows each. The ratio is to the best synchronous part.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 import gymnasium
 from alternate import main
+from half_cheetah import stable_baselines3
 from training_speed import training_speed
 
 from rlpyt.agents import SacAgent
@@ -24,11 +24,10 @@ from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 
 STEPS, WARM_UP = 1_600, 1_200
-SB3 = 40.5
 COLUMNS = ("OptimizerWaitTime", "SamplerWaitTime", "HandOverTime", "DataAgeMean", "CumReplayRatio")
 
 
-def speed(lag: int | str | None = None, B: int = 1, torch_threads: int = 1) -> float:
+def speed(lag: int | str | None = None, B: int = 1, torch_threads: int = 1, **replicas: Any) -> float:
     """Return steps per second after the first updates; a lag of None is the synchronous runner."""
     sizes = dict(hidden_sizes=(256, 256))
     parts: dict[str, Any] = dict(
@@ -40,7 +39,7 @@ def speed(lag: int | str | None = None, B: int = 1, torch_threads: int = 1) -> f
         seed=0,
         settings=ComputeSettings(torch_threads=torch_threads),
     )
-    runner = MinibatchRl(**parts) if lag is None else AsyncRl(**parts, lag=lag)
+    runner = MinibatchRl(**parts) if lag is None else AsyncRl(**parts, lag=lag, **replicas)
     return training_speed(runner, WARM_UP, COLUMNS)
 
 
@@ -53,7 +52,10 @@ PARTS = {
     "one, free": partial(speed, lag="free"),
     "eight, lag 1": partial(speed, lag=1, B=8),
     "one, lag 1, two threads": partial(speed, lag=1, torch_threads=2),
+    "eight, lag 1, two learners": partial(speed, lag=1, B=8, n_replicas=2, batch_sizes="global"),
+    "sb3, one thread": partial(stable_baselines3, "sac"),
+    "sb3, two threads": partial(stable_baselines3, "sac", torch_threads=2),
 }
 
 if __name__ == "__main__":
-    main(PARTS, "steps/s", baseline=[name for name in PARTS if name.startswith("sync")], known={"sb3": SB3})
+    main(PARTS, "steps/s", baseline=[name for name in PARTS if name.startswith("sync")])

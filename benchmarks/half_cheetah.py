@@ -63,13 +63,13 @@ def rlpyt(name: str) -> float:
     return PPO_STEPS / (times[-1] - times[0]) if name == "ppo" else STEPS / (times[-1] - times[-1 - STEPS])
 
 
-def stable_baselines3(name: str) -> float:
+def stable_baselines3(name: str, torch_threads: int = 1) -> float:
     """Return steps per second after the first updates."""
     import stable_baselines3
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(torch_threads)
     times: list[float] = []
 
     class Watch(BaseCallback):

@@ -65,11 +65,12 @@ class FlatPass:
 
     def __call__(self, loss: torch.Tensor) -> None:
         """Set the gradients of a loss."""
-        loss.backward(inputs=self._parameters)
+        # The loss is divided, as the gradients would have to be read and written once more.
+        (loss / self._world_size).backward(inputs=self._parameters)
         for group in self._groups:
             group.fill()
             self._total(group.flat)
-            group.spread(self._world_size)
+            group.spread()
 
 
 class _Group:
@@ -99,9 +100,8 @@ class _Group:
             self._places[i].zero_()
 
     @torch.no_grad()
-    def spread(self, world_size: int) -> None:
+    def spread(self) -> None:
         """Make the places the gradients, where any replica has one."""
-        self.flat.div_(world_size)
         for parameter, place, count in zip(self._parameters, self._places, self._counts.tolist(), strict=True):
             parameter.grad = place if count > 0 else None
 

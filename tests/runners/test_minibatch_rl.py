@@ -283,9 +283,9 @@ def test_the_replay_of_an_earlier_run_is_gone_before_the_next_one_has_its_own(tm
         return weakref.ref(algo.replay_buffer)
 
     class Next(DQN):
-        def initialize(self, **kwargs: Any) -> None:
+        def initialize(self, agent: Any, run: Any) -> None:
             assert replay() is None
-            super().initialize(**kwargs)
+            super().initialize(agent, run)
 
     gc.disable()
     try:
