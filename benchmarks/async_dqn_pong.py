@@ -27,9 +27,7 @@ T, B, STEPS, WARM_UP = 4, 8, 1_600, 640
 COLUMNS = ("OptimizerWaitTime", "SamplerWaitTime", "HandOverTime", "DataAgeMean", "CumReplayRatio")
 
 
-def speed(
-    lag: int | str | None = None, sample_mode: str = "serial", replay_ratio: float = 8, **settings: Any
-) -> float:
+def speed(lag: int | str | None = None, sample_mode: str = "serial", replay_ratio: float = 8, **settings: Any) -> float:
     """Return steps per second after the first updates; a lag of None is the synchronous runner."""
     workers: dict[str, Any] = {"n_workers": 2} if sample_mode == "cpu" else {}
     SamplerCls = {"cpu": CpuSampler, "serial": SerialSampler}[sample_mode]
