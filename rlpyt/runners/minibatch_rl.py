@@ -87,6 +87,7 @@ class MinibatchRlEval(MinibatchRlBase):
 
     Raises:
         ValueError: if the sampler has no evaluation environments.
+        TypeError: if a subclass evaluates or logs by methods of its own, and eval_beside is True.
     """
 
     eval_deterministic: bool = field(default=False, kw_only=True)
@@ -97,13 +98,20 @@ class MinibatchRlEval(MinibatchRlBase):
     judges; before the next row the run waits for it, at most the sampler's worker_timeout without progress."""
 
     def __post_init__(self) -> None:
-        """Refuse a sampler without evaluation environments."""
+        """Refuse a sampler without evaluation environments, and methods that an evaluation beside would not call."""
         super().__post_init__()
         if self.sampler.eval_n_envs < 1:
             raise ValueError(
                 f"{type(self).__name__}: the sampler's eval_n_envs is {self.sampler.eval_n_envs}; expected at least 1. "
                 "Set it and eval_max_trajectories, or use the runner without Eval, which logs training's trajectories."
             )
+        for name in ("evaluate_agent", "_log_infos"):
+            if self.eval_beside and getattr(type(self), name) is not getattr(MinibatchRlEval, name):
+                raise TypeError(
+                    f"{type(self).__name__}: eval_beside is True, and {name} is a method of its own, which would not "
+                    "see the evaluations of the process beside; expected the one of MinibatchRlEval. Leave eval_beside "
+                    "out, or give the sampler a TrajInfoCls with the statistics."
+                )
         self._evaluator: EvaluatorBeside | None = None
         self._row_under_way: HeldRow | None = None  # of the log, whose evaluation goes on beside learning
 

@@ -355,3 +355,12 @@ def test_a_run_that_ends_early_writes_the_row_under_way_without_its_evaluation(e
     out = capsys.readouterr().out
     assert "evaluation beside learning, in 3 environments" in out
     assert "The row of step 0 has no evaluation" in out
+
+
+@pytest.mark.parametrize("name", ["evaluate_agent", "_log_infos"])
+def test_methods_that_the_process_beside_would_not_call_are_refused(name):
+    Own = type("Own", (MinibatchRlEval,), {name: lambda self, *args: getattr(MinibatchRlEval, name)(self, *args)})
+    parts = (*make_algo("ppo"), make_sampler("serial", **QUOTA), 100)
+    Own(*parts)
+    with pytest.raises(TypeError, match=rf"Own: eval_beside is True, and {name} is a method of its own"):
+        Own(*parts, eval_beside=True)
