@@ -73,12 +73,6 @@ class AsyncRlBase(SyncRlBase):
                 "or takes them in by a method of its own; expected an algorithm with a replay. Give lag=1, or another "
                 "number."
             )
-        n = self._launched.world_size if self._launched is not None else self._n_replicas()
-        if n > 1:
-            raise ValueError(
-                f"{name} the run has {n} replicas, which must all have seen as many batches; expected one replica. "
-                "Give lag=1, or another number."
-            )
         self.check("ratio_band", lambda x: 0.0 <= x < float("inf"), "a fraction from 0, such as 0.1")
 
     # ---- cores and devices ----

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from dataclasses import replace
 
+import torch
+
 from rlpyt.core import Agent, Appender, FreeSampler
 from rlpyt.samplers.background import BackgroundSampler
 from rlpyt.samplers.background_server import Answer, Batch, MovableSampler
@@ -19,6 +21,7 @@ from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import Worker, receive_ready, stop_workers
+from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
 
 MOST_AHEAD = 8
@@ -46,11 +49,12 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self._ended: list[TrajInfo] = []
         self._copier_time = self._copier_waited = self._own_wait = 0.0
         self._lock = NoLock()
+        self._replicas = Replicas()
 
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Start the process and the sampler in it; see `BackgroundSampler.initialize`."""
         run = run or Run(batch_spec=self.batch_spec)
-        self._lock = run.lock
+        self._lock, self._replicas = run.lock, run.replicas
         self._lock.explain = self._explain
         return super().initialize(agent, replace(run, lock=NoLock()))
 
@@ -79,9 +83,13 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
             self._take_in(wait=False)
             self._ask_ahead()
         with self.coupling.optimizer_waits():
-            while self._n_handed_over < needed:
+            while self._n_ready < needed:
                 self._take_in(wait=True)
-                self._ask_ahead()
+            # Replicas are equally far: the normalisers of all see as many batches, and each has its own of them.
+            n_ready = int(-self._replicas.largest(torch.tensor(-self._n_ready)))
+        with self.coupling.hands_over():
+            self._hand_over(n_ready)
+            self._ask_ahead()
         self._itr = itr + 1
         ended, self._ended = self._ended, []
         newest = max(self._n_handed_over - 1, 0)
@@ -111,7 +119,6 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
             replies = receive_ready(workers, self.sampler.stall_seconds, wait)
             for _, reply in replies:
                 self._note(reply)
-            self._hand_over()
             if wait or not replies:
                 return
 
@@ -140,9 +147,14 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self.coupling.sampler_wait += batch.waited
         self.coupling.hand_over += batch.hand_over
 
-    def _hand_over(self) -> None:
-        """Give back the places of batches that are in the replay, after the agent's normalisers have seen them."""
-        while self._waiting and self._waiting[0][0] < self._n_appended:
+    @property
+    def _n_ready(self) -> int:
+        """Batches of which both are known: that they are in the replay, and what the sampler says of them."""
+        return min(self._n_appended, self._n_handed_over + len(self._waiting))
+
+    def _hand_over(self, n: int) -> None:
+        """Give back the places of the first n batches of the run, after the agent's normalisers have seen them."""
+        while self._n_handed_over < n:
             itr, batch = self._waiting.popleft()
             env = self._torch_batches[itr % len(self._torch_batches)].env
             self._agent.update_obs_rms(env.observation, env.valid)
