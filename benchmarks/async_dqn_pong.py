@@ -4,7 +4,8 @@
 
 Settings are those of `dqn_pong.py`: 4 x 8 rows and 8 updates of 32 an iteration, Nature network. The synchronous parts
 have two torch threads, or let the runner choose; the ratio is to the best of them. The asynchronous parts learn with
-one thread, while the sampler's process steps and acts with another. "ratio 1" takes one update an iteration.
+one thread, while the sampler's process steps and acts with another. "ratio 1" takes one update an iteration; its parts
+are compared with each other: `--parts "ratio 1, sync, two threads" "ratio 1, lag 1" "ratio 1, free"`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ PARTS = {
     "sync, cpu, two threads": partial(speed, sample_mode="cpu", **TWO),
     "sync, serial, chosen": speed,
     "lag 1": partial(speed, lag=1, **ONE),
+    "lag 1, two threads": partial(speed, lag=1, **TWO),
     "lag 2": partial(speed, lag=2, **ONE),
     "free": partial(speed, lag="free", **ONE),
     "lag 1, chosen": partial(speed, lag=1),

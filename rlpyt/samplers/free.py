@@ -85,7 +85,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         with self.coupling.optimizer_waits():
             while self._n_ready < needed:
                 self._take_in(wait=True)
-            # Replicas are equally far: the normalisers of all see as many batches, and each has its own of them.
+            # All replicas hand over equally many batches, so that their normalisers stay equal.
             n_ready = int(-self._replicas.largest(torch.tensor(-self._n_ready)))
         with self.coupling.hands_over():
             self._hand_over(n_ready)

@@ -99,22 +99,6 @@ def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
     assert rows[-1]["Diagnostics/CumCompletedTrajs"] == synchronous[-1]["Diagnostics/CumCompletedTrajs"]
 
 
-class Uneven(RandomEnv):
-    """Takes longer for a step in the first replica, now and then."""
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.slow = self.slow or seed in [stream_seed(3, Role.ENV, rank) for rank in range(2)]
-        self.n = 0
-        return super().reset(seed=seed, options=options)
-
-    slow = False
-
-    def step(self, action: Any) -> Any:
-        self.n += 1
-        time.sleep(0.02 if self.slow and self.n % 7 == 0 else 0.0)
-        return super().step(action)
-
-
 class OwnRows(SerialSampler):
     """Sampler that returns rows of its own, with other rewards."""
 
@@ -167,6 +151,22 @@ def test_the_age_of_a_batch_counts_to_the_version_that_learns_from_it_first(tmp_
     run(tmp_path, parts, sampler, partial(AsyncRlEval, lag="free"), n_steps=6 * ROWS, log_interval_steps=ROWS)
     ages = [[row[f"Diagnostics/DataAge{k}"] for k in ("Min", "Mean", "Max")] for row in rows_of(tmp_path)]
     assert ages[2:] == [["1.0"] * 3] * 5
+
+
+class Uneven(RandomEnv):
+    """Takes longer for a step in the first replica, now and then."""
+
+    slow = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.slow = self.slow or seed in [stream_seed(3, Role.ENV, rank) for rank in range(2)]
+        self.n = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.n += 1
+        time.sleep(0.02 if self.slow and self.n % 7 == 0 else 0.0)
+        return super().step(action)
 
 
 @pytest.mark.parametrize("case", ["DQN n-step soft", "SAC"])

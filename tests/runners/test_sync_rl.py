@@ -106,7 +106,8 @@ def test_each_replica_has_its_own_streams_environments_and_cores(tmp_path):
     assert first["pid"] == os.getpid() != second["pid"]
     assert first["seed"] == second["seed"]
     assert first["drawn"] != second["drawn"]
-    assert not set(first["envs"]) & set(second["envs"])
+    # The seed is drawn here, and the environment shows it modulo 1024: single numbers may meet by chance.
+    assert sorted(first["envs"]) != sorted(second["envs"])
     assert second["directory"] == "None" != first["directory"]
     shares = dealt_cpus(available_cpus(), 2)
     assert [first["cpus"], second["cpus"]] == shares
