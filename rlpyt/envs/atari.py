@@ -180,6 +180,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
     def state_dict(self) -> StateDict:
         """Return everything that the future depends on, with the states of the emulator and the generator."""
         return {
+            "game": self._rom_name(),
             "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
             "np_random": self.np_random.bit_generator.state,
             "frame": self._frame.copy(),
@@ -190,13 +191,26 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue from what `state_dict` returned for the same game and settings."""
+        """Continue from what `state_dict` returned for the same game and settings.
+
+        Raises:
+            ValueError: if the state is that of another game or of other images.
+        """
+        came = (state["game"], tuple(state["observation"].shape))
+        if came != (self._rom_name(), self._observation.shape):
+            raise ValueError(
+                f"AtariEnv: loading a state: got game and images {came}, expected "
+                f"{(self._rom_name(), self._observation.shape)}."
+            )
         # Only cloneSystemState restores the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
         self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
         self.np_random.bit_generator.state = state["np_random"]
         self._frame[:] = state["frame"]
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
+
+    def _rom_name(self) -> str:
+        return Path(self.rom).stem
 
     def _load_game(self) -> None:
         """Load the game with a seed of the generator; the emulator takes a seed only here."""
