@@ -290,7 +290,9 @@ class _Reader:
         if isinstance(made, defaultdict):
             made.default_factory = self.load(node["factory"], getattr(fresh, "default_factory", None), place)
         for key_code, code in node["items"]:
-            key = self.load(key_code, next((k for k in old if _is_constant(k) and _same(self, key_code, k)), None), place)
+            key = self.load(
+                key_code, next((k for k in old if _is_constant(k) and _same(self, key_code, k)), None), place
+            )
             made[key] = self.load(code, old.get(key), f"{place}[{key!r}]")
         return made
 
