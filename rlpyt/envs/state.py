@@ -9,20 +9,14 @@ Module globals and attributes of classes are not seen; `restores_exactly` finds 
 
 from __future__ import annotations
 
-import logging
-import random
-import re
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from functools import partial
-from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any, cast
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.envs.registration import EnvSpec
 
 from rlpyt.envs.state_data import (
     ARRAY_KINDS,
@@ -39,6 +33,7 @@ from rlpyt.envs.state_data import (
     pack_scalar,
     pack_view,
 )
+from rlpyt.envs.state_kept import has_spaces, is_constant, is_left_out, left_out, text
 from rlpyt.envs.state_mujoco import is_mujoco, load_mujoco, mujoco_state
 from rlpyt.types import StateDict
 
@@ -46,16 +41,8 @@ _LEAVES = (type(None), bool, int, float, str)
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
     "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
 }  # fmt: skip
-_MAPPINGS = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
+_MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
 _IMMUTABLE = (tuple, frozenset, partial)
-# Stay as they are in the fresh environment, which must have the same. Their text is compared.
-_CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, Enum, re.Pattern, PurePath, range, slice)
-# Stay as they are, whatever they are: the future of an environment does not depend on them.
-_LEFT_OUT = (EnvSpec, logging.Logger)
-_LEFT_OUT_CLASSES = ("gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",)
-_LEFT_OUT_NAMES = {"spec", "_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
-# Views of the data of MuJoCo, buffers that are written before they are read, and what draws.
-_LEFT_OUT_OF_PHYSICS = {"_named", "_warnings", "_warnings_before", "_new_warnings", "_contexts", "_contexts_lock"}
 
 
 class _Plain:
@@ -201,21 +188,21 @@ class _Writer:
                 for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             }
             defaults = [self.save(x, place) for x in (value.__defaults__, value.__kwdefaults__, value.__dict__)]
-            return {"kind": "function", "name": _text(value), "cells": cells, "defaults": defaults}
+            return {"kind": "function", "name": text(value), "cells": cells, "defaults": defaults}
         return None
 
     def _kept(self, value: Any, name: str, place: str) -> dict[str, Any] | None:
         """Return the node of what stays the object that it is in the fresh environment, except for plain objects."""
-        if isinstance(value, _LEFT_OUT) or name in _LEFT_OUT_CLASSES:
+        if is_left_out(value):
             return {"kind": "left out"}
-        if _is_constant(value):
-            return {"kind": "constant", "text": _text(value)}
+        if is_constant(value):
+            return {"kind": "constant", "text": text(value)}
         if is_mujoco(name):
             model = self.save(value.model, f"{place}.model") if name.endswith("MjData") else None
             return {"kind": "mujoco", "class": name, "model": model, "state": mujoco_state(value)}
         if isinstance(value, Space):
-            parts = {key: part for key, part in vars(value).items() if key == "_np_random" or _has_spaces(part)}
-            return {"kind": "object", "class": name, "space": _text(value), "attributes": self._values(parts, place)}
+            parts = {key: part for key, part in vars(value).items() if key == "_np_random" or has_spaces(part)}
+            return {"kind": "object", "class": name, "space": text(value), "attributes": self._values(parts, place)}
         if id(value) in self._layers and hasattr(type(value), "state_dict"):
             if not hasattr(type(value), "load_state_dict"):
                 raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
@@ -290,9 +277,7 @@ class _Reader:
         if isinstance(made, defaultdict):
             made.default_factory = self.load(node["factory"], getattr(fresh, "default_factory", None), place)
         for key_code, code in node["items"]:
-            key = self.load(
-                key_code, next((k for k in old if _is_constant(k) and _same(self, key_code, k)), None), place
-            )
+            key = self.load(key_code, next((k for k in old if self._is_key(key_code, k)), None), place)
             made[key] = self.load(code, old.get(key), f"{place}[{key!r}]")
         return made
 
@@ -302,19 +287,19 @@ class _Reader:
 
     def _make_method(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
         if not isinstance(fresh, MethodType) or fresh.__func__.__name__ != node["name"]:
-            _refuse(place, f"the method {node['name']}", _text(fresh))
+            _refuse(place, f"the method {node['name']}", text(fresh))
         return MethodType(fresh.__func__, self.load(node["self"], fresh.__self__, f"{place}.__self__"))
 
     def _make_partial(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
         if type(fresh) is not partial:
-            _refuse(place, "a partial", _text(fresh))
+            _refuse(place, "a partial", text(fresh))
         parts = (fresh.func, fresh.args, fresh.keywords)
         func, args, keywords = (self.load(code, old, place) for code, old in zip(node["items"], parts, strict=True))
         return partial(func, *args, **keywords)
 
     def _make_function(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
-        if not isinstance(fresh, FunctionType) or _text(fresh) != node["name"]:
-            _refuse(place, node["name"], _text(fresh))
+        if not isinstance(fresh, FunctionType) or text(fresh) != node["name"]:
+            _refuse(place, node["name"], text(fresh))
         self._take(fresh, place, number)
         for (name, code), cell in zip(node["cells"].items(), fresh.__closure__ or (), strict=True):
             self.commits.append(partial(setattr, cell, "cell_contents", self.load(code, cell.cell_contents, name)))
@@ -327,8 +312,8 @@ class _Reader:
         return fresh
 
     def _make_constant(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
-        if _text(fresh) != node["text"]:
-            _refuse(place, node["text"], _text(fresh))
+        if text(fresh) != node["text"]:
+            _refuse(place, node["text"], text(fresh))
         return fresh
 
     def _make_mujoco(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
@@ -348,13 +333,16 @@ class _Reader:
     def _make_object(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
         self._check_class(node, fresh, place)
         self._take(fresh, place, number)
-        if node.get("space", _text(fresh)) != _text(fresh):
-            _refuse(place, node["space"], _text(fresh))
+        if node.get("space", text(fresh)) != text(fresh):
+            _refuse(place, node["space"], text(fresh))
         old = vars(fresh)
         new = {key: self.load(code, old.get(key), f"{place}.{key}") for key, code in node["attributes"].items()}
         kept = {k: v for k, v in old.items() if "space" in node or k in left_out(type(fresh))}
         self.commits.append(partial(_set_attributes, fresh, {**kept, **new}))
         return fresh
+
+    def _is_key(self, code: Any, key: object) -> bool:
+        return type(code) is list and self._nodes[code[0]] == {"kind": "constant", "text": text(key)}
 
     def _check_class(self, node: dict[str, Any], fresh: Any, place: str) -> None:
         if class_name(type(fresh)) != node["class"]:
@@ -376,46 +364,10 @@ _MAKERS = (
 )
 
 
-def left_out(kind: type) -> set[str]:
-    """Return the names of attributes on which the future of an object does not depend."""
-    is_physics = any(class_name(base) == "dm_control.mujoco.engine.Physics" for base in kind.__mro__)
-    return _LEFT_OUT_NAMES | (_LEFT_OUT_OF_PHYSICS if is_physics else set())
-
-
 def _refuse(place: str, came: str, expected: str) -> None:
     raise ValueError(f"loading the state of an environment: {place}: got {came}, expected {expected}.")
-
-
-def _same(reader: _Reader, code: Any, key: Any) -> bool:
-    return type(code) is list and reader._nodes[code[0]] == {"kind": "constant", "text": _text(key)}
 
 
 def _set_attributes(fresh: Any, new: dict[str, Any]) -> None:
     vars(fresh).clear()
     vars(fresh).update(new)
-
-
-def _has_spaces(value: object) -> bool:
-    return isinstance(value, Space) or (
-        isinstance(value, dict | tuple | list)
-        and any(isinstance(x, Space) for x in (value.values() if isinstance(value, dict) else value))
-    )
-
-
-def _is_constant(value: object) -> bool:
-    if isinstance(value, FunctionType):
-        return "<locals>" not in value.__qualname__
-    if isinstance(value, BuiltinFunctionType):
-        return value.__self__ is None or isinstance(value.__self__, ModuleType)
-    return isinstance(value, _CONSTANTS)
-
-
-def _text(value: Any) -> str:
-    """Return the text by which a constant or a function is recognised."""
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):
-        return f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, ModuleType):
-        return value.__name__
-    if not isinstance(value, (*_CONSTANTS, Space)):
-        return class_name(type(value))
-    return f"{class_name(type(value))} {value!r:.200}"

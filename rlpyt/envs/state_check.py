@@ -46,9 +46,9 @@ def restores_exactly(
     """
     rng = np.random.default_rng(seed)
     actions = [random_value(env.action_space, rng) for _ in range(n_before + 2 * n_steps)]
-    _begin(env, seed)
+    env.reset(seed)
     ended = any([row.terminated or row.truncated for row in _rows(env, actions[:n_before])][-1:])
-    _begin(other, seed + 1)
+    other.reset(seed + 1)
     for _ in _rows(other, actions[-3:]):
         pass
     state = env.state_dict()
@@ -64,10 +64,6 @@ def restores_exactly(
             if x != y:
                 return f"{env.name}: saved after {n_before} steps: {name} differs in row {t} after the restored state."
     return None
-
-
-def _begin(env: EnvAdapter, seed: int) -> None:
-    env.reset(seed)
 
 
 def _rows(env: EnvAdapter, actions: list[object], ended: bool = False) -> Iterator[_Row]:

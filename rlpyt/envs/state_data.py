@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ def base_array(array: np.ndarray) -> np.ndarray:
 
 def pack_array(array: np.ndarray) -> dict[str, Any]:
     """Return an array as its bytes, so that no dtype and no order of memory is lost."""
-    order = "C" if array.flags.c_contiguous else "F"
+    order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
     data = np.frombuffer(array.tobytes(order), np.uint8).copy()
     return {"dtype": array.dtype.str, "shape": array.shape, "order": order, "data": data,
             "writeable": array.flags.writeable}  # fmt: skip
@@ -94,7 +94,7 @@ def generator_state(value: Any, place: str, save: Callable[[Any, str], Any]) -> 
         version, words, gauss = value.getstate()
         return {"name": name, "state": [version, list(words), gauss]}
     if name in _USERS:
-        if value is np.random.mtrand._rand:  # type: ignore[attr-defined]
+        if value is np.random.mtrand._rand:
             raise StateError(f"{place} is numpy's global generator, which other environments draw from, too")
         bits = value.bit_generator if name == "Generator" else value._bit_generator
         rest = value.get_state(legacy=False) if name == "RandomState" else {}
