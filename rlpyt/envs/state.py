@@ -150,10 +150,11 @@ class _Writer:
 
     def _array(self, value: np.ndarray, place: str) -> dict[str, Any]:
         base = base_array(value)
+        owner: object = base.base
         if value.dtype.kind not in ARRAY_KINDS:
             raise StateError(f"{place} is an array of dtype {value.dtype}")
-        if base.base is not None and not isinstance(base.base, bytes):
-            raise StateError(f"{place} is an array whose memory belongs to a {class_name(type(base.base))}")
+        if owner is not None and not isinstance(owner, bytes):
+            raise StateError(f"{place} is an array whose memory belongs to a {class_name(type(owner))}")
         if not base.flags.forc:
             raise StateError(f"{place} is an array that is contiguous in no order")
         if base is value:
