@@ -38,7 +38,7 @@ from rlpyt.envs.state_mujoco import is_mujoco, load_mujoco, mujoco_state
 from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
-_SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
+_SEQUENCES: dict[str, Any] = {
     "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
 }  # fmt: skip
 _MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}

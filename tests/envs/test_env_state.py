@@ -39,7 +39,8 @@ def check(EnvCls: Any, env_kwargs: dict[str, Any], carry: Any, moments: tuple[in
     env, other = make_env(EnvCls, env_kwargs), make_env(EnvCls, env_kwargs)
     for n_before in moments:
         assert restores_exactly(env, other, 3, LIMIT + 2, n_before, carry) is None
-    env.close(), other.close()
+    env.close()
+    other.close()
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -71,10 +72,12 @@ def test_atari_with_sticky_actions(game, frame_skip, carry):
 
 def wrapped() -> gymnasium.Env[Any, Any]:
     env: Any = gymnasium.make("Pendulum-v1", max_episode_steps=LIMIT)
-    env = wrappers.ClipAction(wrappers.RescaleAction(env, -1, 1))
+    env = wrappers.ClipAction(wrappers.RescaleAction(env, np.float32(-1), np.float32(1)))
     env = wrappers.NormalizeReward(wrappers.NormalizeObservation(wrappers.RecordEpisodeStatistics(env)))
     env = wrappers.TransformObservation(env, lambda x: x * 2, env.observation_space)
-    env = wrappers.TransformReward(wrappers.StickyAction(wrappers.TimeAwareObservation(env), 0.3), lambda r: r * 3)
+    env = wrappers.TransformReward(
+        wrappers.StickyAction(wrappers.TimeAwareObservation(env), 0.3), lambda r: float(r) * 3
+    )
     return wrappers.DelayObservation(wrappers.FrameStackObservation(env, 3), 2)
 
 
@@ -200,7 +203,7 @@ class InASubclassOfAList(Plain):
 
 class OfTheProcess(Plain):
     def prepare(self) -> None:
-        self.rng = np.random.mtrand._rand  # type: ignore[attr-defined]
+        self.rng = np.random.mtrand._rand
 
     def draw(self) -> float:
         return self.rng.random()
