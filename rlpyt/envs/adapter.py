@@ -73,7 +73,7 @@ class EnvAdapter:
         self._to_rows = to_rows(self.observation_space)
         self._to_env = to_env(self.action_space)
         self._seeded_reset = seeded_reset(env)
-        self._continues_from: Any = None
+        self._continues_from: Buffer = None
 
     def reset(self, seed: int | None = None) -> Reset:
         """Start an episode; return its first observation in row form, and the info of the environment.
@@ -266,7 +266,7 @@ def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
     return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
 
 
-def _layers(env: Any) -> list[Any]:
+def _layers(env: object) -> list[object]:
     """Return the environment and all within it, from the outermost wrapper."""
     layers = [env]
     while "env" in getattr(layers[-1], "__dict__", {}):

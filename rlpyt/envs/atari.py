@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlpyt.envs.state_data import StateError
+from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces, FrameStack
@@ -217,7 +217,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
 
-    def _find_sticky(self, system: Any) -> int:
+    def _find_sticky(self, system: Thing) -> int:
         """Return the action that the emulator would repeat; the emulator has it, and neither tells nor saves it.
 
         Its next frames are compared with those after every action in its place. Two that give the same frames, until a
@@ -238,7 +238,7 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
             frames.append(self.ale.cloneSystemState().serialize())
         return frames
 
-    def _restore(self, system: Any, sticky: int | None) -> None:
+    def _restore(self, system: Thing, sticky: int | None) -> None:
         if sticky is not None:
             for _ in range(self._n_unstuck):
                 self.ale.act(sticky)

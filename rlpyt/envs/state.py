@@ -13,7 +13,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from gymnasium import Space
@@ -22,6 +22,7 @@ from rlpyt.envs.state_data import (
     ARRAY_KINDS,
     GENERATORS,
     StateError,
+    Thing,
     base_array,
     class_name,
     generator_state,
@@ -38,10 +39,10 @@ from rlpyt.envs.state_mujoco import is_mujoco, load_mujoco, mujoco_state
 from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
-_SEQUENCES: dict[str, Any] = {
+_SEQUENCES: StateDict = {
     "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
 }  # fmt: skip
-_MAPPINGS: dict[str, Any] = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
+_MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
 _IMMUTABLE = (tuple, frozenset, partial)
 
 
@@ -68,7 +69,7 @@ def save_graph(roots: Mapping[str, object], layers: Iterable[object]) -> StateDi
     return {"roots": codes, "nodes": writer.nodes}
 
 
-def load_graph(state: StateDict, fresh: Mapping[str, object]) -> dict[str, Any]:
+def load_graph(state: StateDict, fresh: Mapping[str, object]) -> StateDict:
     """Restore objects in place, and return the roots; nothing is changed if the state does not fit.
 
     Args:
@@ -89,7 +90,7 @@ class _Writer:
     """Graph of objects that becomes a list of nodes; a reference to a node is a list with its number."""
 
     def __init__(self, layers: Iterable[object]) -> None:
-        self.nodes: list[dict[str, Any]] = []
+        self.nodes: list[StateDict] = []
         self._numbers: dict[int, int] = {}
         self._held: list[object] = []  # the id of an object that is gone could come again
         self._open: set[int] = set()
@@ -97,7 +98,7 @@ class _Writer:
         self._own: list[object] = []
         self._arrays: list[tuple[np.ndarray, str]] = []
 
-    def save(self, value: Any, place: str) -> Any:
+    def save(self, value: Thing, place: str) -> Thing:
         if type(value) in _LEAVES or (type(value) is tuple and all(type(item) in _LEAVES for item in value)):
             return value
         if id(value) in self._open:
@@ -119,7 +120,7 @@ class _Writer:
             if id(array) in own:
                 raise StateError(f"{place} is an array of {type(own[id(array)]).__name__}, which has its own state")
 
-    def _node(self, value: Any, place: str) -> dict[str, Any]:
+    def _node(self, value: Thing, place: str) -> StateDict:
         name = class_name(type(value))
         for find in (self._data, self._function, self._kept):
             node = find(value, name, place)
@@ -127,7 +128,7 @@ class _Writer:
                 return node
         return {"kind": "object", "class": name, "attributes": self._attributes(value, place)}
 
-    def _data(self, value: Any, name: str, place: str) -> dict[str, Any] | None:
+    def _data(self, value: Thing, name: str, place: str) -> StateDict | None:
         """Return the node of what is made anew."""
         kind = type(value).__name__
         if isinstance(value, np.generic):
@@ -148,7 +149,7 @@ class _Writer:
             return {"kind": "generator", **generator_state(value, place, self.save)}
         return None
 
-    def _array(self, value: np.ndarray, place: str) -> dict[str, Any]:
+    def _array(self, value: np.ndarray, place: str) -> StateDict:
         base = base_array(value)
         owner: object = base.base
         if value.dtype.kind not in ARRAY_KINDS:
@@ -162,7 +163,7 @@ class _Writer:
             return {"kind": "array", **pack_array(value)}
         return {"kind": "view", "base": self.save(base, place), **pack_view(value, base)}
 
-    def _sequence(self, value: Any, kind: str, place: str) -> dict[str, Any]:
+    def _sequence(self, value: Thing, kind: str, place: str) -> StateDict:
         if kind in ("set", "frozenset") and list(_SEQUENCES[kind](list(value))) != list(value):
             raise StateError(f"{place} is a set whose order cannot be made again")
         items = [self.save(item, f"{place}[{i}]") for i, item in enumerate(value)]
@@ -176,7 +177,7 @@ class _Writer:
     def _is_object(self, number: int) -> bool:
         return self.nodes[number].get("kind", "object") in ("object", "own", "mujoco", "function")
 
-    def _function(self, value: Any, name: str, place: str) -> dict[str, Any] | None:
+    def _function(self, value: Thing, name: str, place: str) -> StateDict | None:
         if isinstance(value, MethodType):
             parts = self.save(value.__self__, f"{place}.__self__")
             return {"kind": "method", "name": value.__func__.__name__, "self": parts}
@@ -192,7 +193,7 @@ class _Writer:
             return {"kind": "function", "name": text(value), "cells": cells, "defaults": defaults}
         return None
 
-    def _kept(self, value: Any, name: str, place: str) -> dict[str, Any] | None:
+    def _kept(self, value: Thing, name: str, place: str) -> StateDict | None:
         """Return the node of what stays the object that it is in the fresh environment, except for plain objects."""
         if is_left_out(value):
             return {"kind": "left out"}
@@ -211,7 +212,7 @@ class _Writer:
             return {"kind": "own", "class": name, "state": value.state_dict()}
         return None
 
-    def _attributes(self, value: Any, place: str) -> dict[str, Any]:
+    def _attributes(self, value: Thing, place: str) -> StateDict:
         """Return the attributes of an object of a class that is written in Python."""
         kind = type(value)
         has_all = hasattr(value, "__dict__") and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
@@ -219,49 +220,49 @@ class _Writer:
             raise StateError(f"{place} is a {class_name(kind)}, which cannot be read")
         return self._values({k: v for k, v in vars(value).items() if k not in left_out(kind)}, place)
 
-    def _values(self, values: Mapping[str, object], place: str) -> dict[str, Any]:
+    def _values(self, values: Mapping[str, object], place: str) -> StateDict:
         return {key: self.save(item, f"{place}.{key}") for key, item in values.items()}
 
 
 class _Reader:
     """Nodes that become data and objects; nothing is changed before `commits` are called."""
 
-    def __init__(self, nodes: list[dict[str, Any]]) -> None:
+    def __init__(self, nodes: list[StateDict]) -> None:
         self._nodes = nodes
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, Thing] = {}
         self._taken: dict[int, str] = {}
         self.commits: list[Callable[[], None]] = []
 
-    def load(self, code: Any, fresh: Any, place: str) -> Any:
+    def load(self, code: Thing, fresh: Thing, place: str) -> Thing:
         if type(code) is not list:
             return code
         number = code[0]
         if number not in self._made:
             node = self._nodes[number]
-            make = cast(Callable[..., Any], getattr(self, f"_make_{_MAKERS.get(node['kind'], node['kind'])}"))
+            make = cast(Callable[..., Thing], getattr(self, f"_make_{_MAKERS.get(node['kind'], node['kind'])}"))
             self._made[number] = make(node, fresh, place, number)
         return self._made[number]
 
-    def _make_scalar(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_scalar(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         return make_scalar(node)
 
-    def _make_array(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_array(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         return make_array(node)
 
-    def _make_bytes(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_bytes(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         array = make_array(node)
         return {"bytes": bytes, "bytearray": bytearray, "complex": complex}[node["kind"]](array)
 
-    def _make_view(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_view(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         base = base_array(fresh) if type(fresh) is np.ndarray else None
         return make_view(node, self.load(node["base"], base, place))
 
-    def _make_generator(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_generator(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         return make_generator(node, lambda code: self.load(code, None, place))
 
-    def _make_sequence(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_sequence(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         make = _SEQUENCES[node["kind"]]
-        old: list[Any] = list(fresh) if isinstance(fresh, list | tuple | deque) else []
+        old: list[Thing] = list(fresh) if isinstance(fresh, list | tuple | deque) else []
         old += [None] * (len(node["items"]) - len(old))
         empty = deque(maxlen=node["maxlen"]) if make is deque else make(())
         if isinstance(empty, list | deque):
@@ -272,7 +273,7 @@ class _Reader:
         empty.extend(items)
         return empty
 
-    def _make_mapping(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_mapping(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         old = fresh if isinstance(fresh, dict) else {}
         made = self._made[number] = _MAPPINGS[node["kind"]]()
         if isinstance(made, defaultdict):
@@ -282,23 +283,23 @@ class _Reader:
             made[key] = self.load(code, old.get(key), f"{place}[{key!r}]")
         return made
 
-    def _make_named(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_named(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
         return type(fresh)._make(self.load(code, old, place) for code, old in zip(node["items"], fresh, strict=True))
 
-    def _make_method(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_method(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         if not isinstance(fresh, MethodType) or fresh.__func__.__name__ != node["name"]:
             _refuse(place, f"the method {node['name']}", text(fresh))
         return MethodType(fresh.__func__, self.load(node["self"], fresh.__self__, f"{place}.__self__"))
 
-    def _make_partial(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_partial(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         if type(fresh) is not partial:
             _refuse(place, "a partial", text(fresh))
         parts = (fresh.func, fresh.args, fresh.keywords)
         func, args, keywords = (self.load(code, old, place) for code, old in zip(node["items"], parts, strict=True))
         return partial(func, *args, **keywords)
 
-    def _make_function(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_function(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         if not isinstance(fresh, FunctionType) or text(fresh) != node["name"]:
             _refuse(place, node["name"], text(fresh))
         self._take(fresh, place, number)
@@ -309,15 +310,15 @@ class _Reader:
             self.commits.append(partial(setattr, fresh, name, self.load(code, getattr(fresh, name), place)))
         return fresh
 
-    def _make_left_out(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_left_out(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         return fresh
 
-    def _make_constant(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_constant(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         if text(fresh) != node["text"]:
             _refuse(place, node["text"], text(fresh))
         return fresh
 
-    def _make_mujoco(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_mujoco(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
         self._take(fresh, place, number)
         if node["model"] is not None:
@@ -325,13 +326,13 @@ class _Reader:
         self.commits.append(load_mujoco(node["state"], fresh, place))
         return fresh
 
-    def _make_own(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_own(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
         self._take(fresh, place, number)
         self.commits.append(partial(fresh.load_state_dict, node["state"]))
         return fresh
 
-    def _make_object(self, node: dict[str, Any], fresh: Any, place: str, number: int) -> Any:
+    def _make_object(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
         self._take(fresh, place, number)
         if node.get("space", text(fresh)) != text(fresh):
@@ -342,14 +343,14 @@ class _Reader:
         self.commits.append(partial(_set_attributes, fresh, {**kept, **new}))
         return fresh
 
-    def _is_key(self, code: Any, key: object) -> bool:
+    def _is_key(self, code: Thing, key: object) -> bool:
         return type(code) is list and self._nodes[code[0]] == {"kind": "constant", "text": text(key)}
 
-    def _check_class(self, node: dict[str, Any], fresh: Any, place: str) -> None:
+    def _check_class(self, node: StateDict, fresh: Thing, place: str) -> None:
         if class_name(type(fresh)) != node["class"]:
             _refuse(place, f"a {node['class']}", f"a {class_name(type(fresh))}")
 
-    def _take(self, fresh: Any, place: str, number: int) -> None:
+    def _take(self, fresh: Thing, place: str, number: int) -> None:
         """Note an object that is restored: two saved objects cannot become one."""
         if id(fresh) in self._taken:
             _refuse(place, "an object of its own", f"the same object as {self._taken[id(fresh)]}")
@@ -369,6 +370,7 @@ def _refuse(place: str, came: str, expected: str) -> None:
     raise ValueError(f"loading the state of an environment: {place}: got {came}, expected {expected}.")
 
 
-def _set_attributes(fresh: Any, new: dict[str, Any]) -> None:
-    vars(fresh).clear()
-    vars(fresh).update(new)
+def _set_attributes(fresh: Thing, new: StateDict) -> None:
+    attributes = cast(StateDict, vars(fresh))
+    attributes.clear()
+    attributes.update(new)

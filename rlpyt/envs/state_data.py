@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 
+from rlpyt.types import StateDict
+
+Thing: TypeAlias = Any
+"""Anything that an environment may refer to."""
+
 ARRAY_KINDS = "biufcSUmM"
 _SEED = np.random.SeedSequence
-_BIT_GENERATORS: dict[str, Any] = {
+_BIT_GENERATORS: StateDict = {
     kind.__name__: kind
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
-_USERS: dict[str, Any] = {"Generator": np.random.Generator, "RandomState": np.random.RandomState}
+_USERS: StateDict = {"Generator": np.random.Generator, "RandomState": np.random.RandomState}
 GENERATORS = (*_USERS.values(), *_BIT_GENERATORS.values(), random.Random)
 """Classes of random generators whose state can be saved."""
 
@@ -36,7 +41,7 @@ def base_array(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def pack_array(array: np.ndarray) -> dict[str, Any]:
+def pack_array(array: np.ndarray) -> StateDict:
     """Return an array as its bytes, so that no dtype and no order of memory is lost."""
     order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
     data = np.frombuffer(array.tobytes(order), np.uint8).copy()
@@ -44,7 +49,7 @@ def pack_array(array: np.ndarray) -> dict[str, Any]:
             "writeable": array.flags.writeable}  # fmt: skip
 
 
-def make_array(node: dict[str, Any]) -> np.ndarray:
+def make_array(node: StateDict) -> np.ndarray:
     """Return the array that `pack_array` was given."""
     data = np.asarray(node["data"], np.uint8).tobytes()
     array: np.ndarray = np.ndarray(node["shape"], np.dtype(node["dtype"]), data, order=node["order"]).copy("K")
@@ -52,26 +57,26 @@ def make_array(node: dict[str, Any]) -> np.ndarray:
     return array
 
 
-def pack_scalar(value: np.generic, place: str) -> dict[str, Any]:
+def pack_scalar(value: np.generic, place: str) -> StateDict:
     """Return a numpy scalar with its dtype, on which the precision of arithmetic depends."""
     if value.dtype.kind not in ARRAY_KINDS:
         raise StateError(f"{place} is a scalar of dtype {value.dtype}")
     return pack_array(np.asarray(value))
 
 
-def make_scalar(node: dict[str, Any]) -> Any:
+def make_scalar(node: StateDict) -> Thing:
     """Return the scalar that `pack_scalar` was given."""
     return make_array(node)[()]
 
 
-def pack_view(view: np.ndarray, base: np.ndarray) -> dict[str, Any]:
+def pack_view(view: np.ndarray, base: np.ndarray) -> StateDict:
     """Return where a view lies in the memory of its base, whose order of memory is kept."""
     start = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     return {"start": start, "strides": view.strides, "shape": view.shape, "dtype": view.dtype.str,
             "writeable": view.flags.writeable}  # fmt: skip
 
 
-def make_view(node: dict[str, Any], base: np.ndarray) -> np.ndarray:
+def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
     """Return the view of the base that `pack_view` was given."""
     flat = base.reshape(-1, order="A").view(np.uint8)
     view: np.ndarray = np.ndarray(
@@ -81,7 +86,7 @@ def make_view(node: dict[str, Any], base: np.ndarray) -> np.ndarray:
     return view
 
 
-def generator_state(value: Any, place: str, save: Callable[[Any, str], Any]) -> dict[str, Any]:
+def generator_state(value: Thing, place: str, save: Callable[[Thing, str], Thing]) -> StateDict:
     """Return the state of a random generator.
 
     Args:
@@ -105,7 +110,7 @@ def generator_state(value: Any, place: str, save: Callable[[Any, str], Any]) -> 
     return {"name": name, "state": value.state, "sequence": sequence}
 
 
-def make_generator(node: dict[str, Any], load: Callable[[Any], Any]) -> Any:
+def make_generator(node: StateDict, load: Callable[[Thing], Thing]) -> Thing:
     """Return a generator in the state that `generator_state` returned."""
     if node["name"] == "Random":
         plain = random.Random()
@@ -125,11 +130,11 @@ def make_generator(node: dict[str, Any], load: Callable[[Any], Any]) -> Any:
     return bits
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Thing) -> Thing:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _arrays(value: Any) -> Any:
+def _arrays(value: Thing) -> Thing:
     """Return the state of a bit generator with arrays where a snapshot has tensors."""
     if isinstance(value, dict):
         return {key: _arrays(item) for key, item in value.items()}

@@ -7,13 +7,12 @@ import re
 from enum import Enum
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from rlpyt.envs.state_data import class_name
+from rlpyt.envs.state_data import Thing, class_name
 
 # Stay as they are in the fresh environment, which must have the same. Their text is compared.
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, Enum, re.Pattern, PurePath, range, slice)
@@ -53,7 +52,7 @@ def is_constant(value: object) -> bool:
     return isinstance(value, _CONSTANTS)
 
 
-def text(value: Any) -> str:
+def text(value: Thing) -> str:
     """Return the text by which a constant or a function is recognised."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"

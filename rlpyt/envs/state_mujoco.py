@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.state_data import Thing
 from rlpyt.types import StateDict
 
 _CLASSES = ("mujoco._structs.MjModel", "mujoco._structs.MjData")
@@ -27,7 +27,7 @@ def is_mujoco(name: str) -> bool:
     return name in _CLASSES
 
 
-def mujoco_state(value: Any) -> StateDict:
+def mujoco_state(value: Thing) -> StateDict:
     """Return the state of an MjModel, or of an MjData without its model."""
     fields = _fields(value)
     layout = "; ".join(f"{name} {array.dtype.str} {array.shape}" for name, array in fields.items())
@@ -39,7 +39,7 @@ def mujoco_state(value: Any) -> StateDict:
     return {**state, "integration": _integration(value), "flags": flags}
 
 
-def load_mujoco(state: StateDict, fresh: Any, place: str) -> Callable[[], None]:
+def load_mujoco(state: StateDict, fresh: Thing, place: str) -> Callable[[], None]:
     """Return a function that restores `fresh`.
 
     Raises:
@@ -55,7 +55,7 @@ def load_mujoco(state: StateDict, fresh: Any, place: str) -> Callable[[], None]:
     return lambda: _load(state, fresh)
 
 
-def _load(state: StateDict, fresh: Any) -> None:
+def _load(state: StateDict, fresh: Thing) -> None:
     if _is_data(fresh):
         mujoco = sys.modules["mujoco"]
         mujoco.mj_setState(fresh.model, fresh, np.asarray(state["integration"]), _signature(mujoco))
@@ -72,7 +72,7 @@ def _load(state: StateDict, fresh: Any) -> None:
         setattr(fresh.opt, name, option)
 
 
-def _fields(value: Any) -> dict[str, np.ndarray]:
+def _fields(value: Thing) -> dict[str, np.ndarray]:
     """Return the arrays, in alphabetical order; of an MjData those whose size does not depend on contacts."""
     members = {name: x for name, x in _members(value).items() if isinstance(x, np.ndarray)}
     if _is_data(value):
@@ -82,7 +82,7 @@ def _fields(value: Any) -> dict[str, np.ndarray]:
     return {**{name: x for name, x in members.items() if not name.startswith(_CONSTANT)}, **options}
 
 
-def _digest(model: Any) -> str:
+def _digest(model: Thing) -> str:
     digest = hashlib.sha256()
     for name, x in _members(model).items():
         if isinstance(x, np.ndarray) and name.startswith(_CONSTANT):
@@ -90,19 +90,19 @@ def _digest(model: Any) -> str:
     return digest.hexdigest()
 
 
-def _members(value: Any) -> dict[str, Any]:
+def _members(value: Thing) -> StateDict:
     return {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
 
 
-def _is_data(value: Any) -> bool:
+def _is_data(value: Thing) -> bool:
     return type(value).__name__ == "MjData"
 
 
-def _signature(mujoco: Any) -> int:
+def _signature(mujoco: Thing) -> int:
     return int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
-def _integration(data: Any) -> np.ndarray:
+def _integration(data: Thing) -> np.ndarray:
     mujoco = sys.modules["mujoco"]
     state = np.empty(mujoco.mj_stateSize(data.model, _signature(mujoco)))
     mujoco.mj_getState(data.model, data, state, _signature(mujoco))
