@@ -371,6 +371,6 @@ def _refuse(place: str, came: str, expected: str) -> None:
 
 
 def _set_attributes(fresh: Thing, new: StateDict) -> None:
-    attributes = cast(StateDict, vars(fresh))
+    attributes = cast(dict[str, object], vars(fresh))
     attributes.clear()
     attributes.update(new)
