@@ -9,6 +9,7 @@ from rlpyt.envs.dm_control import dm_control_make
 from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import GymEnvWrapper, gym_make
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_recorder
+from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
 from rlpyt.envs.vector_check import check_vector_env, info_at
 from rlpyt.spaces import EnvSpaces
@@ -39,4 +40,5 @@ __all__ = [
     "make_env",
     "make_vector_env",
     "makes_vector_env",
+    "restores_exactly",
 ]

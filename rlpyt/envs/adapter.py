@@ -16,13 +16,13 @@ from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
 from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.envs.state import load_graph, save_graph
+from rlpyt.envs.state_data import StateError
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 from rlpyt.types import Kwargs, StateDict
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# Wrappers of gymnasium.make and gym.make that check calls or change the interface, and keep no state.
-_WITHOUT_STATE = ("OrderEnforcing", "PassiveEnvChecker", "GymEnvWrapper")
 
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -73,7 +73,7 @@ class EnvAdapter:
         self._to_rows = to_rows(self.observation_space)
         self._to_env = to_env(self.action_space)
         self._seeded_reset = seeded_reset(env)
-        self._continues_from: Any = None
+        self._continues_from: Buffer = None
 
     def reset(self, seed: int | None = None) -> Reset:
         """Start an episode; return its first observation in row form, and the info of the environment.
@@ -123,34 +123,45 @@ class EnvAdapter:
         return observation, reward, bool(terminated), bool(truncated), info
 
     def state_dict(self) -> StateDict:
-        """Return the state of the environment; empty if it, or a wrapper around it, has no `state_dict`."""
-        keeper, limits = self._state_keeper()
-        if keeper is None or self._continues_from is not None:
+        """Return all that the future of the environment depends on, as plain data; empty if that cannot be read.
+
+        A layer that has `state_dict` and `load_state_dict` gives its state itself. The attributes of all others are
+        read, see `rlpyt.envs.state`.
+        """
+        try:
+            return self._saved()
+        except StateError:
             return {}
-        return {"env": keeper.state_dict(), "elapsed_steps": [limit._elapsed_steps for limit in limits]}
+
+    def why_no_state(self) -> str | None:
+        """Return why the environment has no state, with the attribute that cannot be read; None if it has one."""
+        try:
+            self._saved()
+        except StateError as error:
+            return f"{self.name} (rank {self.rank}) cannot be restored: {error}."
+        return None
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Load what `state_dict` returned; an environment without a state is left as it is."""
-        keeper, limits = self._state_keeper()
-        if state_dict and keeper is not None:
-            keeper.load_state_dict(state_dict["env"])
-            for limit, elapsed in zip(limits, state_dict["elapsed_steps"], strict=True):
-                limit._elapsed_steps = elapsed
+        """Load what `state_dict` returned; an empty state changes nothing.
 
-    def _state_keeper(self) -> tuple[Any, list[Any]]:
-        """Return the outermost layer that has a `state_dict`, None if a wrapper outside keeps what cannot be read.
+        The environment has to be of the same class and settings, and reset once.
 
-        Also the time limits around it, which gymnasium puts there without one.
+        Raises:
+            ValueError: if the state is that of another environment; nothing is changed then.
         """
-        layer, limits = self.env, []
-        while not hasattr(type(layer), "state_dict"):
-            name = type(layer).__name__
-            if name == "TimeLimit":
-                limits.append(layer)
-            elif name not in _WITHOUT_STATE:
-                return None, []
-            layer = layer.env
-        return layer, limits
+        if not state_dict:
+            return
+        if state_dict["name"] != self.name:
+            raise ValueError(
+                f"{self.where}: loading a state: got that of {state_dict['name']}, expected one of {self.name}."
+            )
+        roots = load_graph(state_dict["graph"], {"env": self.env, "continues_from": None})
+        self._continues_from = roots["continues_from"]
+        self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
+
+    def _saved(self) -> StateDict:
+        graph = save_graph({"env": self.env, "continues_from": self._continues_from}, _layers(self.env))
+        return {"name": self.name, "graph": graph, "seed": self.seed, "first_seed": self._first_seed}
 
     @property
     def where(self) -> str:
@@ -253,6 +264,14 @@ def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
         return "apart"
     inner = getattr(env, "env", None)
     return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
+
+
+def _layers(env: object) -> list[object]:
+    """Return the environment and all within it, from the outermost wrapper."""
+    layers = [env]
+    while "env" in getattr(layers[-1], "__dict__", {}):
+        layers.append(vars(layers[-1])["env"])
+    return layers
 
 
 def _number(reward: Buffer) -> float:

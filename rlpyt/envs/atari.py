@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces, FrameStack
@@ -93,6 +95,9 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", repeat_action_probability)
+        # Frames after which an action is taken at least once, but for a chance of 1e-12.
+        p = repeat_action_probability
+        self._n_unstuck = math.ceil(math.log(1e-12) / math.log(p)) if 0 < p < 1 else 0
         self._load_game()
         self.actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
         self._noop, fire = ale_py.Action.NOOP, ale_py.Action.FIRE
@@ -179,8 +184,12 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
 
     def state_dict(self) -> StateDict:
         """Return everything that the future depends on, with the states of the emulator and the generator."""
+        system = self.ale.cloneSystemState()
+        sticky = self._find_sticky(system) if self._n_unstuck else None
         return {
-            "ale": np.frombuffer(self.ale.cloneSystemState().serialize(), np.uint8).copy(),
+            "game": self._rom_name(),
+            "ale": np.frombuffer(system.serialize(), np.uint8).copy(),
+            "sticky": sticky,
             "np_random": self.np_random.bit_generator.state,
             "frame": self._frame.copy(),
             "observation": self._observation.copy(),
@@ -190,13 +199,53 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue from what `state_dict` returned for the same game and settings."""
-        # Only cloneSystemState restores the same sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
-        self.ale.restoreSystemState(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()))
+        """Continue from what `state_dict` returned for the same game and settings.
+
+        Raises:
+            ValueError: if the state is that of another game or of other images.
+        """
+        came = (state["game"], tuple(state["observation"].shape))
+        if came != (self._rom_name(), self._observation.shape):
+            raise ValueError(
+                f"AtariEnv: loading a state: got game and images {came}, expected "
+                f"{(self._rom_name(), self._observation.shape)}."
+            )
+        # Only cloneSystemState restores the draws of sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
+        self._restore(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()), state["sticky"])
         self.np_random.bit_generator.state = state["np_random"]
         self._frame[:] = state["frame"]
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
+
+    def _find_sticky(self, system: Thing) -> int:
+        """Return the action that the emulator would repeat; the emulator has it, and neither tells nor saves it.
+
+        Its next frames are compared with those after every action in its place. Two that give the same frames, until a
+        new action is surely taken, have the same future.
+        """
+        frames = self._next_frames()
+        for action in self.ale.getLegalActionSet():
+            self._restore(system, int(action.value))
+            if all(one == other for one, other in zip(self._next_frames(), frames, strict=True)):
+                self._restore(system, int(action.value))
+                return int(action.value)
+        raise StateError(f"AtariEnv: the action that the emulator of {self.game} repeats cannot be found")
+
+    def _next_frames(self) -> list[bytes]:
+        frames = []
+        for _ in range(self._n_unstuck):
+            self.ale.act(self._noop)
+            frames.append(self.ale.cloneSystemState().serialize())
+        return frames
+
+    def _restore(self, system: Thing, sticky: int | None) -> None:
+        if sticky is not None:
+            for _ in range(self._n_unstuck):
+                self.ale.act(sticky)
+        self.ale.restoreSystemState(system)
+
+    def _rom_name(self) -> str:
+        return Path(self.rom).stem
 
     def _load_game(self) -> None:
         """Load the game with a seed of the generator; the emulator takes a seed only here."""

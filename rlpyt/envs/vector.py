@@ -188,6 +188,13 @@ class VectorEnvAdapter:
             raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
         return self._rows(observation, "step"), reward, terminated, truncated, info
 
+    def why_no_state(self) -> str:
+        """Return why vector environments have no state: most step in threads or processes that cannot be read."""
+        return (
+            f"{self.name} ({_ranks_text(self.ranks)}) cannot be restored: it is a vector environment, whose episodes "
+            "end when a state is loaded. Single environments, without num_envs, can be restored."
+        )
+
     def close(self) -> None:
         """Close all environments."""
         try:

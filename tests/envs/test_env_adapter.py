@@ -336,12 +336,6 @@ def test_the_time_limit_is_part_of_where_an_environment_stands():
     assert [truncated for _, truncated in after] == [False, False, True]
 
 
-def test_an_environment_in_a_wrapper_that_remembers_has_no_state_to_save():
-    env = EnvAdapter(gymnasium.wrappers.FrameStackObservation(CountingEnv((100,)), 3))
-    env.reset()
-    assert env.state_dict() == {}
-
-
 def test_a_vector_environment_is_not_taken_for_one():
     with pytest.raises(EnvError, match=r"CartPoleVectorEnv is a vector environment; .* has a parameter num_envs"):
         make_env(lambda: gymnasium.make_vec("CartPole-v1", num_envs=2), {})

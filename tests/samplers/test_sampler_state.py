@@ -83,9 +83,17 @@ def test_a_sampler_can_go_back_to_any_row():
             assert_equal_batches(collect(sampler, 12, first=itr), batches[itr : itr + 12])
 
 
+class Unreadable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper with an attribute that cannot be saved."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(gymnasium.make(id))
+        self.numbers = iter(range(3))
+
+
 def test_an_environment_without_a_state_is_lost_when_one_is_loaded():
     options: dict[str, Any] = {**OPTIONS, "env_kwargs": {"id": "CartPole-v1"}}
-    with running("serial", random_agent(), gymnasium.make, **options) as sampler:
+    with running("serial", random_agent(), Unreadable, **options) as sampler:
         collect(sampler, 2)
         sampler.load_state_dict(sampler.state_dict())
         [(samples, _)] = collect(sampler, 1, first=2)

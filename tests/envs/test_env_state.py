@@ -1,0 +1,281 @@
+"""States of environments: restored through a snapshot, an environment goes on without a bit of difference."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import OrderedDict, deque
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces, wrappers
+
+from rlpyt.envs import AtariEnv, EnvAdapter, dm_control_make, make_env, make_vector_env, restores_exactly
+from rlpyt.logging.snapshots import load_snapshot, save_snapshot
+from tests.toy_envs import CountingEnv
+
+LIMIT = 8
+SMALL = ("CartPole", "Pendulum", "MountainCar", "Acrobot", "FrozenLake", "CliffWalkingSlippery", "Taxi", "Blackjack")
+MUJOCO = ("HalfCheetah", "Hopper", "Ant", "Humanoid", "Walker2d", "Swimmer", "Reacher", "Pusher", "InvertedPendulum")
+SUITE = ("cartpole-balance", "manipulator-bring_ball", "swimmer-swimmer6", "lqr-lqr_2_1", "reacher-easy")
+
+
+@pytest.fixture
+def carry(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where MuJoCo 4 leaves MUJOCO_LOG.TXT
+
+    def through_a_file(state):
+        save_snapshot(tmp_path / "state.pkl", state)
+        return load_snapshot(tmp_path / "state.pkl")
+
+    return through_a_file
+
+
+def check(EnvCls: Any, env_kwargs: dict[str, Any], carry: Any, moments: tuple[int, ...] = (0, 3, LIMIT - 1)) -> None:
+    """Save just after a reset, in an episode, and the step before its time limit."""
+    env, other = make_env(EnvCls, env_kwargs), make_env(EnvCls, env_kwargs)
+    for n_before in moments:
+        assert restores_exactly(env, other, 3, LIMIT + 2, n_before, carry) is None
+    env.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_classic_control_and_toy_text(name, carry):
+    id = max(id for id in gymnasium.registry if id.rpartition("-v")[0] == name)
+    check(gymnasium.make, {"id": id, "max_episode_steps": LIMIT}, carry, (3,) if name == "Taxi" else (0, 3, 7))
+
+
+@pytest.mark.parametrize("name", MUJOCO)
+def test_mujoco(name, carry):
+    pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install rlpyt[mujoco]")
+    check(gymnasium.make, {"id": f"{name}-v5", "max_episode_steps": LIMIT}, carry)
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_the_dm_control_suite(name, carry):
+    pytest.importorskip("dm_control", reason="dm-control is not installed: pip install rlpyt[dm_control]")
+    domain, task = name.split("-")
+    limit = {} if domain == "lqr" else {"time_limit": 0.2}
+    check(dm_control_make, {"domain": domain, "task": task, "task_kwargs": limit}, carry)
+
+
+@pytest.mark.parametrize(("game", "frame_skip"), [("qbert", 4), ("tetris", 4), ("breakout", 1), ("pong", 1)])
+def test_atari_with_sticky_actions(game, frame_skip, carry):
+    pytest.importorskip("ale_py", reason="ale-py is not installed: pip install rlpyt[atari]")
+    kwargs = {"game": game, "repeat_action_probability": 0.25, "frame_skip": frame_skip, "horizon": LIMIT}
+    check(AtariEnv, {**kwargs, "max_start_noops": 3}, carry, (1, 3, 4, 7))
+
+
+def wrapped() -> gymnasium.Env[Any, Any]:
+    env: Any = gymnasium.make("Pendulum-v1", max_episode_steps=LIMIT)
+    env = wrappers.ClipAction(wrappers.RescaleAction(env, np.float32(-1), np.float32(1)))
+    env = wrappers.NormalizeReward(wrappers.NormalizeObservation(wrappers.RecordEpisodeStatistics(env)))
+    env = wrappers.TransformObservation(env, lambda x: x * 2, env.observation_space)
+    env = wrappers.TransformReward(
+        wrappers.StickyAction(wrappers.TimeAwareObservation(env), 0.3), lambda r: float(r) * 3
+    )
+    return wrappers.DelayObservation(wrappers.FrameStackObservation(env, 3), 2)
+
+
+def test_wrappers_of_gymnasium(carry):
+    check(wrapped, {}, carry)
+
+
+class Plain(gymnasium.Env[Any, Any]):
+    """Environment of LIMIT steps whose observation is what `draw` gives; its attributes are set by `prepare`."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-1e9, 1e9, (1,), np.float64)
+        self.action_space = spaces.Discrete(3)
+        self.t = 0
+        self.prepare()
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def draw(self) -> float:
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.array([self.draw()]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.array([self.draw()]), 1.0, self.t == LIMIT, False, {}
+
+
+class Part:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Everything(Plain):
+    """Holds data of every kind, with two names for one thing."""
+
+    def prepare(self) -> None:
+        self.rng, self.old_rng, self.python_rng = np.random.default_rng(1), np.random.RandomState(1), random.Random(1)
+        self.same_rng = self.rng
+        self.whole = np.zeros((3, 4), np.float32)
+        self.row, self.column = self.whole[1], self.whole[:, 2]
+        self.names = np.array([b"S", b"F"])
+        self.past: deque[float] = deque([0.0] * 3, maxlen=3)
+        self.table: dict[Any, Any] = OrderedDict({(0, "a"): [1, [2.0]], np.int64(3): {1, 2}})
+        self.alias = self.table[0, "a"]
+        self.part, self.parts = Part(), (Part(), Part())
+        self.small = np.float32(0.1)
+        self.big = 2**100
+        count = 0
+
+        def closure() -> int:
+            nonlocal count
+            count += 1
+            return count
+
+        self.closure, self.method, self.add = closure, self.tick, partial(max, 0.5)
+
+    def tick(self) -> int:
+        self.part.count += 1
+        self.parts[1].count += 2
+        self.alias[1][0] += 1
+        self.big += 1
+        return self.part.count
+
+    def draw(self) -> float:
+        self.small = self.small * np.float32(1.1)  # in float32
+        self.row += self.rng.random(4, np.float32)
+        self.column *= self.same_rng.random()
+        self.past.append(self.old_rng.normal() + self.python_rng.gauss(0, 1) + self.np_random.random())
+        numbers = [*self.past, self.small, self.closure(), self.method(), self.add(self.t), self.parts[1].count]
+        return float(self.whole.sum() + sum(numbers) + self.table[0, "a"][1][0] + self.big % 1000)
+
+
+def test_data_of_every_kind_and_its_aliases(carry):
+    check(Everything, {}, carry)
+    env, other = EnvAdapter(Everything()), EnvAdapter(Everything())
+    env.reset(1), other.reset(2)
+    other.load_state_dict(carry(env.state_dict()))
+    assert np.shares_memory(other.env.row, other.env.whole)
+    assert other.env.rng is other.env.same_rng
+    assert other.env.alias is other.env.table[0, "a"]
+    assert other.env.small.dtype == np.float32
+    assert other.env.big == env.env.big > 2**64
+
+
+class Unreadable(Plain):
+    def prepare(self) -> None:
+        self.source = iter(range(1000))
+
+    def draw(self) -> float:
+        return next(self.source)
+
+
+class InAClosure(Plain):
+    def prepare(self) -> None:
+        source = iter(range(1000))
+        self.draw = lambda: next(source)  # type: ignore[method-assign]
+
+
+class InAList(Plain):
+    def prepare(self) -> None:
+        self.parts = [Part()]
+
+    def draw(self) -> float:
+        return 0.0
+
+
+class ListOfItsOwn(list[int]):
+    pass
+
+
+class InASubclassOfAList(Plain):
+    def prepare(self) -> None:
+        self.past = ListOfItsOwn([1])
+
+    def draw(self) -> float:
+        return 0.0
+
+
+class OfTheProcess(Plain):
+    def prepare(self) -> None:
+        self.rng = np.random.mtrand._rand
+
+    def draw(self) -> float:
+        return self.rng.random()
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "place"),
+    [
+        (Unreadable, r"env\.source is a builtins\.range_iterator"),
+        (InAClosure, r"source in env\.draw is a builtins\.range_iterator"),
+        (InAList, r"env\.parts\[0\] is an object in a list"),
+        (InASubclassOfAList, r"env\.past is a .*ListOfItsOwn"),
+        (OfTheProcess, r"env\.rng is numpy's global generator"),
+    ],
+)
+def test_what_cannot_be_saved_is_no_state(EnvCls, place):
+    env = EnvAdapter(EnvCls())
+    env.reset(1)
+    assert env.state_dict() == {}
+    assert re.search(place, str(env.why_no_state()))
+
+
+class InAGlobal(Plain):
+    seen: list[int] = []  # noqa: RUF012
+
+    def prepare(self) -> None:
+        pass
+
+    def draw(self) -> float:
+        self.seen.append(1)
+        return len(self.seen)
+
+
+def test_hidden_state_is_found_by_the_check():
+    assert "observation differs in row 0" in str(
+        restores_exactly(EnvAdapter(InAGlobal()), EnvAdapter(InAGlobal()), 1, 5)
+    )
+
+
+class Shares(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def reset(self, **kwargs: Any) -> Any:
+        self.last, info = self.env.reset(**kwargs)
+        return self.last, info
+
+
+def test_an_array_of_an_environment_with_its_own_state_is_not_copied():
+    env = EnvAdapter(Shares(CountingEnv(reuse_array=True)))
+    env.reset(1)
+    assert "env.last is an array of CountingEnv, which has its own state" in str(env.why_no_state())
+    assert env.state_dict() == {}
+
+
+def test_a_state_of_another_environment_is_refused():
+    def made(id: str, **kwargs: Any) -> EnvAdapter:
+        env = make_env(gymnasium.make, {"id": id, **kwargs})
+        env.reset(1)
+        return env
+
+    pendulum, cart = made("Pendulum-v1"), made("CartPole-v1")
+    with pytest.raises(ValueError, match=r"got that of PendulumEnv Pendulum-v1, expected one of CartPoleEnv CartPole"):
+        cart.load_state_dict(pendulum.state_dict())
+    unlimited = EnvAdapter(gymnasium.make("CartPole-v1").unwrapped)
+    unlimited.reset(1)
+    with pytest.raises(ValueError, match=r"env: got a .*TimeLimit, expected a .*CartPoleEnv"):
+        unlimited.load_state_dict(cart.state_dict())
+    small, large = made("FrozenLake-v1", map_name="4x4"), made("FrozenLake-v1", map_name="8x8")
+    with pytest.raises(ValueError, match=r"observation_space: got .*Discrete\(16\), expected .*Discrete\(64\)"):
+        large.load_state_dict(small.state_dict())
+    assert large.step(0)[0] in range(64)
+
+
+def test_a_vector_environment_says_that_it_has_no_state():
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1"}, [0, 1])
+    assert "CartPole-v1 (ranks 0 to 1) cannot be restored: it is a vector environment" in env.why_no_state()
+    env.close()
