@@ -9,9 +9,12 @@ So the state that the action of row t led to is always in row t + 1.
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.utils.replicas import Replicas
@@ -23,6 +26,33 @@ Kwargs: TypeAlias = Mapping[str, Any]
 """Arguments by name of a class or function that the user chose."""
 Info: TypeAlias = Mapping[str, Any]
 """What an environment tells beside observation and reward, by name."""
+
+
+class RingRows(dict[str, Any]):
+    """State of a ring buffer: plain data, of which a checkpoint writes every row once.
+
+    Its keys are `T`, the time steps of the ring; `written`, those written so far; `intervals`, time steps from one
+    entry of an array to the next, by name; and `arrays`, the part that is held: by name a tensor [T / interval, ...]
+    that shares the ring's memory. A row does not change any more once two others are written after it. Further keys are
+    the state of its other parts. A pickle or deep copy is a dict.
+    """
+
+    now: Callable[[], int]
+    """Returns the time steps written by now, those that are being written included."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # torch.load(weights_only=True) takes this kind of dictionary, and no other that says what it is.
+        return OrderedDict, (), None, None, iter(self.items())
+
+    def specs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Return shape and dtype of the part of every array that is held."""
+        arrays = {name: np.asarray(array) for name, array in self["arrays"].items()}
+        return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+
+    def read_into(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy the rows into arrays of the same names and shapes."""
+        for name, array in arrays.items():
+            array[:] = np.asarray(self["arrays"][name])
 
 
 class BatchSpec(NamedTuple):

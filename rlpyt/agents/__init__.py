@@ -31,9 +31,11 @@ from rlpyt.agents.names import (
     RecurrentSacAgent,
     RecurrentTd3Agent,
 )
+from rlpyt.agents.policy_export import export_policy
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.sac import SacAgent
+from rlpyt.agents.weight_files import load_weights, save_weights
 from rlpyt.agents.weights import Network
 from rlpyt.types import AgentInputs, AgentStep
 
@@ -79,4 +81,7 @@ __all__ = [
     "RecurrentTd3Agent",
     "SacAgent",
     "Td3Agent",
+    "export_policy",
+    "load_weights",
+    "save_weights",
 ]

@@ -203,12 +203,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         self, env_ranks: Sequence[int], global_B: int, seed: int, *, evaluation: bool = False, restarts: int = 0
     ) -> ModelActor:
         """Return an actor for environments that are stepped together; see `rlpyt.core.Agent.actor`."""
-        self._check_initialized()
+        self.check_initialized()
         return self._actor_class(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
 
     def actor_by_hand(self, n_rows: int, evaluation: bool) -> ModelActor:
         """Return an actor for environments that no sampler steps, with noise that follows torch's global seed."""
-        self._check_initialized()
+        self.check_initialized()
         seed = int(torch.randint(2**31 - 1, ()))
         return self._actor_class(self, range(n_rows), n_rows, seed, evaluation=evaluation, by_hand=True)
 

@@ -34,6 +34,17 @@ class ActsByHand:
     def actor_by_hand(self, n_rows: int, evaluation: bool) -> ModelActor:
         """Return an actor for environments that no sampler steps; the agent must be initialised."""
 
+    def best_action(self, output: Buffer) -> torch.Tensor:
+        """Return the actions [B] of a deterministic evaluation, of what `act` takes.
+
+        Raises:
+            TypeError: if the agent has no such rule.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: has no best_action; expected the rule of its deterministic evaluation. Write "
+            "best_action(self, output), which returns actions [B] without noise."
+        )
+
     @property
     def mode(self) -> str | None:
         """Which mode method was called last in this process: "train", "sample" or "eval"; None before."""

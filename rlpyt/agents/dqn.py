@@ -160,6 +160,10 @@ class DqnAgent(BaseAgent, QAgent):
         action: torch.Tensor = self.distribution.sample(output, actor.exploration, noise)
         return action
 
+    def best_action(self, output: torch.Tensor) -> torch.Tensor:
+        """Return the best actions by q [B, A]."""
+        return output.argmax(-1)
+
     def agent_info(self, output: torch.Tensor) -> NamedArrayTuple:
         """Return q."""
         return DqnAgentInfo(output)

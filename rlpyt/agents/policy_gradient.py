@@ -121,12 +121,16 @@ class PgAgent(BaseAgent, PolicyAgent):
 
     def act(self, output: tuple[Buffer, torch.Tensor], actor: ModelActor) -> torch.Tensor:
         """Return samples of the distribution, or the most probable actions in a deterministic evaluation."""
-        dist_info, _ = output
         if actor.deterministic:
-            mode: torch.Tensor = self.distribution.mode(dist_info)
-            return mode
+            return self.best_action(output)
+        dist_info, _ = output
         sample: torch.Tensor = self.distribution.sample(dist_info, actor.draw(self.distribution.draw_noise))
         return sample
+
+    def best_action(self, output: tuple[Buffer, torch.Tensor]) -> torch.Tensor:
+        """Return the most probable actions [B]."""
+        mode: torch.Tensor = self.distribution.mode(output[0])
+        return mode
 
     def agent_info(self, output: tuple[Buffer, torch.Tensor]) -> NamedArrayTuple:
         """Return distribution parameters and value."""

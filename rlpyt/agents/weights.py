@@ -129,11 +129,13 @@ class HasNetworks:
         `attach_shared_memory` before it acts.
         """
         self.numbers.share()
-        clone = self._copy_that_acts()
+        clone = self.acting_copy()
         self._shared = clone._shared = SharedWeights(clone.acting)
         return clone
 
-    def _copy_that_acts(self) -> Self:
+    def acting_copy(self) -> Self:
+        """Return a copy on the CPU, with the networks that act and nothing of those that only learn."""
+        self.check_initialized()
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
         clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
@@ -205,7 +207,7 @@ class HasNetworks:
         frozen._versions.publish(version, self.acting, self.numbers)
 
     def _copy_with_versions(self, n_versions: int) -> Self:
-        clone = self._copy_that_acts()
+        clone = self.acting_copy()
         clone.numbers = self.numbers.copy()
         clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
         return clone
@@ -229,7 +231,8 @@ class HasNetworks:
 
     # ---- state ----
 
-    def _check_initialized(self) -> None:
+    def check_initialized(self) -> None:
+        """Raise RuntimeError if the networks are not built."""
         if "model" not in self.acting:
             raise RuntimeError(
                 f"{type(self).__name__}: is not initialised, and has no model yet; expected "
@@ -244,8 +247,15 @@ class HasNetworks:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        self._check_initialized()
+        self.check_initialized()
         check_state(type(self).__name__, state_dict)
+        names = [*self.acting, *self.learning, *self.kept_numbers]
+        if not set(names) <= state_dict.keys():
+            raise ValueError(
+                f"{type(self).__name__}: was given a state with {', '.join(map(repr, state_dict))!s:.200}; expected "
+                f"{', '.join(map(repr, names))}, as its state_dict() returns them. Those of rlpyt 0.1 have other names "
+                "and do not load (docs/from_rlpyt_0_1.md)."
+            )
         self._has_weights_of_its_own = True
         for name, module in [*self.acting.items(), *self.learning.items()]:
             module.load_state_dict(state_dict[name])

@@ -236,6 +236,9 @@ class Sampler(CheckedSubclasses, ABC):
     """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
     they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
+    n_cut_episodes: int = 0
+    """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment."""
+
     @abstractmethod
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Build and check environments, initialise the agent, allocate the batches; return one row as an example.
@@ -337,6 +340,25 @@ class Sampler(CheckedSubclasses, ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """Close environments and workers; may be called again, and after a failure."""
+
+    def saved_trajs(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
+        """Return the attributes of trajectories, as plain data for a checkpoint."""
+        return [dict(vars(info)) for info in traj_infos]
+
+    def restored_trajs(self, saved: Sequence[StateDict]) -> list[TrajInfo]:
+        """Return the trajectories that `saved_trajs` was given."""
+        infos = [self.new_traj_info() for _ in saved]
+        for info, attributes in zip(infos, saved, strict=True):
+            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
+            vars(info).update(attributes)
+        return infos
+
+    def why_no_state(self) -> str | None:
+        """Return why a training environment has no state; None if all have one.
+
+        Where a state is loaded, such an environment begins a new episode, and the open one is truncated in the data.
+        """
+        return None
 
     @abstractmethod
     def state_dict(self) -> StateDict:

@@ -128,18 +128,21 @@ class EnvAdapter:
         A layer that has `state_dict` and `load_state_dict` gives its state itself. The attributes of all others are
         read, see `rlpyt.envs.state`.
         """
-        try:
-            return self._saved()
-        except StateError:
-            return {}
+        return self.saved_state()[0]
 
     def why_no_state(self) -> str | None:
         """Return why the environment has no state, with the attribute that cannot be read; None if it has one."""
+        return self.saved_state()[1]
+
+    def saved_state(self) -> tuple[StateDict, str | None]:
+        """Return the state, empty if it cannot be had; and why it cannot."""
         try:
-            self._saved()
+            return self._saved(), None
         except StateError as error:
-            return f"{self.name} (rank {self.rank}) cannot be restored: {error}."
-        return None
+            why = f"{error}"
+        except Exception as error:  # of a state_dict of its own; a run does not end by that
+            why = f"saving its state raised {type(error).__name__}: {error}"
+        return {}, f"{self.name} (rank {self.rank}) cannot be restored: {why}."
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load what `state_dict` returned; an empty state changes nothing.

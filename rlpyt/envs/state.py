@@ -9,11 +9,10 @@ Module globals and attributes of classes are not seen; `restores_exactly` finds 
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from types import FunctionType, MethodType
-from typing import cast
 
 import numpy as np
 from gymnasium import Space
@@ -21,28 +20,25 @@ from gymnasium import Space
 from rlpyt.envs.state_data import (
     ARRAY_KINDS,
     GENERATORS,
+    MAPPINGS,
+    SEQUENCES,
     StateError,
     Thing,
     base_array,
     class_name,
     generator_state,
-    make_array,
-    make_generator,
-    make_scalar,
-    make_view,
     pack_array,
     pack_scalar,
     pack_view,
 )
 from rlpyt.envs.state_kept import has_spaces, is_constant, is_left_out, left_out, text
-from rlpyt.envs.state_mujoco import is_mujoco, load_mujoco, mujoco_state
+from rlpyt.envs.state_mujoco import is_mujoco, mujoco_state
+from rlpyt.envs.state_pair import has_pair, save_pair
+from rlpyt.envs.state_reader import Reader
 from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
-_SEQUENCES: StateDict = {
-    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
-}  # fmt: skip
-_MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
+_DATA = {"scalar", "array", "view", "generator", "bytes", "bytearray", "complex", *SEQUENCES, *MAPPINGS}
 _IMMUTABLE = (tuple, frozenset, partial)
 
 
@@ -79,7 +75,7 @@ def load_graph(state: StateDict, fresh: Mapping[str, object]) -> StateDict:
     Raises:
         ValueError: if an object is of another class or shape than the saved one.
     """
-    reader = _Reader(state["nodes"])
+    reader = Reader(state["nodes"])
     roots = {name: reader.load(code, fresh[name], name) for name, code in state["roots"].items()}
     for commit in reader.commits:
         commit()
@@ -113,6 +109,26 @@ class _Writer:
             self._open.discard(id(value))
         return [self._numbers[id(value)]]
 
+    def saved_data(self, value: Thing, place: str) -> Thing:
+        """Return a value as plain data; refuse what a fresh environment would have to have, too."""
+        n_before = len(self.nodes)
+        code = self.save(value, place)
+        if any(node["kind"] not in _DATA for node in self.nodes[n_before:]):
+            raise StateError(f"{place} is more than plain data")
+        return code
+
+    def undo(self) -> Callable[[], None]:
+        """Return a function that forgets what was saved after this call."""
+        lists = [(some, len(some)) for some in (self.nodes, self._held, self._own, self._arrays)]
+        numbers, open_ = dict(self._numbers), set(self._open)
+
+        def forget() -> None:
+            for some, length in lists:
+                del some[length:]
+            self._numbers, self._open = numbers, open_
+
+        return forget
+
     def check_own_arrays(self) -> None:
         """Refuse an array that a wrapper shares with an environment that saves itself."""
         own = {id(base_array(x)): layer for layer in self._own for x in vars(layer).values() if type(x) is np.ndarray}
@@ -135,9 +151,9 @@ class _Writer:
             return {"kind": "scalar", **pack_scalar(value, place)}
         if type(value) is np.ndarray:
             return self._array(value, place)
-        if type(value) is _SEQUENCES.get(kind):
+        if type(value) is SEQUENCES.get(kind):
             return self._sequence(value, kind, place)
-        if type(value) is _MAPPINGS.get(kind):
+        if type(value) is MAPPINGS.get(kind):
             items = [(self.save(k, f"a key of {place}"), self.save(v, f"{place}[{k!r}]")) for k, v in value.items()]
             factory = self.save(value.default_factory, place) if kind == "defaultdict" else None
             return {"kind": kind, "items": items, "factory": factory}
@@ -164,7 +180,7 @@ class _Writer:
         return {"kind": "view", "base": self.save(base, place), **pack_view(value, base)}
 
     def _sequence(self, value: Thing, kind: str, place: str) -> StateDict:
-        if kind in ("set", "frozenset") and list(_SEQUENCES[kind](list(value))) != list(value):
+        if kind in ("set", "frozenset") and list(SEQUENCES[kind](list(value))) != list(value):
             raise StateError(f"{place} is a set whose order cannot be made again")
         items = [self.save(item, f"{place}[{i}]") for i, item in enumerate(value)]
         if kind in ("list", "deque"):
@@ -175,7 +191,7 @@ class _Writer:
         return {"kind": kind, "items": items, "maxlen": value.maxlen if kind == "deque" else None}
 
     def _is_object(self, number: int) -> bool:
-        return self.nodes[number].get("kind", "object") in ("object", "own", "mujoco", "function")
+        return self.nodes[number].get("kind", "object") in ("object", "own", "pair", "mujoco", "function")
 
     def _function(self, value: Thing, name: str, place: str) -> StateDict | None:
         if isinstance(value, MethodType):
@@ -197,6 +213,8 @@ class _Writer:
         """Return the node of what stays the object that it is in the fresh environment, except for plain objects."""
         if is_left_out(value):
             return {"kind": "left out"}
+        if isinstance(value, Enum) and value.name is not None:
+            return {"kind": "enum", "class": name, "name": value.name}
         if is_constant(value):
             return {"kind": "constant", "text": text(value)}
         if is_mujoco(name):
@@ -210,6 +228,9 @@ class _Writer:
                 raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
             self._own.append(value)
             return {"kind": "own", "class": name, "state": value.state_dict()}
+        if id(value) in self._layers and has_pair(value):
+            pair = save_pair(self, value, self._own_values(value), place)
+            return None if pair is None else {"kind": "pair", "class": name, **pair}
         return None
 
     def _attributes(self, value: Thing, place: str) -> StateDict:
@@ -218,159 +239,10 @@ class _Writer:
         has_all = hasattr(value, "__dict__") and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
         if not has_all:
             raise StateError(f"{place} is a {class_name(kind)}, which cannot be read")
-        return self._values({k: v for k, v in vars(value).items() if k not in left_out(kind)}, place)
+        return self._values(self._own_values(value), place)
+
+    def _own_values(self, value: Thing) -> StateDict:
+        return {k: v for k, v in vars(value).items() if k not in left_out(type(value))}
 
     def _values(self, values: Mapping[str, object], place: str) -> StateDict:
         return {key: self.save(item, f"{place}.{key}") for key, item in values.items()}
-
-
-class _Reader:
-    """Nodes that become data and objects; nothing is changed before `commits` are called."""
-
-    def __init__(self, nodes: list[StateDict]) -> None:
-        self._nodes = nodes
-        self._made: dict[int, Thing] = {}
-        self._taken: dict[int, str] = {}
-        self.commits: list[Callable[[], None]] = []
-
-    def load(self, code: Thing, fresh: Thing, place: str) -> Thing:
-        if type(code) is not list:
-            return code
-        number = code[0]
-        if number not in self._made:
-            node = self._nodes[number]
-            make = cast(Callable[..., Thing], getattr(self, f"_make_{_MAKERS.get(node['kind'], node['kind'])}"))
-            self._made[number] = make(node, fresh, place, number)
-        return self._made[number]
-
-    def _make_scalar(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        return make_scalar(node)
-
-    def _make_array(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        return make_array(node)
-
-    def _make_bytes(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        array = make_array(node)
-        return {"bytes": bytes, "bytearray": bytearray, "complex": complex}[node["kind"]](array)
-
-    def _make_view(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        base = base_array(fresh) if type(fresh) is np.ndarray else None
-        return make_view(node, self.load(node["base"], base, place))
-
-    def _make_generator(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        return make_generator(node, lambda code: self.load(code, None, place))
-
-    def _make_sequence(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        make = _SEQUENCES[node["kind"]]
-        old: list[Thing] = list(fresh) if isinstance(fresh, list | tuple | deque) else []
-        old += [None] * (len(node["items"]) - len(old))
-        empty = deque(maxlen=node["maxlen"]) if make is deque else make(())
-        if isinstance(empty, list | deque):
-            self._made[number] = empty  # it may contain itself
-        items = [self.load(code, old[i], f"{place}[{i}]") for i, code in enumerate(node["items"])]
-        if not isinstance(empty, list | deque):
-            return make(items)
-        empty.extend(items)
-        return empty
-
-    def _make_mapping(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        old = fresh if isinstance(fresh, dict) else {}
-        made = self._made[number] = _MAPPINGS[node["kind"]]()
-        if isinstance(made, defaultdict):
-            made.default_factory = self.load(node["factory"], getattr(fresh, "default_factory", None), place)
-        for key_code, code in node["items"]:
-            key = self.load(key_code, next((k for k in old if self._is_key(key_code, k)), None), place)
-            made[key] = self.load(code, old.get(key), f"{place}[{key!r}]")
-        return made
-
-    def _make_named(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        self._check_class(node, fresh, place)
-        return type(fresh)._make(self.load(code, old, place) for code, old in zip(node["items"], fresh, strict=True))
-
-    def _make_method(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        if not isinstance(fresh, MethodType) or fresh.__func__.__name__ != node["name"]:
-            _refuse(place, f"the method {node['name']}", text(fresh))
-        return MethodType(fresh.__func__, self.load(node["self"], fresh.__self__, f"{place}.__self__"))
-
-    def _make_partial(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        if type(fresh) is not partial:
-            _refuse(place, "a partial", text(fresh))
-        parts = (fresh.func, fresh.args, fresh.keywords)
-        func, args, keywords = (self.load(code, old, place) for code, old in zip(node["items"], parts, strict=True))
-        return partial(func, *args, **keywords)
-
-    def _make_function(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        if not isinstance(fresh, FunctionType) or text(fresh) != node["name"]:
-            _refuse(place, node["name"], text(fresh))
-        self._take(fresh, place, number)
-        for (name, code), cell in zip(node["cells"].items(), fresh.__closure__ or (), strict=True):
-            self.commits.append(partial(setattr, cell, "cell_contents", self.load(code, cell.cell_contents, name)))
-        names = ("__defaults__", "__kwdefaults__", "__dict__")
-        for name, code in zip(names, node["defaults"], strict=True):
-            self.commits.append(partial(setattr, fresh, name, self.load(code, getattr(fresh, name), place)))
-        return fresh
-
-    def _make_left_out(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        return fresh
-
-    def _make_constant(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        if text(fresh) != node["text"]:
-            _refuse(place, node["text"], text(fresh))
-        return fresh
-
-    def _make_mujoco(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        self._check_class(node, fresh, place)
-        self._take(fresh, place, number)
-        if node["model"] is not None:
-            self.load(node["model"], fresh.model, f"{place}.model")
-        self.commits.append(load_mujoco(node["state"], fresh, place))
-        return fresh
-
-    def _make_own(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        self._check_class(node, fresh, place)
-        self._take(fresh, place, number)
-        self.commits.append(partial(fresh.load_state_dict, node["state"]))
-        return fresh
-
-    def _make_object(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        self._check_class(node, fresh, place)
-        self._take(fresh, place, number)
-        if node.get("space", text(fresh)) != text(fresh):
-            _refuse(place, node["space"], text(fresh))
-        old = vars(fresh)
-        new = {key: self.load(code, old.get(key), f"{place}.{key}") for key, code in node["attributes"].items()}
-        kept = {k: v for k, v in old.items() if "space" in node or k in left_out(type(fresh))}
-        self.commits.append(partial(_set_attributes, fresh, {**kept, **new}))
-        return fresh
-
-    def _is_key(self, code: Thing, key: object) -> bool:
-        return type(code) is list and self._nodes[code[0]] == {"kind": "constant", "text": text(key)}
-
-    def _check_class(self, node: StateDict, fresh: Thing, place: str) -> None:
-        if class_name(type(fresh)) != node["class"]:
-            _refuse(place, f"a {node['class']}", f"a {class_name(type(fresh))}")
-
-    def _take(self, fresh: Thing, place: str, number: int) -> None:
-        """Note an object that is restored: two saved objects cannot become one."""
-        if id(fresh) in self._taken:
-            _refuse(place, "an object of its own", f"the same object as {self._taken[id(fresh)]}")
-        self._taken[id(fresh)] = place
-        self._made[number] = fresh
-
-
-_MAKERS = (
-    dict.fromkeys(_SEQUENCES, "sequence")
-    | dict.fromkeys(_MAPPINGS, "mapping")
-    | dict.fromkeys(("bytes", "bytearray", "complex"), "bytes")
-    | {"left out": "left_out"}
-)
-
-
-def _refuse(place: str, came: str, expected: str) -> None:
-    raise ValueError(f"loading the state of an environment: {place}: got {came}, expected {expected}.")
-
-
-def _set_attributes(fresh: Thing, new: StateDict) -> None:
-    attributes = cast(dict[str, object], vars(fresh))
-    attributes.clear()
-    attributes.update(new)

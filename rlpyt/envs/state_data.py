@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +22,12 @@ _BIT_GENERATORS: StateDict = {
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 _USERS: StateDict = {"Generator": np.random.Generator, "RandomState": np.random.RandomState}
+SEQUENCES: StateDict = {
+    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
+}  # fmt: skip
+"""Classes of data without keys, by name."""
+MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
+"""Classes of data with keys, by name."""
 GENERATORS = (*_USERS.values(), *_BIT_GENERATORS.values(), random.Random)
 """Classes of random generators whose state can be saved."""
 
@@ -125,7 +132,10 @@ def make_generator(node: StateDict, load: Callable[[Thing], Thing]) -> Thing:
             made.set_state(state)
         return made
     sequence = node["sequence"]
-    bits = _BIT_GENERATORS[node["name"]](None if sequence is None else _SEED(**sequence))
+    if sequence is None and node["name"] == "MT19937":
+        bits = np.random.RandomState(0)._bit_generator  # without a seed sequence; others draw one
+    else:
+        bits = _BIT_GENERATORS[node["name"]](None if sequence is None else _SEED(**sequence))
     bits.state = _arrays(node["state"])
     return bits
 

@@ -17,7 +17,7 @@ from rlpyt.functional.checks import check_bool
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays.interface import Allocate, SamplesToBuffer, Storage
 from rlpyt.replays.observations import ObservationArray, make_keeper
-from rlpyt.types import AgentInputs, StateDict
+from rlpyt.types import AgentInputs, RingRows, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
 _PREVIOUS: dict[str, None] = {"prev_action": None, "prev_reward": None}
@@ -70,8 +70,9 @@ class RowStorage(Storage):
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None
         self._example = named_leaves(numpify_buffer(example._replace(**self._left_out())))
-        # Time steps written; whether a state was loaded and nothing was written since.
-        self._written: np.ndarray = allocate(np.int64(0), (2,))
+        # Time steps written; whether a state was loaded and nothing was written since; time steps of which the write
+        # has begun.
+        self._written: np.ndarray = allocate(np.int64(0), (3,))
 
     @property
     def written(self) -> int:
@@ -114,7 +115,7 @@ class RowStorage(Storage):
         follow = first is None or self._followed_by(first)
         goes_on = follow and not skipped
         checked = [keeper.check(leaf, goes_on) for keeper, leaf in zip(keepers, leaves, strict=True)]
-        self._written[1] = False
+        self._written[1:] = False, self.written + t
         if first is not None and not follow:
             self._end_newest(first)
         for keeper, *observations in zip(keepers, leaves, checked, strict=True):
@@ -197,7 +198,15 @@ class RowStorage(Storage):
         """Return the rows held, as tensors that share the arrays' memory, and the number of steps written."""
         arrays = {name: torch.from_numpy(array) for name, array in self._held_arrays(self.written).items()}
         newest = [keeper.newest() for keeper in buffer_leaves(self._observations)]
-        return {"T": self.T, "written": self.written, "arrays": arrays, "newest": torchify_buffer(tuple(newest))}
+        rows = RingRows(
+            T=self.T,
+            written=self.written,
+            arrays=arrays,
+            intervals={name: self.T // len(array) for name, array in self._arrays().items()},
+            newest=torchify_buffer(tuple(newest)),
+        )
+        rows.now = lambda: int(self._written[2])
+        return rows
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what `state_dict` returned.
@@ -206,17 +215,16 @@ class RowStorage(Storage):
             ValueError: if it comes from a storage of another size or with other fields.
         """
         own = self._held_arrays(state_dict["written"])
-        arrays = {name: numpify_buffer(array) for name, array in state_dict["arrays"].items()}
-        came = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+        rows = state_dict if isinstance(state_dict, RingRows) else RingRows(state_dict)
+        came = rows.specs()
         fits = {name: (array.shape, str(array.dtype)) for name, array in own.items()}
         if state_dict["T"] != self.T or came != fits:
             raise ValueError(
                 f"Loading a replay: got T={state_dict['T']} with {came}; expected T={self.T} with {fits}. Build the "
                 "algorithm with the replay_size, batch_B and environment of the run that saved it."
             )
-        for name, array in own.items():
-            array[:] = arrays[name]
-        self._written[:] = state_dict["written"], True
+        rows.read_into(own)
+        self._written[:] = state_dict["written"], True, state_dict["written"]
         newest = numpify_buffer(tuple(state_dict["newest"]))
         for keeper, row in zip(buffer_leaves(self._observations), newest, strict=True):
             keeper.go_on((self.written - 1) % self.T, row)

@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parallel import ParallelSampler
@@ -97,10 +98,17 @@ class ActionServer:
             case ("times",):
                 return self.sampler.times()
             case ("state_dict",):
-                return self.sampler.collector_states()
-            case ("load_state_dict", states):
-                return self.sampler.load_collector_states(states)
+                return joined([self.sampler.holder.state_dict(), streams_of("action server", self._ranks)])
+            case ("load_state_dict", state):
+                loaded = self.sampler.holder.load_state_dict(state)
+                return Loaded.merge([loaded, go_on_with_streams("action server", self._ranks, state)])
+            case ("why_no_state",):
+                return self.sampler.holder.why_no_state()
         raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
+
+    @property
+    def _ranks(self) -> list[int]:
+        return self.specs[FleetRole.TRAIN].env_ranks
 
     def _build(self) -> list[Built]:
         pool = self.sampler.pool

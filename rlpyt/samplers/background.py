@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import torch
 
-from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
+from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.logging import current_logger
+from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
 from rlpyt.samplers.server import Reply
+from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -46,7 +48,7 @@ class Arrived(NamedTuple):
     """Of the weights that collected it."""
 
 
-class BackgroundSampler(Sampler):
+class BackgroundSampler(TrajKeeper):
     """Sampler that runs another one in a process of its own, some batches ahead of the learner.
 
     Args:
@@ -82,6 +84,7 @@ class BackgroundSampler(Sampler):
         self.batches = self._description.batches
         self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
         agent.initialize(self._description.env_spaces)
+        record_spaces(agent.env_spaces)
         return self._description.example
 
     def _start_acting(self) -> None:
@@ -235,6 +238,13 @@ class BackgroundSampler(Sampler):
         if process is not None:
             stop_workers([process])
 
+    def why_no_state(self) -> str | None:
+        """Return why training environments have no state, after the batches under way."""
+        self._start_acting()
+        self._settle()
+        why: str | None = self._ask(self.sampler.stall_seconds, "why_no_state")
+        return why
+
     def state_dict(self) -> StateDict:
         """Return the state of the sampler after the batches under way, and these batches."""
         self._start_acting()
@@ -244,7 +254,7 @@ class BackgroundSampler(Sampler):
                 "itr": itr,
                 "version": batch.version,
                 "rows": [leaf.clone() for leaf in buffer_leaves(batch.samples)],
-                "traj_infos": [deepcopy(vars(info)) for info in batch.traj_infos],
+                "traj_infos": self.saved_trajs(batch.traj_infos),
             }
             for itr, batch in sorted(self._arrived.items())
         ]
@@ -254,16 +264,12 @@ class BackgroundSampler(Sampler):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, before the first batch."""
         self._start_acting()
-        self._ask(self.sampler.stall_seconds, "load_state_dict", state_dict["sampler"])
+        self.n_cut_episodes = self._ask(self.sampler.stall_seconds, "load_state_dict", state_dict["sampler"])
         self._itr, self._next = state_dict["itr"], state_dict["next"]
         for batch in state_dict["ahead"]:
             # In memory of their own: the ring has only the row after the last batch, which the sampler has restored.
             samples = _with_leaves(self._torch_batches[0], [leaf.clone() for leaf in batch["rows"]])
-            infos = [self.new_traj_info() for _ in batch["traj_infos"]]
-            for info, saved in zip(infos, batch["traj_infos"], strict=True):
-                vars(info).clear()
-                vars(info).update(deepcopy(saved))
-            self._arrived[batch["itr"]] = Arrived(samples, infos, batch["version"])
+            self._arrived[batch["itr"]] = Arrived(samples, self.restored_trajs(batch["traj_infos"]), batch["version"])
 
 
 def _with_leaves(example: Samples, leaves: list[torch.Tensor]) -> Samples:

@@ -10,23 +10,24 @@ from typing import ClassVar, NamedTuple
 import psutil
 import torch
 
-from rlpyt.core import Agent, EvalResult, Sampler
+from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import Logger, log_to
 from rlpyt.samplers.server import Reply, Request
+from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Run, Samples, TrajInfo
+from rlpyt.types import Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.seeds import Role, set_seed, stream_seed
+from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed, stream_seed
 from rlpyt.utils.shared_memory import shared_array
 
 _BEAT_SECONDS = 0.5
 
 
-class MovableSampler(Sampler):
+class MovableSampler(TrajKeeper):
     """Sampler that may run in a process of its own."""
 
     acts_here: ClassVar[bool] = True
@@ -150,9 +151,11 @@ class SamplerServer:
             case ("diagnostics",):
                 return self._sampler.diagnostics()
             case ("state_dict",):
-                return self._sampler.state_dict()
+                return {**self._sampler.state_dict(), "process": global_streams()}
             case ("load_state_dict", state_dict):
-                return self._sampler.load_state_dict(state_dict)
+                return self._load(state_dict)
+            case ("why_no_state",):
+                return self._sampler.why_no_state()
         raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
 
     def _initialize(self, run: Run) -> Description:
@@ -202,6 +205,12 @@ class SamplerServer:
         self._version = None  # the learner may publish other weights under the same number
         # A method of the user's may lack the argument, and needs none where nothing is asked of it.
         return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))
+
+    def _load(self, state_dict: StateDict) -> int:
+        """Let the sampler go on, and last the global generators; return how many episodes ended by that."""
+        self._sampler.load_state_dict(state_dict)
+        set_global_streams(state_dict["process"])
+        return self._sampler.n_cut_episodes
 
     def close(self) -> None:
         """Close environments and workers."""

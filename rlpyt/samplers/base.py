@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder
 from rlpyt.logging import ProgBarCounter, current_logger
+from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background import BackgroundSampler
 from rlpyt.samplers.background_server import MovableSampler
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
@@ -22,6 +23,7 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import CompletedTraj, in_order
+from rlpyt.samplers.state_keeper import StateHolder, StateKeeper
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
@@ -187,6 +189,7 @@ class BaseSampler(Settings, MovableSampler):
         run = run or Run(batch_spec=self.batch_spec)
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = self.make_specs(run), run.eval_beside
+        self._keeper = StateKeeper(type(self).__name__)
         check = self.start(self._specs, run.affinity)
         example = self._make_example(agent, check)
         rows = self._allocate(example, run)
@@ -257,6 +260,7 @@ class BaseSampler(Settings, MovableSampler):
         env, spec = check.examples, self._specs[FleetRole.TRAIN]
         self._gives_score = "game_score" in env.info
         agent.initialize(env.spaces)
+        record_spaces(env.spaces)
         recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info)
         if recorder.notice:
             current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
@@ -289,6 +293,7 @@ class BaseSampler(Settings, MovableSampler):
         """Collect one batch; see `rlpyt.core.Sampler.obtain_samples`."""
         self._check_running()
         completed = self.collect(itr)
+        self._keeper.next_itr = itr + 1
         return self._torch_batches[itr % len(self._torch_batches)], in_order(completed)
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
@@ -376,20 +381,20 @@ class BaseSampler(Settings, MovableSampler):
 
     # ---- state ----
 
+    @property
+    def holder(self) -> StateHolder:
+        """What holds the state of the training environments."""
+        self._check_running()
+        return self._collector
+
+    def why_no_state(self) -> str | None:
+        """Return why training environments have no state; see `rlpyt.core.Sampler.why_no_state`."""
+        return self._keeper.noted(self.holder.why_no_state())
+
     def state_dict(self) -> StateDict:
         """Return where training environments, streams and recurrent states stand; an evaluation leaves no state."""
-        self._check_running()
-        return {"collectors": self.collector_states()}
+        return self._keeper.saved(self.holder.state_dict(), self._specs[FleetRole.TRAIN])
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, with the same number of workers."""
-        self._check_running()
-        self.load_collector_states(state_dict["collectors"])
-
-    def collector_states(self) -> list[StateDict]:
-        """Return the state of every collector."""
-        return [self._collector.state_dict()]
-
-    def load_collector_states(self, states: Sequence[StateDict]) -> None:
-        """Take over what `collector_states` returned."""
-        self._collector.load_state_dict(states[0])
+        """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
+        self.n_cut_episodes += self._keeper.load(state_dict, self._specs[FleetRole.TRAIN], self.holder)

@@ -15,6 +15,7 @@ from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import Place, agent_inputs_of
+from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
@@ -100,12 +101,13 @@ class ActingPart:
 
     def state_dict(self) -> StateDict:
         """Return where environments and actor stand."""
-        return {"envs": self.envs.state_dict(), "agent": self.actor.state_dict()}
+        return joined([self.envs.state_dict(), {"actors": [piece(self.envs.ranks, self.actor.state_dict())]}])
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        self.envs.load_state_dict(state_dict["envs"])
-        self.actor.load_state_dict(state_dict["agent"])
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, of parts with the same environments or others."""
+        loaded = self.envs.load_state_dict(state_dict) or Loaded()
+        self.actor.load_state_dict(dealt(state_dict["actors"], self.envs.ranks))
+        return loaded
 
 
 class Collector(CheckedSubclasses):
@@ -175,12 +177,15 @@ class Collector(CheckedSubclasses):
 
     def state_dict(self) -> StateDict:
         """Return where environments and actors stand."""
-        return {"parts": [part.state_dict() for part in self.parts]}
+        return joined(part.state_dict() for part in self.parts)
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        for part, saved in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(saved)
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, of a collector of any parts."""
+        return Loaded.merge([part.load_state_dict(state_dict) for part in self.parts])
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return next(filter(None, (part.envs.why_no_state() for part in self.parts)), None)
 
 
 class WaitResetCollector(Collector):

@@ -40,9 +40,11 @@ class CollectorServer(FleetServer):
             case ("times",):
                 return self._collector.stopwatch.take()
             case ("state_dict",):
-                return self._collector.state_dict()
+                return self.with_streams(self._collector.state_dict())
             case ("load_state_dict", state_dict):
-                return self._collector.load_state_dict(state_dict)
+                return self.loaded(self._collector.load_state_dict(state_dict), state_dict)
+            case ("why_no_state",):
+                return self._collector.why_no_state()
         return super().__call__(request)
 
     def _start(self, check: Check, agent: Agent, rows: dict[FleetRole, Rows]) -> None:

@@ -85,8 +85,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         with self.coupling.optimizer_waits():
             while self._n_ready < needed:
                 self._take_in(wait=True)
-            # All replicas hand over equally many batches, so that their normalisers stay equal.
-            n_ready = int(-self._replicas.largest(torch.tensor(-self._n_ready)))
+            n_ready = self._n_ready_in_all()
         with self.coupling.hands_over():
             self._hand_over(n_ready)
             self._ask_ahead()
@@ -152,6 +151,10 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         """Batches of which both are known: that they are in the replay, and what the sampler says of them."""
         return min(self._n_appended, self._n_handed_over + len(self._waiting))
 
+    def _n_ready_in_all(self) -> int:
+        """Return the batches ready in all replicas, which hand over equally many: their normalisers stay equal."""
+        return int(-self._replicas.largest(torch.tensor(-self._n_ready)))
+
     def _hand_over(self, n: int) -> None:
         """Give back the places of the first n batches of the run, after the agent's normalisers have seen them."""
         while self._n_handed_over < n:
@@ -209,7 +212,14 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         finally:
             super().shutdown()
 
+    def state_dict(self) -> StateDict:
+        """Return the state of the sampler after the batches under way, which are in the replay and handed over then."""
+        state = super().state_dict()
+        self._hand_over(self._n_ready_in_all())
+        return {**state, "ended": self.saved_trajs(self._ended)}
+
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, before the first batch."""
         super().load_state_dict(state_dict)
         self._n_appended = self._n_handed_over = self._next
+        self._ended = self.restored_trajs(state_dict["ended"])

@@ -10,6 +10,7 @@ import numpy as np
 from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
 from rlpyt.types import Info, StateDict, TrajInfo
@@ -151,16 +152,21 @@ class NativePart(LocalPart):
             for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
                 self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
 
-    def begin_after_loss(self, seeds: Sequence[int] | None = None) -> None:
+    def begin_after_loss(self, seeds: Sequence[int]) -> None:
         """Treat the row at hand as final; the environments are reset at once, and the next row shows it."""
         for b in range(len(self.ranks)):
             self._begin_lost(b)
         self._after_loss = self.env.reset(seeds)[0]
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned; native environments cannot be restored, and begin new episodes."""
-        super().load_state_dict(state_dict)
-        self.begin_after_loss()
+    def why_no_state(self) -> str:
+        """Return why native environments have no state."""
+        return self.env.why_no_state()
+
+    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
+        """Begin new episodes everywhere, as native environments cannot be restored."""
+        n_cut = int(np.count_nonzero(~(self._ended | self._resting)))
+        self.begin_after_loss(new_seeds)
+        return Loaded(n_cut, (self.env.why_no_state(),))
 
 
 def _write(dest: Buffer, src: Buffer, mask: np.ndarray) -> None:

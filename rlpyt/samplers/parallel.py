@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, r
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import Reply, Request
+from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
@@ -156,7 +157,8 @@ class ParallelSampler(BaseSampler):
     def serve(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows], wake: bool) -> None:
         """Let the processes of the pool collect and evaluate; see `RemoteCollectors`."""
         dealt = self._rows_of_workers(rows)
-        self._remote = RemoteCollectors(self.pool, agent, check, dealt, self.worker_timeout, wake)
+        ranks = [specs[FleetRole.TRAIN].env_ranks for specs in self._worker_specs]
+        self._remote = RemoteCollectors(self.pool, agent, check, dealt, ranks, self.worker_timeout, wake)
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
         """Fill the rows of the batch; see `BaseSampler.collect`."""
@@ -174,21 +176,19 @@ class ParallelSampler(BaseSampler):
         """Return the seconds of every activity since the last call."""
         return super().times() if self._remote is None else self._remote.times()
 
-    def collector_states(self) -> list[StateDict]:
-        """Return the state of every collector."""
-        return super().collector_states() if self._remote is None else self._remote.state_dicts()
+    def state_dict(self) -> StateDict:
+        """Return the state of the sampler, and how many workers were lost: the seeds of the next depend on it."""
+        return {**super().state_dict(), "restarts": self.pool.n_restarts}
 
-    def load_collector_states(self, states: Sequence[StateDict]) -> None:
-        """Take over what `collector_states` returned, with the same number of processes."""
-        if self._remote is None:
-            return super().load_collector_states(states)
-        if len(states) != len(self._worker_specs):
-            setting = "n_workers" if self._role == "Worker" else "servers"
-            raise ValueError(
-                f"{type(self).__name__}: the state is that of {len(states)} {self._role.lower()}s, and "
-                f"{len(self._worker_specs)} are running; give {setting}={len(states)}."
-            )
-        return self._remote.load_state_dicts(states)
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned, with any number of workers."""
+        super().load_state_dict(state_dict)
+        self.pool.count_restarts(state_dict.get("restarts", 0))
+
+    @property
+    def holder(self) -> StateHolder:
+        """What holds the state of the training environments."""
+        return self._remote or super().holder
 
     # ---- losses ----
 

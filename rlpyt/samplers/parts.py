@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from rlpyt.envs import EnvAdapter
+from rlpyt.envs.state_data import StateError
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, dealt, piece
+from rlpyt.samplers.traj_state import restore_info, saved_info
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import Info, InfoDict, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
@@ -81,8 +83,16 @@ class Part(ABC):
         """Return where every environment and trajectory stands."""
 
     @abstractmethod
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned; an environment that cannot is treated as lost."""
+    def load_state_dict(self, state_dict: StateDict) -> Loaded | None:
+        """Take over what `state_dict` returned, of any parts; an environment that cannot is treated as lost.
+
+        Returns:
+            What was lost; None says nothing.
+        """
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return None
 
 
 class LocalPart(Part):
@@ -180,24 +190,40 @@ class LocalPart(Part):
         self._traj_infos[b].step(rows.observation[t, b], rows.action[t, b], reward, done, agent_info, InfoDict(info))
 
     def state_dict(self) -> StateDict:
-        """Return where every trajectory stands, and the row after the batch."""
-        return {
+        """Return where every environment and trajectory stands, and the row after the batch."""
+        infos = [saved_info(info) for info in self._traj_infos]
+        state = {
             "last_row": [torch.from_numpy(np.array(leaf)) for leaf in buffer_leaves(self.rows.after)],
             "ended": self._ended.tolist(),
             "resting": self._resting.tolist(),
             "unlogged": self._unlogged.tolist(),
-            "traj_infos": [deepcopy(vars(info)) for info in self._traj_infos],
+            "traj_infos": [info for info, _ in infos],
+            "why": [why for _, why in infos],
+            "envs": [{} for _ in self.ranks],
+            "seeds": [None for _ in self.ranks],
         }
+        return {"parts": [piece(self.ranks, self.with_envs(state))]}
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        for leaf, saved in zip(buffer_leaves(self.rows.after), state_dict["last_row"], strict=True):
+    def with_envs(self, state: dict[str, list[object]]) -> StateDict:
+        """Return the state of trajectories with that of the environments; here these have none."""
+        return state
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, for other parts too."""
+        state = dealt(state_dict["parts"], self.ranks)
+        for leaf, saved in zip(buffer_leaves(self.rows.after), state["last_row"], strict=True):
             leaf[...] = saved.numpy()
-        self._ended[:], self._unlogged[:] = state_dict["ended"], state_dict["unlogged"]
-        self._resting[:] = state_dict["resting"]
-        for info, saved in zip(self._traj_infos, state_dict["traj_infos"], strict=True):
-            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
-            vars(info).update(deepcopy(saved))
+        self._ended[:], self._unlogged[:] = state["ended"], state["unlogged"]
+        self._resting[:] = state["resting"]
+        self._traj_infos = [self._new_traj_info() for _ in self.ranks]
+        for b, saved in enumerate(state["traj_infos"]):
+            # Statistics without a state begin in the middle of a trajectory, and say nothing.
+            self._unlogged[b] |= not restore_info(self._traj_infos[b], saved)
+        return self.load_envs(state, [state_dict["new_seeds"][rank] for rank in self.ranks])
+
+    @abstractmethod
+    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
+        """Restore the environments, after all else; those that cannot be are reset by the new seeds."""
 
 
 class ListPart(LocalPart):
@@ -300,17 +326,40 @@ class ListPart(LocalPart):
         self._ended[b] = False
         return observation
 
-    def state_dict(self) -> StateDict:
-        """Return where every environment and trajectory stands."""
-        # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
-        envs = [env.state_dict() if seed is None else {} for env, seed in zip(self.envs, self._seeds, strict=True)]
-        return {**super().state_dict(), "envs": envs, "seeds": list(self._seeds)}
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return next(filter(None, (env.why_no_state() for env in self.envs)), None)
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
-        super().load_state_dict(state_dict)
-        self._seeds = list(state_dict["seeds"])
-        for b, (env, saved) in enumerate(zip(self.envs, state_dict["envs"], strict=True)):
-            env.load_state_dict(saved)
-            if not saved:
-                self._begin_lost(b)
+    def with_envs(self, state: dict[str, list[object]]) -> StateDict:
+        """Return the state of trajectories with that of the environments."""
+        state["seeds"] = list(self._seeds)
+        for b, env in enumerate(self.envs):
+            # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
+            if self._seeds[b] is None:
+                state["envs"][b], why = env.saved_state()
+                state["why"][b] = why or state["why"][b]
+        return state
+
+    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
+        """Restore the environments; those that cannot be are lost, and take the new seeds."""
+        self._seeds = list(state["seeds"])
+        n_cut, reasons = 0, list[str]()
+        for b, (env, saved) in enumerate(zip(self.envs, state["envs"], strict=True)):
+            why = _why_not_loaded(env, saved)
+            if saved and why is None:
+                continue
+            if self._seeds[b] is None:
+                self._seeds[b] = new_seeds[b]
+                n_cut += not (self._ended[b] or self._resting[b])
+                reasons.append(why or state["why"][b] or f"{env.name} was saved without a state.")
+            self._begin_lost(b)
+        return Loaded(n_cut, tuple(reasons[:1]))
+
+
+def _why_not_loaded(env: EnvAdapter, saved: StateDict) -> str | None:
+    """Load the state of an environment; return why that cannot be done in one that has just begun."""
+    try:
+        env.load_state_dict(saved)
+    except StateError as error:
+        return f"{env.name} (rank {env.rank}) cannot be restored: {error}."
+    return None

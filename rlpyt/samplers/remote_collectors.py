@@ -7,6 +7,7 @@ from time import perf_counter
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
@@ -25,6 +26,7 @@ class RemoteCollectors:
         agent: each process gets a copy of it.
         check: result of the check at the start.
         rows: every process's columns of the rows of its fleets.
+        ranks: those of every process's training environments.
         timeout: seconds that a process may go without progress, from the first batch on.
         wake: whether a process lets environments that rest be reset only when it is told to.
     """
@@ -35,11 +37,12 @@ class RemoteCollectors:
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
+        ranks: Sequence[Sequence[int]],
         timeout: float,
         wake: bool,
     ) -> None:
         self._pool, self._agent, self._check, self._rows = pool, agent, check, rows
-        self._timeout, self._wake = timeout, wake
+        self._ranks, self._timeout, self._wake = ranks, timeout, wake
         self._seconds, self._started = 0.0, False
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
@@ -64,15 +67,21 @@ class RemoteCollectors:
         replies = self._pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers)))
         return EvalResult.merge(replies)
 
-    def state_dicts(self) -> list[StateDict]:
-        """Return the state of the collector of every process."""
+    def state_dict(self) -> StateDict:
+        """Return the states of the collectors of all processes as one."""
         self._share_agent()
-        return self._ask_all("state_dict")
+        return joined(self._ask_all("state_dict"))
 
-    def load_state_dicts(self, states: Sequence[StateDict]) -> None:
-        """Take over what `state_dicts` returned, with the same number of processes."""
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, of any number of processes."""
         self._share_agent()
-        self._pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)})
+        states = [selected(state_dict, some) for some in self._ranks]
+        return Loaded.merge(self._pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)}))
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        self._share_agent()
+        return next(filter(None, self._ask_all("why_no_state")), None)
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""

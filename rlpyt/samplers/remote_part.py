@@ -8,6 +8,7 @@ from typing import Any
 
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.server import FleetServer, Reply, Request
@@ -42,10 +43,12 @@ class EnvServer(FleetServer):
                 return None
             case ("times",):
                 return self._stopwatches[FleetRole.TRAIN].take()
-            case ("state_dict", role):
-                return self._parts[role].state_dict()
-            case ("load_state_dict", role, state_dict):
-                return self._parts[role].load_state_dict(state_dict)
+            case ("state_dict",):
+                return self.with_streams(self._parts[FleetRole.TRAIN].state_dict())
+            case ("load_state_dict", state_dict):
+                return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
+            case ("why_no_state",):
+                return self._parts[FleetRole.TRAIN].why_no_state()
         return super().__call__(request)
 
     def _step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
@@ -117,15 +120,14 @@ class RemotePart(Part):
 
     def state_dict(self) -> StateDict:
         """Return where the environments of every worker stand."""
-        return {"workers": self._pool.ask(dict.fromkeys(self._workers, ("state_dict", self._role)))}
+        return joined(self._pool.ask(dict.fromkeys(self._workers, ("state_dict",))))
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, with the same number of workers."""
-        saved = state_dict["workers"]
-        if len(saved) != len(self._workers):
-            raise ValueError(
-                f"Loading the state of environments: it is that of {len(saved)} workers, and {len(self._workers)} are "
-                "running; give the sampler the n_workers that it was saved with."
-            )
-        requests = {w: ("load_state_dict", self._role, s) for w, s in zip(self._workers, saved, strict=True)}
-        self._pool.ask(requests)
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned, of any workers."""
+        states = [selected(state_dict, self.ranks[lo:hi]) for lo, hi in self._bounds]
+        requests = {w: ("load_state_dict", state) for w, state in zip(self._workers, states, strict=True)}
+        return Loaded.merge(self._pool.ask(requests))
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment of the workers has no state."""
+        return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, ("why_no_state",)))), None)

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, TypeAlias
 import psutil
 
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import LocalPart
+from rlpyt.types import StateDict
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
 
@@ -59,6 +61,15 @@ class FleetServer:
     def started_parts(self, check: Check, rows: dict[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
         """Return the parts of this worker, which fill these rows."""
         return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
+
+    def with_streams(self, state: StateDict) -> StateDict:
+        """Return the state of the training environments with that of the global generators of this process."""
+        return joined([state, streams_of("worker", self.specs[FleetRole.TRAIN].env_ranks)])
+
+    def loaded(self, loaded: Loaded, state: StateDict) -> Loaded:
+        """Let the global generators go on, after all else was loaded; return the report of both."""
+        streams = go_on_with_streams("worker", self.specs[FleetRole.TRAIN].env_ranks, state)
+        return Loaded.merge([loaded, streams])
 
     def close(self) -> None:
         """Close the environments."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import secrets
 from enum import IntEnum
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -76,3 +77,36 @@ def set_seed(seed: int, rank: int = 0) -> None:
     random.seed(state)
     np.random.seed(state)
     torch.manual_seed(state)
+
+
+class GlobalStreams(TypedDict):
+    """State of the global generators, as plain data."""
+
+    random: tuple[int, list[int], float | None]
+    numpy: tuple[str, np.ndarray, int, int, float]
+    torch: torch.Tensor
+    cuda: list[torch.Tensor]
+
+
+def global_streams() -> GlobalStreams:
+    """Return where the global generators of `random`, numpy and torch (all GPUs) stand, as plain data."""
+    version, numbers, gauss = random.getstate()
+    name, keys, pos, has_gauss, cached = np.random.get_state(legacy=True)
+    place = int(pos), int(has_gauss), float(cached)
+    return {
+        "random": (version, list(numbers), gauss),
+        "numpy": (name, np.asarray(keys), *place),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+    }
+
+
+def set_global_streams(state: GlobalStreams) -> None:
+    """Let the global generators go on where `global_streams` has found them."""
+    version, numbers, gauss = state["random"]
+    random.setstate((version, tuple(numbers), gauss))
+    name, keys, pos, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.asarray(keys), pos, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])

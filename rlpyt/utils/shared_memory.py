@@ -21,6 +21,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import psutil
+import torch
 
 from rlpyt.utils import cgroups
 
@@ -149,6 +150,9 @@ def _parts_of(value: object, name: str) -> list[tuple[str, object]]:
     return _parts_of(state, name) if type(state := value.__getstate__()) is dict else []
 
 
+_NOT_BY_TORCH = (torch.uint16, torch.uint32, torch.uint64)  # which torch pickles, and cannot load again
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:
@@ -157,6 +161,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
                 offset = obj.__array_interface__["data"][0] - start
                 return _view, (memory, obj.shape, obj.dtype, offset, obj.strides)
+        if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
+            return torch.from_numpy, (obj.numpy(),)
         if isinstance(obj, SharedMemory):
             return SharedMemory.attach, (os.getpid(), obj.fd, len(obj))
         return super().reducer_override(obj)

@@ -179,6 +179,11 @@ class WorkerPool:
                 error
             )  # its traceback has this frame: the circle would keep shared memory until the garbage collector runs
 
+    def count_restarts(self, n: int) -> None:
+        """Count restarts of an earlier process of this run, too: later ones have other seeds, and fewer are left."""
+        self.restarts_left = max(0, self.restarts_left + self.n_restarts - n)
+        self.n_restarts = n
+
     def stop(self) -> None:
         """Stop all workers; may be called again.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import OrderedDict, deque
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from rlpyt.envs import AtariEnv, EnvAdapter, dm_control_make, make_env, make_vector_env, restores_exactly
+from rlpyt.envs.state_data import StateError
 from rlpyt.logging.snapshots import load_snapshot, save_snapshot
 from tests.toy_envs import CountingEnv
 
@@ -249,6 +251,14 @@ class Shares(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.last, info
 
 
+def test_a_state_that_was_loaded_is_saved_as_it_was(carry):
+    """So that the checkpoints of two equal runs can be compared."""
+    env, other = EnvAdapter(Everything()), EnvAdapter(Everything())
+    state = carry(env.state_dict())
+    other.load_state_dict(state)
+    assert repr(carry(other.state_dict())) == repr(state)
+
+
 def test_an_array_of_an_environment_with_its_own_state_is_not_copied():
     env = EnvAdapter(Shares(CountingEnv(reuse_array=True)))
     env.reset(1)
@@ -273,6 +283,119 @@ def test_a_state_of_another_environment_is_refused():
     with pytest.raises(ValueError, match=r"observation_space: got .*Discrete\(16\), expected .*Discrete\(64\)"):
         large.load_state_dict(small.state_dict())
     assert large.step(0)[0] in range(64)
+
+
+class Emulator:
+    """Stands for an emulator: it cannot be read, and has its number behind methods."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame = 0
+
+
+class Counting(Plain):
+    """Shows its step."""
+
+    def prepare(self) -> None:
+        pass
+
+    def draw(self) -> float:
+        return self.t
+
+
+class HasPair(Counting):
+    """Has an emulator with the pair of methods that several libraries have, and a counter that these leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emulator, self.bonus = Emulator(), 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed)
+        self.emulator.frame = self.bonus = 0
+        return result
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        self.emulator.frame += 1
+        self.bonus += 3
+        return observation, reward + self.emulator.frame + 0.125 * self.bonus, *rest
+
+    def get_state(self) -> dict[str, Any]:
+        return {"frame": np.int64(self.emulator.frame)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        assert type(state["frame"]) is np.int64, "types are kept"
+        self.emulator.frame, self.bonus = int(state["frame"]), 0
+
+
+class HasPairOfObjects(HasPair):
+    """Gives an object, which a fresh environment would have to have."""
+
+    def get_state(self) -> Any:
+        return Part()
+
+
+class HasHalfAPair(HasPair):
+    """Sets its state by two arguments, as gymnasium's MuJoCo environments do."""
+
+    def set_state(self, qpos: Any, qvel: Any) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
+    check(HasPair, {}, carry)
+    for EnvCls in (HasPairOfObjects, HasHalfAPair):
+        assert "env.emulator is a" in (make_env(EnvCls, {}).why_no_state() or "")
+
+
+class Phase(Enum):
+    ODD = 1
+    EVEN = 2
+
+
+class Changes(Counting):
+    """Has a member of an enumeration that changes, as a value and as a key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase, self.counts = Phase.EVEN, {Phase.EVEN: 0}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        self.phase = Phase.ODD if self.phase is Phase.EVEN else Phase.EVEN
+        self.counts[self.phase] = self.counts.get(self.phase, 0) + 1
+        return observation, reward + self.phase.value + 0.25 * self.counts[self.phase], *rest
+
+
+def test_members_of_an_enumeration_may_change(carry):
+    check(Changes, {}, carry)
+
+
+class Late(Counting):
+    """Makes an object in its first step."""
+
+    helper: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = None
+
+    def step(self, action: Any) -> Any:
+        self.helper = self.helper or Part()
+        return super().step(action)
+
+
+def test_an_object_that_a_fresh_environment_has_not_made_is_named_and_nothing_is_changed():
+    env, fresh = make_env(Late, {}), make_env(Late, {})
+    env.reset(1)
+    fresh.reset(2)
+    env.step(0)
+    before = fresh.state_dict()
+    with pytest.raises(StateError, match=r"env\.helper is a .*Part, which an environment does not have that has just"):
+        fresh.load_state_dict(env.state_dict())
+    assert repr(fresh.state_dict()) == repr(before)
 
 
 def test_a_vector_environment_says_that_it_has_no_state():

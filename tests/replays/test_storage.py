@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.replays import RowStorage, SamplesToBuffer
+from rlpyt.types import RingRows
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buffer
 from tests.replays.replay_kit import RnnState, make_rows
 
@@ -50,7 +52,7 @@ def test_allocate_is_called_for_all_arrays_with_example_and_size():
     storage = RowStorage(example, 6, 2, (4, 1), 3, allocate)
     sizes = [(sum(leaf.nbytes for leaf in buffer_leaves(example)), dims) for example, dims in calls]
     frames = [(4, (6 * 2 + 1,)), (1, (6, 2)), (16, (2,)), (1, (2,)), (1, (1,))]  # and the newest stack, to go on from
-    assert sizes == [(8 + 4 + 3, (6, 2)), *frames, (4, (6, 2)), (2 * 5 * 4, (2, 2)), (8, (2,))]
+    assert sizes == [(8 + 4 + 3, (6, 2)), *frames, (4, (6, 2)), (2 * 5 * 4, (2, 2)), (8, (3,))]
     assert storage.nbytes == 12 * (8 + 4 + 3 + 4 + 1 + 4) + 4 * 40
 
 
@@ -201,3 +203,24 @@ def test_state_dict_shares_memory():
     array[0, 0] = 99.0
     assert isinstance(array, torch.Tensor)
     assert storage.rows.reward[0, 0] == 99.0
+
+
+def test_rows_that_are_being_written_are_counted_as_written_now():
+    """A checkpoint reads the ring beside the run: it must not take rows for whole that are half written over."""
+    storage = RowStorage(make_rows(np.zeros(1, int), 1)[0, 0], 6, 1)
+    storage.write(make_rows(np.arange(4), 1))
+    state = storage.state_dict()
+    assert cast(RingRows, state).now() == 4
+    seen = []
+
+    class Noting(type(storage.rows)):  # type: ignore[misc]
+        def __setitem__(self, place, rows):
+            seen.append(cast(RingRows, state).now())
+            super().__setitem__(place, rows)
+
+    storage.rows = Noting(*storage.rows)
+    storage.write(make_rows(np.arange(3), 1))
+    assert seen == [7]
+    assert cast(RingRows, state).now() == 7
+    storage.load_state_dict({**state, "written": 4})
+    assert cast(RingRows, storage.state_dict()).now() == 4

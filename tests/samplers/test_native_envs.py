@@ -313,6 +313,7 @@ def test_a_game_begun_with_random_steps_is_not_logged_even_after_a_lost_life(see
 @pytest.mark.parametrize(("kind", "mid_batch_reset"), with_either(KINDS, True, False))
 def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid_batch_reset):
     T, n = 5, 3
+    of_the_start = [stream_seed(SEED, Role.ENV, rank) for rank in range(3)]
     options: dict[str, Any] = {**OPTIONS, "T": T, "mid_batch_reset": mid_batch_reset, "env_info_keys": ["t", "vector"]}
     with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
         for itr in range(n):
@@ -320,7 +321,7 @@ def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid
         state = sampler.state_dict()
         expected, _ = collect(sampler, 1, first=n)[0]
     with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
-        for turn in range(2):  # in a sampler that has not run, and in one that has
+        for _ in range(2):  # in a sampler that has not run, and in one that has
             sampler.load_state_dict(state)
             samples, _ = collect(sampler, 1, first=n)[0]
             assert not samples.env.valid[0].any()
@@ -334,8 +335,8 @@ def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid
                 assert not zero.any()
             assert samples.env.observation[1, :, 1].tolist() == [0, 0, 0], "no episode begins"
             assert samples.env.valid[1].all()
-            if turn == 0:
-                assert samples.env.observation[1, :, 2].tolist() == [1, 1, 1]
+            assert samples.env.observation[1, :, 2].tolist() == [0, 0, 0], "no environment was seeded"
+            assert not set(samples.env.observation[1, :, 0].tolist()) & {seed % 1024 for seed in of_the_start}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -102,13 +102,6 @@ def test_an_environment_without_a_state_is_lost_when_one_is_loaded():
     assert samples.env.observation[1].abs().max() <= 0.05  # of CartPole after a reset
 
 
-def test_a_state_of_other_workers_is_refused():
-    with running("cpu2", counting_agent()) as sampler:
-        state = sampler.state_dict()
-    with running("cpu3", counting_agent()) as sampler, pytest.raises(ValueError, match="n_workers=2"):
-        sampler.load_state_dict(state)
-
-
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
 def test_saving_changes_nothing(kind):
     with running(kind, random_agent(True), **OPTIONS) as sampler:

@@ -1,0 +1,44 @@
+"""State of the statistics of a trajectory, of which users have classes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlpyt.core import Sampler
+from rlpyt.envs.state import load_graph, save_graph
+from rlpyt.envs.state_data import StateError
+from rlpyt.types import StateDict, TrajInfo
+
+
+class TrajKeeper(Sampler):
+    """Sampler that saves its trajectories whatever their class keeps, with its types."""
+
+    def saved_trajs(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
+        """Return the attributes of trajectories; those of one that has no state are left out."""
+        return [{"info": saved_info(info)[0]} for info in traj_infos]
+
+    def restored_trajs(self, saved: Sequence[StateDict]) -> list[TrajInfo]:
+        """Return the trajectories that were saved, as far as they have a state."""
+        infos = [self.new_traj_info() for _ in saved]
+        return [info for info, state in zip(infos, saved, strict=True) if restore_info(info, state["info"])]
+
+
+def saved_info(info: TrajInfo) -> tuple[StateDict | None, str | None]:
+    """Return the attributes of statistics as plain data, with their types; or None, and why they have no state."""
+    try:
+        return save_graph({"info": vars(info)}, ()), None
+    except StateError as error:
+        return None, f"{type(info).__name__}: the statistics of a trajectory cannot be saved: {error}."
+
+
+def restore_info(info: TrajInfo, saved: StateDict | None) -> bool:
+    """Give fresh statistics the attributes of the saved ones; return whether that can be done."""
+    if saved is None:
+        return False
+    try:
+        attributes = load_graph(saved, {"info": vars(info)})["info"]
+    except StateError:
+        return False
+    vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
+    vars(info).update(attributes)
+    return True

@@ -1,0 +1,243 @@
+"""A state is taken over by other workers, streams of processes go on, and what cannot be restored is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.logging import load_snapshot, save_snapshot
+from rlpyt.samplers.dealt_states import joined
+from rlpyt.samplers.parallel import ParallelSampler
+from rlpyt.types import Run, TrajInfo
+from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.replicas import Replicas
+from tests.samplers.sampler_kit import assert_equal_batches, collect, make, random_agent, running
+from tests.toy_envs import CountingEnv, LifeEnv
+from tests.vector_toy_envs import CountingVectorEnv
+
+OPTIONS: dict[str, Any] = dict(
+    T=4, B=4, max_decorrelation_steps=3, bootstrap_value=True, traj_info_kwargs={"discount": 0.5}
+)
+
+
+@contextmanager
+def beside(kind: str, EnvCls: Any, **env_kwargs: Any) -> Iterator[Any]:
+    """Yield a sampler that collects one batch ahead, in a process of its own."""
+    sampler = make(kind, EnvCls, 5, 2, env_kwargs=env_kwargs, max_decorrelation_steps=0).in_background(1)
+    agent = random_agent()
+    try:
+        sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, seed=7, n_itr=9))
+        yield sampler
+    finally:
+        sampler.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("cpu1", "cpu2"), ("cpu3", "serial"), ("alternating2", "cpu3"), ("serial", "gpu3"), ("halves", "alternating3")],
+)
+def test_other_workers_go_on_to_the_same_rows(kind, other, tmp_path):
+    with running(kind, random_agent(True), LifeEnv, **OPTIONS) as sampler:
+        collect(sampler, 3)
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 4, first=3)
+    with running(other, random_agent(True), LifeEnv, **OPTIONS) as sampler:
+        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
+        # A mean over another number of rows has other rounding.
+        assert_equal_batches(collect(sampler, 4, first=3), expected, rtol=1e-6)
+        assert sampler.n_cut_episodes == 0
+
+
+def test_the_environments_of_replicas_are_dealt_to_another_number_of_them():
+    def on_replica(rank: int, n: int) -> Any:
+        return running("serial", random_agent(True), **{**OPTIONS, "B": 4 // n}, replicas=Replicas(rank, n))
+
+    with on_replica(0, 1) as sampler:
+        collect(sampler, 2)
+        state = sampler.state_dict()
+        expected = collect(sampler, 2, first=2)
+    states = []
+    for rank in range(2):
+        with on_replica(rank, 2) as sampler:
+            sampler.load_state_dict(state)
+            states.append(sampler.state_dict())
+            for (came, _), (whole, _) in zip(collect(sampler, 2, first=2), expected, strict=True):
+                mine = whole.env[:, 2 * rank : 2 * rank + 2]
+                assert all(map(torch.equal, buffer_leaves(came.env), buffer_leaves(mine)))
+    with on_replica(0, 1) as sampler:
+        sampler.load_state_dict({**states[0], **joined(states)})
+        assert_equal_batches(collect(sampler, 2, first=2), expected)
+
+
+def test_a_state_of_other_environments_is_refused_with_both_numbers():
+    with running("cpu2", random_agent(), **OPTIONS) as sampler:
+        state = sampler.state_dict()
+    with (
+        running("serial", random_agent(), **{**OPTIONS, "B": 3}) as sampler,
+        pytest.raises(ValueError, match=r"SerialSampler.*of 4 environments; expected one of 3.*batch_B=4"),
+    ):
+        sampler.load_state_dict(state)
+
+
+class Drawing(CountingEnv):
+    """Draws a part of its observation from the global generators of its process."""
+
+    def observe(self) -> Any:
+        drawn = np.array([random.randrange(512), np.random.randint(512), torch.randint(512, ()).item()], np.float32)
+        return super().observe() + drawn
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2", "alternating2", "servers", "background", "background gpu2"])
+def test_environments_that_draw_from_the_global_generators_go_on(kind, tmp_path):
+    options: dict[str, Any] = {**OPTIONS, "B": 2}
+    if kind == "servers":
+        kind, options = "gpu2", {**options, "servers": 2}
+
+    def started() -> Any:
+        if not kind.startswith("background"):
+            return running(kind, random_agent(), Drawing, **options)
+        return beside(kind.removeprefix("background").strip() or "serial", Drawing)
+
+    with started() as sampler:
+        collect(sampler, 2)
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 2, first=2)
+    with started() as sampler:
+        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
+        assert_equal_batches(collect(sampler, 2, first=2), expected)
+
+
+class Failing(CountingEnv):
+    """Has a `state_dict` that raises from the second call on: not yet when the run asks at its start."""
+
+    calls = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        self.calls += 1
+        if self.calls > 1:
+            raise OSError("the emulator is gone")
+        return super().state_dict()
+
+
+class Helper:
+    """Object of an environment."""
+
+
+class LateMaker(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Makes an object in the first step, which a fresh environment does not have."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(CountingEnv(**kwargs))
+        self.helper: Helper | None = None
+
+    def step(self, action: Any) -> Any:
+        self.helper = self.helper or Helper()
+        return super().step(action)
+
+
+class SomeUnreadable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cannot be read where the number of the environment is odd."""
+
+    numbers: Any = None
+
+    def __init__(self) -> None:
+        super().__init__(CountingEnv())
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        self.numbers = iter(()) if observation[0] % 2 else None
+        return observation, info
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2", "background"])
+@pytest.mark.parametrize("EnvCls", [CountingVectorEnv, Failing, LateMaker])
+def test_an_episode_that_cannot_go_on_is_truncated_in_the_data_and_counted(kind, EnvCls, capsys):
+    options: dict[str, Any] = {**OPTIONS, "B": 2, "max_decorrelation_steps": 0}
+
+    def started() -> Any:
+        if kind == "background":
+            return beside("serial", EnvCls, lengths=[50])
+        return running(kind, random_agent(), EnvCls, **options, env_kwargs={"lengths": [50]})
+
+    first = 2 - (kind == "background")  # of which the state has one batch ahead
+    with started() as sampler:
+        why = sampler.why_no_state()
+        assert (why is not None) == (EnvCls is CountingVectorEnv)
+        before = collect(sampler, first)
+        state = sampler.state_dict()
+        expected = collect(sampler, 1, first)
+    with started() as sampler:
+        sampler.load_state_dict(state)
+        if kind == "background":
+            before = collect(sampler, 1, first)
+            assert_equal_batches(before, expected)
+            first += 1
+        [(samples, _)] = collect(sampler, 1, first)
+        n_cut = sampler.n_cut_episodes
+    last = before[-1][0].env
+    open_ones = last.valid[-1] & ~last.terminated[-1] & ~last.truncated[-1]
+    assert n_cut == int(open_ones.sum()) == 2
+    env = samples.env
+    # The row that is not valid, after one that did not end the episode, is the mark of a lost episode.
+    assert not env.valid[0].any()
+    assert env.valid[1].all()
+    assert not env.reward[0].any()
+    numbers, steps = env.observation[1, :, 0], env.observation[1, :, 1]
+    assert not steps.any()
+    # An environment seeded as at the start would play the same episodes again.
+    assert not set(numbers.tolist()) & set(last.observation[..., 0].flatten().tolist())
+    assert capsys.readouterr().out.count("2 open episodes end here, truncated in the data") == 1
+
+
+def test_what_has_no_state_is_said_once(capsys):
+    with running("serial", random_agent(), SomeUnreadable, **OPTIONS) as sampler:
+        numbers = sampler.obtain_samples(0)[0].env.observation[0, :, 0]
+        assert (numbers % 2 == 1).any()
+        for _ in range(3):
+            state = sampler.state_dict()
+    lost = [not env for one in state["parts"] for env in one["state"]["envs"]]
+    assert lost == (numbers % 2 == 1).tolist()
+    assert capsys.readouterr().out.count("numbers is a builtins.tuple_iterator") == 1
+
+
+def test_statistics_of_any_kind_keep_their_types(tmp_path):
+    with running("serial", random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram) as sampler:
+        collect(sampler, 2)
+        save_snapshot(tmp_path / "state.pkl", sampler.state_dict())
+        expected = collect(sampler, 3, first=2)
+    with running("serial", random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram) as sampler:
+        sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
+        assert_equal_batches(collect(sampler, 3, first=2), expected)
+
+
+class Histogram(TrajInfo):
+    """Has statistics in float32, and in an array."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.Sum, self._counts = np.float32(0), np.zeros(3, np.int64)
+
+    def step(self, observation: Any, action: Any, reward: Any, done: Any, agent_info: Any, env_info: Any) -> None:
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self.Sum = self.Sum + np.float32(reward) / np.float32(3)
+        np.add.at(self._counts, int(action), 1)
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_workers_lost_before_are_counted(kind):
+    with running(kind, random_agent(), restart_workers=3) as sampler:
+        assert isinstance(sampler, ParallelSampler)
+        sampler.pool.n_restarts = 2
+        state = sampler.state_dict()
+    with running(kind, random_agent(), restart_workers=3) as sampler:
+        assert isinstance(sampler, ParallelSampler)
+        sampler.load_state_dict(state)
+        assert (sampler.pool.n_restarts, sampler.pool.restarts_left) == (2, 1)
+        assert sampler.diagnostics()["WorkerRestarts"] == 2
