@@ -13,7 +13,8 @@ from unittest import mock
 import pytest
 import torch
 
-from rlpyt.utils.worker_main import ONE_THREAD
+from rlpyt.utils.process_start import PRELOAD
+from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, ONE_THREAD
 from tests.tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
@@ -32,9 +33,10 @@ def _forkserver_knows_the_toys():
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         # torch imports torch._dynamo with its first optimiser, of which each replica has one.
-        libraries = ["rlpyt.samplers", "rlpyt.runners", "rlpyt.agents", "rlpyt.algos", "torch._dynamo"]
-        forkserver.set_forkserver_preload([*libraries, "tests.toy_envs", "tests.vector_toy_envs"])
-        with mock.patch.dict(os.environ, ONE_THREAD):  # numpy starts its threads when it is imported
+        libraries = ["rlpyt.runners", "rlpyt.agents", "rlpyt.algos", "torch._dynamo"]
+        forkserver.set_forkserver_preload([*PRELOAD, *libraries, "tests.toy_envs", "tests.vector_toy_envs"])
+        # Numpy starts its threads when it is imported.
+        with mock.patch.dict(os.environ, {**ONE_THREAD, MASTER_OF_FORKSERVER: str(os.getpid())}):
             forkserver.ensure_running()
 
 

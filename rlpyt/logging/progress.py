@@ -7,6 +7,7 @@ import sys
 import pyprind
 
 from rlpyt.logging.context import current_logger
+from rlpyt.utils.output import drop_lost_output
 
 
 class ProgBarCounter:
@@ -43,4 +44,5 @@ class ProgBarCounter:
             if self._bar is not None and self._bar.active:
                 self._bar.update(count)
         except (OSError, ValueError):
+            drop_lost_output()
             self._bar = None

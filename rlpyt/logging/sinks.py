@@ -7,12 +7,12 @@ import csv
 import errno
 import io
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from rlpyt.logging.files import replace_file
+from rlpyt.utils.output import drop_lost_output
 
 Row = Mapping[str, float | int | str]
 """One row of the log: values by column name."""
@@ -33,19 +33,13 @@ class Sink(Protocol):
 
 
 def print_line(text: str) -> None:
-    """Print to standard output; continue without it if it is closed."""
+    """Print to standard output; continue without it if it is closed or nobody reads it any more."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit and would end with code 120 (docs of `signal`,
-        # Note on SIGPIPE): what is still in its buffer goes to the null device.
-        with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
-            os.dup2(null.fileno(), sys.stdout.fileno())
     except UnicodeEncodeError:
         print_line(text.encode("ascii", "backslashreplace").decode())
-    except (OSError, ValueError):
-        # A stream that was closed, or a terminal that is gone.
-        return
+    except (OSError, ValueError):  # nobody reads it any more, or it is closed
+        drop_lost_output()
 
 
 class ConsoleTable:

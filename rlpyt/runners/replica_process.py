@@ -74,7 +74,10 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
     try:
         for rank in range(1, world_size):
             args = (runner, world_size, port)
-            workers.append(Worker(rank, ReplicaServer, args, _START_METHOD, has_workers=True, role="Replica"))
+            worker = Worker(
+                rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
+            )
+            workers.append(worker)
             workers[-1].send("train")
         yield store, workers
         receive_all(workers, _END_SECONDS)

@@ -2,8 +2,9 @@
 
 Every wait in the master watches three things: the message of the worker, its sentinel, which shows a death within
 milliseconds, and its progress in shared memory, which shows a worker that stands still. An error in a worker is
-raised in the master as `WorkerError` with the traceback of the worker. A worker ignores Ctrl-C, as the master tells it
-when to stop. The kernel kills it when its master dies, even in the middle of a step.
+raised in the master as `WorkerError` with the traceback of the worker. Ctrl-C, SIGTERM and a closed terminal do not
+stop a worker, as the master tells it when to stop. The kernel kills it when its master dies, even in the middle of a
+step.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import pickle
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any, TypeAlias
@@ -28,9 +28,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
+from rlpyt.utils.process_start import PRELOAD, start_process
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
-from rlpyt.utils.worker_main import DONE, ONE_THREAD, Failure, poll_for, spin, worker_main
+from rlpyt.utils.worker_main import DONE, WORKER_NAME, Failure, poll_for, spin, worker_main
 
 Picklable: TypeAlias = Any
 """Whatever pickles: a request to a worker, or its reply."""
@@ -56,7 +57,8 @@ class Worker:
 
     A server is called with a request and returns the reply; its `close()` is called at the end. `progress` is a
     `Progress` in shared memory: the server writes it; the master reads it to see that the worker lives, and to say
-    where it stopped. With `has_workers` the server may start workers of its own. `role` is the noun of messages.
+    where it stopped. With `has_workers` the server may start workers of its own. SIGTERM does nothing in the process,
+    as the master may need it still; with `obeys_sigterm` it ends it. `role` is the noun of messages.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Worker:
         start_method: str,
         *,
         has_workers: bool = False,
+        obeys_sigterm: bool = False,
         role: str = "Worker",
     ) -> None:
         if start_method not in START_METHODS:
@@ -75,7 +78,7 @@ class Worker:
             )
         context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
-            context.set_forkserver_preload(["rlpyt.utils.processes", "rlpyt.samplers"])
+            context.set_forkserver_preload(list(PRELOAD))
         self.rank, self._role = rank, role
         self.progress = Progress(shared_array(Progress.SIZE, np.int64))
         try:  # before there is a process that could be left behind
@@ -94,15 +97,17 @@ class Worker:
         parent_stays = start_method == "forkserver" or threading.current_thread() is threading.main_thread()
         self._process = context.Process(
             target=worker_main,
-            args=(child, lifeline, inherited, parent_stays),
+            args=(child, lifeline, inherited, parent_stays, obeys_sigterm),
             daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
-            name=f"rlpyt-worker-{rank}",
+            name=f"{WORKER_NAME}{rank}",
         )
-        with _start_conditions(f"{role} {rank}"):
-            self._process.start()
-        if has_workers:
-            # At the end of a program Python waits for such a process, which waits for requests.
-            Finalize(self, BaseProcess.kill, (self._process,), exitpriority=0)
+        try:
+            start_process(self._process, start_method)
+        except (EOFError, ConnectionError) as error:
+            text = f"Starting {role} {rank}: the forkserver, which starts it, was killed meanwhile."
+            raise WorkerError(text) from error
+        # At the end of a program Python waits for its processes, which wait for requests and ignore its SIGTERM.
+        Finalize(self, _kill, (self._process,), exitpriority=0)
         child.close()
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])
@@ -204,26 +209,9 @@ def _timeval(seconds: float) -> bytes:
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
-@contextmanager
-def _start_conditions(what: str) -> Iterator[None]:
-    """Give a process that is started in the block one thread for each pool, and a main module that it can run.
-
-    It reads both before any code of ours: numpy starts its threads when it is imported, and multiprocessing runs
-    the file of the main module. A script on standard input has no such file.
-    """
-    before, main = dict(os.environ), sys.modules["__main__"]
-    file = main.__dict__.pop("__file__", None) if main.__dict__.get("__file__") == "<stdin>" else None
-    os.environ.update(ONE_THREAD)
-    try:
-        yield
-    except (EOFError, ConnectionError) as error:
-        raise WorkerError(f"Starting {what}: the forkserver, which starts it, was killed meanwhile.") from error
-    finally:
-        for name in ONE_THREAD:
-            del os.environ[name]
-        os.environ.update({name: before[name] for name in ONE_THREAD if name in before})
-        if file is not None:
-            main.__file__ = file
+def _kill(process: BaseProcess) -> None:
+    if process.is_alive():
+        process.kill()
 
 
 class Watch:

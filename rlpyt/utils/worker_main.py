@@ -13,12 +13,15 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from rlpyt.utils.output import outlive_terminal
 from rlpyt.utils.shared_memory import dumps
 
 _PR_SET_PDEATHSIG = 1
@@ -27,6 +30,14 @@ _SPIN_SECONDS = 200e-6
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
 ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THREADS_NUM": "1"}
 """Environment variables that libraries read when they are loaded, to make their pools of threads."""
+
+MASTER_OF_FORKSERVER = "RLPYT_MASTER_OF_FORKSERVER"
+"""Variable of the environment of a forkserver: the process that has started it."""
+STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+"""Signals that ask a run to end, often all of its processes at once; its master decides for them."""
+
+WORKER_NAME = "rlpyt-worker-"
+"""Beginning of the names of worker processes; the rank follows."""
 
 DONE = dumps(None)
 """As a request: close and end; as a reply: nothing to say."""
@@ -40,7 +51,11 @@ class Failure(NamedTuple):
 
 
 def worker_main(
-    connection: Connection, lifeline: Connection, inherited: Sequence[Connection], parent_stays: bool
+    connection: Connection,
+    lifeline: Connection,
+    inherited: Sequence[Connection],
+    parent_stays: bool,
+    obeys_sigterm: bool,
 ) -> None:
     """Serve requests until None comes or the master is gone.
 
@@ -49,11 +64,12 @@ def worker_main(
         lifeline: pipe whose other end the master holds; nothing is sent through it.
         inherited: the ends of the master, if this process was forked with them.
         parent_stays: whether the thread that started this process lives as long as the master.
+        obeys_sigterm: whether SIGTERM ends this process, unless its server handles it.
     """
+    _leave_stop_signals_to_master(obeys_sigterm)
     for end in inherited:
         end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    outlive_terminal()
     _die_with_master(lifeline, parent_stays)
     _keep_to_one_thread()
     poller = poll_for([connection.fileno()])
@@ -70,6 +86,26 @@ def worker_main(
     finally:
         if server is not None:
             server.close()
+
+
+def _leave_stop_signals_to_master(obeys_sigterm: bool) -> None:
+    """Let the signals that stop a run do nothing here, and receive them again; they were blocked since the start.
+
+    A program that an environment starts inherits a signal that is ignored. This is wanted for SIGHUP: a simulator must
+    outlive the terminal, too, for the environment to go on. The environment closes it at the end. If the worker is
+    killed, nobody ends the simulator, as before. SIGTERM has a handler instead, which programs do not inherit: so an
+    environment can terminate them.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys_sigterm else _do_nothing)
+    signal.siginterrupt(signal.SIGTERM, False)  # system calls of simulators go on
+    os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    pass
 
 
 def _keep_to_one_thread() -> None:

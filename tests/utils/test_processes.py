@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -21,7 +22,7 @@ import psutil
 import pytest
 from threadpoolctl import threadpool_limits
 
-from rlpyt.utils import processes, worker_main
+from rlpyt.utils import process_start, processes, worker_main
 from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.shared_memory import dumps, shared_array
 from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
@@ -203,7 +204,7 @@ def test_a_forkserver_that_is_killed_at_a_start_is_named(monkeypatch):
 
     with workers(1) as made:
         ask(made, "echo", 1)
-    forkserver: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    forkserver: Any = multiprocessing.forkserver._forkserver
     start = forkserver.ensure_running
     monkeypatch.setattr(forkserver, "ensure_running", start_and_kill)
     with pytest.raises(WorkerError, match="Starting Evaluator 3: the forkserver, which starts it, was killed"):
@@ -214,13 +215,13 @@ def test_a_forkserver_that_is_killed_at_a_start_is_named(monkeypatch):
 def test_a_dead_worker_is_an_error_for_who_sends_to_it():
     with workers(1) as made:
         ask(made, "echo", 1)
-        os.kill(made[0].pid, signal.SIGTERM)
+        os.kill(made[0].pid, signal.SIGKILL)
         deadline = time.monotonic() + 5
         while is_alive(made[0].pid) and time.monotonic() < deadline:
             time.sleep(0.01)
-        with pytest.raises(WorkerError, match="was killed by SIGTERM"):
+        with pytest.raises(WorkerError, match="was killed by SIGKILL"):
             ask(made, "echo", 1)
-        with pytest.raises(WorkerError, match="was killed by SIGTERM"):
+        with pytest.raises(WorkerError, match="was killed by SIGKILL"):
             made[0].receive()
 
 
@@ -295,12 +296,76 @@ def test_an_error_closes_the_server_too():
         assert closed[0] == -1
 
 
-def test_ctrl_c_is_left_to_the_master():
-    with workers(2) as made:
+@pytest.mark.parametrize("method", START_METHODS)
+def test_signals_that_stop_a_run_are_left_to_the_master(method):
+    """Also those that come before the first line of a worker, which multiprocessing starts by importing much."""
+    made = [Worker(0, Server, (), method)]
+    early = [*worker_main.STOP_SIGNALS]
+    for number in early:
+        os.kill(made[0].pid or 0, number)
+    try:
+        assert ask(made, "echo", 1) == [1]
+        for number in (*early, *early):
+            os.kill(made[0].pid or 0, number)
+        assert ask(made, "echo", 2) == [2]
+        assert ask(made, "signals_of_children") == [({"SIGINT", "SIGHUP"}, set(), str(signal.SIG_DFL))]
+    finally:
+        stop_workers(made)
+
+
+def test_a_worker_that_obeys_sigterm_ends_by_it():
+    made = [Worker(0, Server, (), "forkserver", obeys_sigterm=True)]
+    try:
         ask(made, "echo", 1)
-        for worker in made:
-            os.kill(worker.pid, signal.SIGINT)
-        assert ask(made, "echo", 2) == [2, 2]
+        os.kill(made[0].pid or 0, signal.SIGTERM)
+        with pytest.raises(WorkerError, match="was killed by SIGTERM"):
+            ask(made, "echo", 1)
+    finally:
+        stop_workers(made)
+
+
+def other_code(connection: Any) -> None:
+    connection.send(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_processes_of_other_code_are_stopped_as_ever(method):
+    """Those of the forkserver, too, which blocks the signals."""
+    context: Any = multiprocessing.get_context(method)
+    with workers(1, method=method):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=other_code, args=(theirs,))
+        process.start()
+        try:
+            assert ours.poll(60)
+            assert not ours.recv() & worker_main.STOP_SIGNALS
+            process.terminate()
+            process.join(10)
+            assert process.exitcode == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_a_start_keeps_the_signals_of_this_process():
+    handled: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: handled.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        for method in START_METHODS:
+            with workers(1, method=method):
+                assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask | {signal.SIGUSR2}
+        with process_start._blocked_signals():
+            # To this thread: another one, as libraries have some, could take it at once.
+            signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+            assert not handled
+        assert handled == [signal.SIGHUP], "kept for the handler"
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with workers(1, method="fork"):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("method", START_METHODS)
@@ -396,15 +461,22 @@ MASTER = """
 """
 
 
-def test_workers_die_with_a_master_that_is_killed(tmp_path):
+def test_workers_die_with_a_master_that_is_killed():
+    with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 characters
+        kill_a_master(Path(short))
+
+
+def kill_a_master(tmp_path: Path) -> None:
     script = tmp_path / "master.py"
     script.write_text(textwrap.dedent(MASTER))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
     master = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert master.stdout is not None
         pids = [int(pid) for pid in master.stdout.readline().split()]
         assert len(pids) == 6
+        assert list((tmp_path / "tmp").glob("pymp-*"))  # of the forkserver
         descendants = {child.pid for child in psutil.Process(master.pid).children(recursive=True)}
         assert set(pids) <= descendants
         assert not any(named_memory(pid) for pid in descendants)  # which nobody would be left to unlink
@@ -416,6 +488,7 @@ def test_workers_die_with_a_master_that_is_killed(tmp_path):
         time.sleep(0.05)
     left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
     assert not left, left
+    assert not list((tmp_path / "tmp").glob("pymp-*"))
 
 
 def _forget_a_worker() -> None:
@@ -436,3 +509,13 @@ def test_a_program_ends_that_has_forgotten_a_worker_with_workers():
     ended = program.exitcode
     program.kill()
     assert ended == 0
+
+
+def test_modules_of_the_forkserver_do_nothing_elsewhere():
+    """Tools that import every module of a package must not block the signals of their process."""
+    code = (
+        "import signal, rlpyt.utils.forkserver_signals, rlpyt.utils.forkserver_socket; "
+        "print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

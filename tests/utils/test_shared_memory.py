@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from rlpyt import namedarraytuple
 from rlpyt.utils import cgroups
@@ -186,6 +187,15 @@ def test_a_reference_in_this_process_is_the_same_memory():
     b += 5
     assert a.tolist() == [[0] * 4, [5, 0, 5, 0], [5, 0, 5, 0]]
     assert sys.getrefcount(a) < 5
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float32])
+def test_a_tensor_of_every_dtype_arrives(dtype):
+    # The state of a generator of numpy is of uint32, and a checkpoint makes a tensor of it.
+    tensor = torch.arange(6).to(dtype).reshape(2, 3)
+    arrived = pickle.loads(dumps({"key": tensor}))["key"]
+    assert arrived.dtype == dtype
+    assert arrived.tolist() == tensor.tolist()
 
 
 def test_an_array_that_lives_as_long_as_the_process_is_freed_in_silence():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +18,11 @@ from threadpoolctl import threadpool_info
 
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.worker_main import STOP_SIGNALS
+
+
+def _names_of(mask: str) -> set[str]:
+    return {s.name for s in STOP_SIGNALS if int(mask, 16) >> (s - 1) & 1}
 
 
 class Server:
@@ -90,6 +96,17 @@ class Server:
             time.sleep(seconds)
             self.progress.step += 1
         return "worked"
+
+    def signals_of_children(self) -> tuple[set[str], set[str], str]:
+        """Return the signals that a program of this process ignores and blocks, and what a fork does at SIGTERM."""
+        text = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+        ignored, blocked = (_names_of(text.split(f"{field}:")[1].split()[0]) for field in ("SigIgn", "SigBlk"))
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.write(writer, str(signal.getsignal(signal.SIGTERM)).encode())
+            os._exit(0)
+        os.wait()
+        return ignored, blocked, os.read(reader, 99).decode()
 
     def threads(self) -> int:
         return torch.get_num_threads()
