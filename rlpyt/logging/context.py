@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
-from rlpyt.logging.run_directory import IfTaken, hold_run_directory, record_status
+from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, record_status
 from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.silent import SilentLogger
 from rlpyt.logging.sinks import Sink, TensorBoardSink
@@ -63,7 +63,7 @@ def logger_context(
     sinks: Sequence[Sink] | None = None,
     overwrite: bool = False,
     snapshot_gap: int | None = None,
-    resume: bool = False,
+    resume: Resume = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
@@ -92,8 +92,9 @@ def logger_context(
         overwrite: whether to remove the records of an earlier run with this ID.
         snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is the value that
             `rlpyt.logging.logger.set_snapshot_gap` has set before, else 1.
-        resume: whether to append to the records of an earlier run with this ID, if there is one. Training starts from
-            the beginning: its steps count from 0.
+        resume: whether to go on with an earlier run with this ID, if there is one: rows are appended to its records,
+            and a runner goes on from its newest checkpoint. "auto" serves a script that is started again and again: a
+            run with a checkpoint goes on. Else it starts, and records that it may have left move to `earlier_<n>/`.
         if_taken: what to do if the directory is in use or holds results, and neither `overwrite` nor `resume` is set.
             "next" takes the first free one of `run_<run_ID>_1`, `run_<run_ID>_2`, ..., and `params.json` has that
             run_ID; "refuse" raises.
@@ -135,7 +136,7 @@ def logger_context(
         contextlib.ExitStack() as stack,
     ):
         sinks = [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())]
-        logger = Logger(directory, sinks, snapshot_mode=snapshot_mode, snapshot_gap=snapshot_gap)
+        logger = Logger(directory, sinks, snapshot_mode=snapshot_mode, snapshot_gap=snapshot_gap, resumes=bool(resume))
         stack.callback(logger.close)
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
         found = directory.name.removeprefix("run_")

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import shutil
 import socket
 import time
 import traceback
@@ -22,14 +23,20 @@ from rlpyt.logging.files import remove_temporaries, write_json
 
 LOCK_FILE = "run.lock"
 STATUS_FILE = "status.json"
+CHECKPOINTS = "checkpoints"
+"""Folder of a run's checkpoints, see `rlpyt.logging.checkpoints`."""
+_MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
 PREEMPTED = 85
-"""Exit code of a run that a scheduler stopped; it counts as interrupted, as do 128 + signal."""
+"""Exit code of a run that has ended early, with a checkpoint; it counts as interrupted, as do 128 + signal."""
+
+Resume = bool | Literal["auto"]
+"""Choice of whether a run goes on in the directory of an earlier one; "auto" if that has a checkpoint."""
 
 IfTaken = Literal["next", "refuse"]
 """Choice for a run whose directory is taken: it gets the next free one, or it is refused."""
 
-_RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl")
-_RECORDS = (*_RESULTS, "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
+_RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
+_RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
 
 
 class RunDirectoryError(RuntimeError):
@@ -42,7 +49,7 @@ def hold_run_directory(
     run_ID: int | str | None,
     *,
     overwrite: bool = False,
-    resume: bool = False,
+    resume: Resume = False,
     if_taken: IfTaken = "next",
 ) -> Iterator[Path]:
     """Make `<log_dir>/run_<run_ID>` and hold it for this process until the block ends.
@@ -51,7 +58,8 @@ def hold_run_directory(
         log_dir: the directory of the experiment; it is made if it is missing.
         run_ID: None for the first number without a directory; mkdir decides between processes.
         overwrite: whether to remove the records of an earlier run with this ID.
-        resume: whether to append to the records of an earlier run with this ID.
+        resume: whether to append to the records of an earlier run with this ID. "auto" does so if the run has a
+            checkpoint; else the records that it may have left are moved into `earlier_<n>/`.
         if_taken: what to do if another process holds the directory, or an earlier run has left results there, and
             neither `overwrite` nor `resume` is set. "next" takes the first free one of `run_<run_ID>_1`,
             `run_<run_ID>_2`, ...; "refuse" raises.
@@ -79,14 +87,17 @@ def hold_run_directory(
         os.close(lock)
 
 
-def _check_choices(run_ID: int | str | None, overwrite: bool, resume: bool, if_taken: str) -> None:
+def _check_choices(run_ID: int | str | None, overwrite: bool, resume: Resume, if_taken: str) -> None:
     if if_taken not in get_args(IfTaken):
         raise ValueError(f"run directory: got if_taken={if_taken!r}, expected one of {get_args(IfTaken)}.")
+    if resume not in (False, True, "auto"):
+        raise ValueError(f"run directory: got resume={resume!r}, expected True, False or 'auto'.")
     if overwrite and resume:
-        raise ValueError("run directory: got overwrite=True and resume=True, expected at most one.")
+        raise ValueError(f"run directory: got overwrite=True and resume={resume!r}, expected at most one.")
     if resume and run_ID is None:
         raise ValueError(
-            "run directory: got resume=True without a run_ID, expected the ID of the run to append to. Pass run_ID."
+            f"run directory: got resume={resume!r} without a run_ID, expected the ID of the run to go on with. Pass "
+            "run_ID."
         )
     if run_ID is not None and os.sep in str(run_ID):
         raise ValueError(
@@ -113,7 +124,7 @@ def _next_free(directory: Path) -> tuple[Path, int]:
     raise AssertionError("counting has no end")
 
 
-def _take(directory: Path, overwrite: bool = False, resume: bool = False) -> int:
+def _take(directory: Path, overwrite: bool = False, resume: Resume = False) -> int:
     """Lock a directory, make it if it is missing, and prepare it; return the descriptor of the lock."""
     directory.mkdir(exist_ok=True)
     lock = _lock(directory)
@@ -145,8 +156,12 @@ def _lock(directory: Path) -> int:
     return descriptor
 
 
-def _prepare(directory: Path, overwrite: bool, resume: bool) -> None:
+def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
     remove_temporaries(directory)
+    if resume == "auto":
+        if not any(directory.glob(_MANIFESTS)):
+            _put_aside(directory)
+        return
     if resume:
         return
     results = sorted(file.name for pattern in _RESULTS for file in directory.glob(pattern))
@@ -156,9 +171,24 @@ def _prepare(directory: Path, overwrite: bool, resume: bool) -> None:
             "written over by chance. Choose another run_ID, or run_ID=None for the next free number, "
             "or if_taken='next' for a directory beside it, or overwrite=True to remove them."
         )
-    for pattern in _RECORDS:
-        for file in directory.glob(pattern):
-            file.unlink()
+    for file in _records(directory):
+        file.unlink()
+    shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+
+
+def _records(directory: Path) -> list[Path]:
+    return [file for pattern in _RECORDS for file in directory.glob(pattern)]
+
+
+def _put_aside(directory: Path) -> None:
+    """Move the records of an earlier run into a folder of their own, and remove checkpoints that are not whole."""
+    shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+    records = _records(directory)
+    if records:
+        folder = next(f for n in itertools.count(1) if not (f := directory / f"earlier_{n}").exists())
+        folder.mkdir()
+        for file in records:
+            file.rename(folder / file.name)
 
 
 @contextlib.contextmanager

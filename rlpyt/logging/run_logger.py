@@ -50,6 +50,7 @@ class Logger:
         sinks: destinations of rows besides the console and `progress.csv`; closed with the logger.
         snapshot_mode: which snapshots are kept, see `snapshot_names`.
         snapshot_gap: iterations between snapshots, for the modes with gap.
+        resumes: whether a run goes on from the newest checkpoint in the directory.
 
     Raises:
         ValueError: if the snapshot settings are wrong.
@@ -65,8 +66,10 @@ class Logger:
         *,
         snapshot_mode: SnapshotMode = "last",
         snapshot_gap: int = 1,
+        resumes: bool = False,
     ) -> None:
         check_snapshot_settings(snapshot_mode, snapshot_gap)
+        self.resumes = resumes
         self.directory = None if directory is None else Path(directory)
         self.snapshot_mode = snapshot_mode
         self.snapshot_gap = snapshot_gap
@@ -122,6 +125,11 @@ class Logger:
     def pop_tabular_prefix(self) -> None:
         """Undo the last `push_tabular_prefix`."""
         self._tabular_prefixes.pop()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether `progress.csv` has rows, perhaps of an earlier start of the run."""
+        return self._csv is not None and bool(self._csv.keys)
 
     @contextlib.contextmanager
     def prefix(self, text: str) -> Iterator[None]:

@@ -18,6 +18,10 @@ SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
 """Which snapshots a run keeps: `params.pkl` for last, `itr_<N>.pkl` for all and gap."""
 
 
+_BEFORE_TORCH_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""First bytes of a file of an older torch, as snapshots of rlpyt 0.1 may be; it has no checksums."""
+
+
 class SnapshotError(RuntimeError):
     """Error for a file that is not a snapshot: it is damaged, has another format, or contains code."""
 
@@ -61,11 +65,21 @@ def save_snapshot(path: str | os.PathLike[str], params: Mapping[str, object]) ->
         TypeError: if anything else is inside; the message names its place.
         OSError: error of the disk; the old file stays.
     """
+    content = snapshot_content(params)
+    with replace_file(path) as file:
+        file.write(content)
+
+
+def snapshot_content(params: Mapping[str, object]) -> memoryview:
+    """Return the content of the file that `save_snapshot` would write.
+
+    Raises:
+        TypeError: if there is more than plain data.
+    """
     # In memory first: a signal's exception or a full disk, raised in a write that torch calls, may abort the process.
     content = io.BytesIO()
     torch.save(_to_plain(params, "params"), content)
-    with replace_file(path) as file:
-        file.write(content.getbuffer())
+    return content.getbuffer()
 
 
 def _to_plain(value: Any, place: str) -> Any:
@@ -152,6 +166,9 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
 
 def _check_archive(path: Path) -> None:
     """Compare each part with its checksum. torch.load does not: it would load a flipped bit."""
+    with open(path, "rb") as file:
+        if file.read(len(_BEFORE_TORCH_1_6)) == _BEFORE_TORCH_1_6:
+            return
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

@@ -204,6 +204,7 @@ import random, signal, sys, torch
 from rlpyt.logging import save_snapshot
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 content = {str(i): torch.zeros(30) for i in range(300)}
+save_snapshot(sys.argv[1], content)  # on a busy machine every later one may be interrupted
 for _ in range(100):
     try:
         # Again every second: Python forgets an exception that is raised while it frees an object.

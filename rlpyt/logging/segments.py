@@ -1,0 +1,312 @@
+"""Segments of a ring buffer on a disk: files of rows by their number in the run, each written once.
+
+A save writes only the rows that are new since the last one. A segment is removed when no checkpoint names it any more.
+The newest rows of a ring are in no segment, as the next write may still change them. They are copied when a save
+begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+
+from rlpyt.logging.files import replace_file
+from rlpyt.types import RingRows, StateDict
+
+SEGMENTS_A_RING = 16
+"""A segment has at most this part of the ring's rows, so that the disk holds little more than the ring."""
+MOST_SEGMENTS = 1024
+"""A segment with less than this part of the ring's rows is written again with the rows that follow it."""
+OPEN_ROWS = 2
+"""Newest rows of a ring that the next write may change: it may end their episodes."""
+BLOCK = 1 << 24
+"""Bytes that are hashed, written or read at once."""
+COPIED_BYTES = 1 << 24
+"""Rings of at most this size are copied before they are written: 5 ms, and no run can write over the copy."""
+_NAME = re.compile(r"rank_(\d+)-[\w.\-]+")
+
+
+class CheckpointError(RuntimeError):
+    """Error of a checkpoint that is damaged or incomplete."""
+
+
+class Overtaken(RuntimeError):
+    """Error for rows that were written over while they were saved."""
+
+
+class Segment(NamedTuple):
+    """File with the rows from `first` to `end` of all arrays of a ring: their bytes, in the order of their names."""
+
+    file: str
+    """Name in the folder of segments."""
+    sha256: str
+    first: int
+    end: int
+
+
+class RingWriter:
+    """Writer of the segments of one ring.
+
+    Args:
+        folder: of segments.
+        name: of the ring, with which the names of its files begin.
+        segments: those of the checkpoint that the run goes on from.
+
+    Raises:
+        ValueError: if the name is no part of a file's name.
+    """
+
+    def __init__(self, folder: Path, name: str, segments: Sequence[Segment] = ()) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"Saving a checkpoint: the state of a ring has the name {name!r}; expected letters, digits and ._- "
+                "only, as its files are named so. Rename the keys of the state that lead to it."
+            )
+        self._folder, self._name = folder, name
+        self.segments = list(segments)
+        """Segments with rows of the ring that were held at the last save, in the order of their rows."""
+
+    def _unsaved(self, rows: RingRows) -> tuple[int, int]:
+        """Return the first row held that is not saved, and the end of the rows that will not change."""
+        end = rows["written"] - OPEN_ROWS
+        if self.segments and self.segments[-1].end > end:
+            self.segments.clear()  # the ring has begun anew
+        return max(0, rows["written"] - rows["T"], *(segment.end for segment in self.segments[-1:])), end
+
+    def is_late(self, rows: RingRows) -> bool:
+        """Return whether the run would soon write over rows that are not saved."""
+        first, _ = self._unsaved(rows)
+        return bool(rows["written"] - first >= rows["T"] - rows["T"] // SEGMENTS_A_RING)
+
+    def write(self, rows: RingRows) -> None:
+        """Write the rows that are not saved.
+
+        Raises:
+            Overtaken: if the run has written over some of them meanwhile.
+            OSError: error of the disk.
+        """
+        T, oldest = rows["T"], rows["written"] - rows["T"]
+        first, end = self._unsaved(rows)
+        self.segments[:] = [segment for segment in self.segments if segment.end > oldest]
+        # `kept` aside, the last segment is so short that its rows are written again.
+        kept = self.segments
+        if kept and first < end and kept[-1].end - kept[-1].first < T // MOST_SEGMENTS:
+            first, kept = max(oldest, kept[-1].first), kept[:-1]
+        most = max(1, -(-T // SEGMENTS_A_RING))
+        for start in range(first, end, most):
+            segment = self._write(rows, start, min(start + most, end))
+            if rows.now() - T > start:
+                raise Overtaken(
+                    f"the run has written over rows of {self._name} before they were saved. From now on it waits while "
+                    "a checkpoint is written. A larger replay_size, or checkpoints at shorter intervals, let it go on."
+                )
+            self.segments = kept = [*kept, segment]
+
+    def _write(self, rows: RingRows, first: int, end: int) -> Segment:
+        name = f"{self._name}-{first:012d}-{end:012d}"
+        with replace_file(self._folder / name) as file:
+            hashing = HashingFile(file)
+            for array_name, array in sorted(rows["arrays"].items()):
+                for part in _places(first, end, rows["T"], rows["intervals"][array_name]):
+                    hashing.write(_bytes_of(array.numpy()[part]))
+        return Segment(name, hashing.sha256.hexdigest(), first, end)
+
+
+def held_still(rows: RingRows) -> RingRows:
+    """Return a copy of the rows of a small ring; a large one as it is, whose rows the run may write over."""
+    if sum(array.nbytes for array in rows["arrays"].values()) > COPIED_BYTES:
+        return rows
+    copy = RingRows({**rows, "arrays": {name: array.clone() for name, array in rows["arrays"].items()}})
+    copy.now = lambda: rows["written"]
+    return copy
+
+
+def open_rows(rows: RingRows) -> dict[str, torch.Tensor]:
+    """Return a copy of the newest rows of a ring, which are in no segment."""
+    arrays = {name: array.numpy() for name, array in rows["arrays"].items()}
+    parts = {name: [array[part] for part in _open_places(rows, name)] for name, array in arrays.items()}
+    return {name: torch.from_numpy(np.concatenate([arrays[name][:0], *parts[name]])) for name in arrays}
+
+
+def _open_places(rows: RingRows, name: str) -> Iterator[slice]:
+    """Return the places of the newest rows in an array."""
+    first = max(0, rows["written"] - min(rows["T"], OPEN_ROWS))
+    return _places(first, rows["written"], rows["T"], rows["intervals"][name])
+
+
+def _places(first: int, end: int, T: int, interval: int) -> Iterator[slice]:
+    """Return the places of the entries of rows in an array of a ring: one slice, or two where the ring begins anew."""
+    n = T // interval
+    start, stop = -(-first // interval), -(-end // interval)
+    while start < stop:
+        place = start % n
+        length = min(stop - start, n - place)
+        yield slice(place, place + length)
+        start += length
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """Return the memory of an array as bytes, without a copy."""
+    if not array.flags.c_contiguous:
+        raise TypeError(f"A ring of a checkpoint: an array of strides {array.strides}; expected one without gaps.")
+    return array.reshape(-1).view(np.uint8).data
+
+
+class RingOnDisk(RingRows):
+    """State of a ring whose rows lie in segments.
+
+    Args:
+        folder: of segments.
+        segments: those of the ring, in the order of their rows.
+        specs: shape and dtype of the part of every array that is held.
+        newest: what `open_rows` returned, by name.
+        state: its other keys.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        segments: Sequence[Segment],
+        specs: Mapping[str, tuple[tuple[int, ...], str]],
+        newest: Mapping[str, torch.Tensor],
+        state: StateDict,
+    ) -> None:
+        super().__init__(state)
+        self._folder, self._segments, self._specs, self._newest = folder, segments, dict(specs), newest
+
+    def specs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Return shape and dtype of the part of every array that is held."""
+        return self._specs
+
+    def read_into(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Read the rows into arrays of the same names and shapes.
+
+        Raises:
+            CheckpointError: if a segment was damaged since its checksum was compared.
+        """
+        for segment in self._segments:  # a place that was written over is written last by its newest row
+            with as_damaged(self._folder / segment.file) as path, open(path, "rb", buffering=0) as file:
+                for name in sorted(arrays):
+                    for part in _places(segment.first, segment.end, self["T"], self["intervals"][name]):
+                        _read_whole(file, _bytes_of(arrays[name][part]))
+                if file.read(1):
+                    raise ValueError("it has more rows than its name says")
+        for name, array in arrays.items():
+            start = 0
+            for part in _open_places(self, name):
+                length = part.stop - part.start
+                array[part] = self._newest[name].numpy()[start : start + length]
+                start += length
+
+
+def _read_whole(file: BinaryIO, data: memoryview) -> None:
+    for start in range(0, len(data), BLOCK):
+        block = data[start : start + BLOCK]
+        if file.readinto(block) != len(block):  # type: ignore[attr-defined]  # a raw file has it
+            raise ValueError("it is shorter than expected")
+        _forget(file)
+
+
+def segment_from(entry: Sequence[object]) -> Segment:
+    """Return the segment that a checkpoint names.
+
+    Raises:
+        ValueError: if its file would lie outside of the folder of segments.
+        TypeError: if it is no segment.
+    """
+    segment = Segment(*entry)  # type: ignore[arg-type]  # checked here
+    if [type(x) for x in segment] != [str, str, int, int]:
+        raise TypeError(f"it names a segment {entry!r}; expected a file, its checksum and two numbers")
+    if not _NAME.fullmatch(segment.file):
+        raise ValueError(f"it names the segment {segment.file!r}; expected a file in the folder of segments")
+    return segment
+
+
+def rank_of(file: str) -> int | None:
+    """Return the replica that has written a segment, or a part of it; None for another file."""
+    match = _NAME.fullmatch(file)
+    return int(match[1]) if match else None
+
+
+class HashingFile:
+    """File that is written in order, and hashed on the way.
+
+    Large files are handed to the disk in blocks and leave the page cache: else they push out what the run reads. A
+    block is hashed by another thread while the disk takes it.
+
+    Args:
+        file: open for writing.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._cached = 0
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: memoryview) -> None:
+        """Write bytes."""
+        for start in range(0, len(data), BLOCK):
+            block = data[start : start + BLOCK]
+            with _beside(self.sha256.update, block):
+                self._write(block)
+
+    def _write(self, block: memoryview) -> None:
+        self._file.write(block)
+        self._cached += len(block)
+        if self._cached >= BLOCK:
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+            _forget(self._file)
+            self._cached = 0
+
+
+def sha256_of(path: Path) -> str:
+    """Return the checksum of a file."""
+    sha256, size = hashlib.sha256(), min(BLOCK, path.stat().st_size + 1)
+    now, following = memoryview(bytearray(size)), memoryview(bytearray(size))
+    with open(path, "rb", buffering=0) as file:
+        length = file.readinto(now)
+        while length:
+            with _beside(sha256.update, now[:length]):
+                length = file.readinto(following)
+                _forget(file)
+            now, following = following, now
+    return sha256.hexdigest()
+
+
+@contextlib.contextmanager
+def _beside(update: Callable[[memoryview], None], block: memoryview) -> Iterator[None]:
+    """Hash a block while the disk is written or read. A small one is hashed at once."""
+    if len(block) < BLOCK // 16:
+        update(block)
+        yield
+        return
+    thread = threading.Thread(target=update, args=(block,))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _forget(file: BinaryIO) -> None:
+    """Drop a file from the page cache, as far as it is on the disk."""
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextlib.contextmanager
+def as_damaged(path: Path) -> Iterator[Path]:
+    """Turn errors of reading a file into CheckpointError, whose message names it."""
+    try:
+        yield path
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise CheckpointError(f"Reading a checkpoint: {path} is damaged: {type(error).__name__}: {error}") from error
