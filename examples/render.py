@@ -1,0 +1,90 @@
+"""A trained run, loaded from its directory: episodes that are shown, recorded or only counted.
+
+    python examples/ppo_cartpole.py --log_dir data/ppo
+    python examples/render.py data/ppo/run_0 --episodes 5
+    python examples/render.py data/ppo/run_0 --human
+    python examples/render.py data/ppo/run_0 --video data/ppo/videos
+
+Prints the return of every episode. Nothing but the directory of the run is needed: agent, environment and weights are
+those of its record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import gymnasium
+from gymnasium.error import DependencyNotInstalled
+
+from rlpyt.runners import load_agent, part_from_record
+from rlpyt.spaces import to_env, to_rows
+
+
+def environment(run: Path, render_mode: str | None, trusted: list[str]) -> gymnasium.Env[Any, Any]:
+    """Return an environment as the run evaluates in, or else trains in."""
+    params = json.loads((run / "params.json").read_text())
+    sampler = part_from_record(params["runner"]["settings"]["sampler"], trusted=trusted)
+    env_kwargs = sampler.eval_env_kwargs or sampler.env_kwargs
+    if sampler.EnvCls is gymnasium.make and render_mode is not None:
+        env_kwargs = {**env_kwargs, "render_mode": render_mode}
+    env = sampler.EnvCls(**env_kwargs)
+    if not isinstance(env, gymnasium.Env):
+        sys.exit(f"{run} has environments of the class {type(env).__name__}; expected a gymnasium.Env.")
+    return env
+
+
+def record_video(env: gymnasium.Env[Any, Any], folder: str) -> gymnasium.Env[Any, Any]:
+    """Return the environment with every episode written to a file of its own."""
+    try:
+        return gymnasium.wrappers.RecordVideo(env, folder, episode_trigger=lambda episode: True)
+    except DependencyNotInstalled as error:
+        sys.exit(f"--video needs MoviePy: pip install moviepy. ({error})")
+
+
+def play(agent: Any, env: gymnasium.Env[Any, Any], seed: int, deterministic: bool) -> tuple[float, int]:
+    """Run one episode; return its return and length."""
+    to_observation, to_action = to_rows(env.observation_space), to_env(env.action_space)
+    agent.eval_mode(0, deterministic=deterministic)
+    (observation, _), action, reward, done = env.reset(seed=seed), None, None, False
+    total, length = 0.0, 0
+    while not done:
+        action = agent.step(to_observation(observation), action, reward).action
+        observation, reward, terminated, truncated, _ = env.step(to_action(action))
+        total, length, done = total + float(reward), length + 1, terminated or truncated
+    return total, length
+
+
+def main() -> None:
+    """Read the options, load, and play."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="directory of the run, such as data/ppo/run_0")
+    parser.add_argument("--episodes", type=int, default=3)
+    parser.add_argument("--human", action="store_true", help="show the episodes in a window")
+    parser.add_argument("--video", metavar="FOLDER", help="write a video of every episode there; needs MoviePy")
+    parser.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable one")
+    parser.add_argument("--snapshot", help="a file of the run, such as itr_99.pkl; default: the newest")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--trusted", nargs="*", default=[], help="modules of yours that the record may name")
+    parser.add_argument("--seed", type=int, default=0, help="of the first episode; the next ones have the next seeds")
+    args = parser.parse_args()
+    agent = load_agent(args.run, snapshot=args.snapshot, device=args.device, trusted=args.trusted)
+    render_mode = "human" if args.human else "rgb_array" if args.video else None
+    env = environment(args.run, render_mode, args.trusted)
+    if args.video:
+        env = record_video(env, args.video)
+    returns = []
+    for episode in range(args.episodes):
+        total, length = play(agent, env, args.seed + episode, deterministic=not args.sample)
+        returns.append(total)
+        print(f"episode {episode}: return {total:g}, {length} steps")
+    env.close()  # writes the last video
+    print(f"mean return of {len(returns)} episodes: {fmean(returns):g}")
+
+
+if __name__ == "__main__":
+    main()
