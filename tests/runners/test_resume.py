@@ -1,0 +1,406 @@
+"""A run that was stopped and started again is the run that was not: parameters, replay, rows of the log."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import subprocess
+import sys
+import time
+from functools import partial
+from math import inf
+from pathlib import Path
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, default_int_handler, raise_signal, signal
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from benchmarks.resume_kit import Started, files_left, first_difference, progress_of, state_of, steps_saved
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.algos import PPO, QpgAlgo
+from rlpyt.logging import logger_context
+from rlpyt.logging.run_directory import PREEMPTED, RunDirectoryError
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl, MinibatchRlEval, SyncRl, SyncRlEval
+from rlpyt.runners.agreement import TrainingDiverged
+from rlpyt.runners.signals import Preempted
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import RandomEnv
+from tests.algos.test_algo_state import CASES
+from tests.runners.runner_kit import children, make_sampler, rows_of, start_forkserver, status_of
+
+ROOT = Path(__file__).parents[2]
+T, B = 5, 4
+N_ITR, STOP, LOG, SAVE = 16, 8, 2, 3
+"""Iterations of a run, those before it is stopped, and those between rows and checkpoints: the newest is of 6."""
+EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4)
+
+
+OWN_CASES: dict[str, Any] = {  # whose masks are drawn from torch's global stream
+    "PPO dropout of torch": lambda: (PPO(), CategoricalPgAgent(model_kwargs=dict(nonlinearity=torch.nn.Dropout))),
+}
+
+
+class Stop(Exception):
+    """What stops a run."""
+
+
+class Stopping:
+    """Runner that stops after an iteration, or before an update of the networks."""
+
+    stop_at = inf
+
+    def save_due_checkpoint(self, n_done: int) -> None:
+        super().save_due_checkpoint(n_done)  # type: ignore[misc]  # of the runner that this is mixed into
+        if n_done == self.stop_at:
+            self.stop()
+
+    def stop(self) -> None:
+        raise Stop
+
+
+def runner_of(
+    case: str = "PPO", kind: str = "serial", Runner: Any = MinibatchRl, stop_at: float = inf, **settings: Any
+) -> Any:
+    """Return a runner that stops after an iteration."""
+    algo, agent = {**CASES, **OWN_CASES}[case]()
+    algo = algo.replace(**settings.pop("algo", {}))
+    action_space = spaces.Box(-1, 2, (2,)) if isinstance(algo, QpgAlgo) else spaces.Discrete(3)
+    options: dict[str, Any] = EVALUATION if issubclass(Runner, MinibatchRlEval) else {}
+    if kind[-1].isdigit():
+        options = {**options, "start_method": settings.pop("start_method", "fork")}
+    env_kwargs = dict(action_space=action_space)
+    sampler = make_sampler(kind, RandomEnv, T, B, env_kwargs=env_kwargs, max_decorrelation_steps=10, **options)
+    rows = T * B * settings.get("n_replicas", 1)
+    kwargs: dict[str, Any] = dict(
+        n_steps=N_ITR * rows,
+        log_interval_steps=LOG * rows,
+        checkpoint_interval_steps=SAVE * rows,
+        seed=3,
+        settings=ComputeSettings(),
+    )
+    runner = type(Runner.__name__, (Stopping, Runner), {})(algo, agent, sampler, **{**kwargs, **settings})
+    runner.stop_at = stop_at
+    return runner
+
+
+def train(directory: Path, *args: Any, resume: Any = "auto", sinks: Any = None, **kwargs: Any) -> Any:
+    """Train in `directory/run_0`, or go on there."""
+    runner = runner_of(*args, **kwargs)
+    with logger_context(directory, run_ID=0, resume=resume, snapshot_mode="none", sinks=sinks):
+        runner.train()
+    return runner
+
+
+def stopped(directory: Path, *args: Any, **kwargs: Any) -> None:
+    """Train until the run is stopped, two iterations after its newest checkpoint."""
+    with pytest.raises(Stop):
+        train(directory, *args, stop_at=STOP, **kwargs)
+
+
+def check_same(directory: Path, expected: Path) -> None:
+    assert first_difference(directory / "run_0", expected / "run_0") is None
+    assert len(rows_of(expected)) >= N_ITR // LOG
+
+
+def log_of(directory: Path) -> str:
+    return (directory / "run_0" / "debug.log").read_text()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forkserver_is_running():
+    start_forkserver()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left():
+    before = children()
+    yield
+    assert children() <= before
+
+
+REPLICAS: dict[str, Any] = dict(n_replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "Runner", "settings"),
+    [
+        ("PPO dropout of torch", "serial", MinibatchRl, {}),
+        ("PPO LSTM", "alternating2", MinibatchRl, {}),
+        ("VTrace", "cpu2", MinibatchRlEval, {}),
+        ("DQN input priorities", "gpu2", MinibatchRl, {}),
+        ("Rainbow", "cpu2", MinibatchRl, {}),
+        ("R2D1", "halves", MinibatchRl, {}),
+        ("IQN GRU", "gpu2", MinibatchRlEval, {}),
+        ("DDPG", "cpu2", MinibatchRl, {}),
+        ("TD3", "alternating2", MinibatchRl, {}),
+        ("SAC LSTM", "serial", MinibatchRl, {}),
+        ("DroQ", "serial", MinibatchRlEval, dict(eval_beside=True)),
+        ("DQN n-step soft", "serial", SyncRl, REPLICAS),
+        ("DroQ", "serial", SyncRlEval, REPLICAS),
+        ("PPO", "cpu2", AsyncRl, dict(lag=2)),
+        ("R2D1", "serial", AsyncRl, dict(lag=1)),
+        ("DroQ", "serial", AsyncRlEval, dict(lag=1)),
+    ],
+)
+def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, settings, tmp_path):
+    train(tmp_path / "a", case, kind, Runner, **settings)
+    stopped(tmp_path / "b", case, kind, Runner, **settings)
+    torch.manual_seed(5), np.random.seed(5)  # nothing of this process counts
+    rows = T * B * settings.get("n_replicas", 1)
+    assert steps_saved(tmp_path / "b" / "run_0") == 6 * rows
+    runner = train(tmp_path / "b", case, kind, Runner, **settings)
+    assert f"Resumed after {6 * rows:,} steps." in log_of(tmp_path / "b")
+    check_same(tmp_path / "b", tmp_path / "a")
+    assert runner.algo.update_counter > 0
+
+
+# ---- ends that are asked for ----
+
+
+@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, tmp_path, monkeypatch, capfd):
+    before = {SIGINT: signal(SIGINT, default_int_handler), SIGHUP: signal(SIGHUP, SIG_DFL)}
+    monkeypatch.setattr(Stopping, "stop", lambda self: raise_signal(signum))
+    try:
+        with pytest.raises(Preempted) as info:
+            train(tmp_path, stop_at=STOP)
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)
+    assert info.value.code == PREEMPTED == 85
+    assert status_of(tmp_path)["status"] == "interrupted"
+    assert f"{signum.name} was sent: the run ends at step 180, with a checkpoint" in log_of(tmp_path)
+    assert "a second signal ends it at once" in capfd.readouterr().err
+    train(tmp_path)
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+
+
+def test_a_run_whose_time_is_over_ends_with_a_checkpoint(tmp_path):
+    for n_done in (1, 2):  # each start does what it can
+        with pytest.raises(Preempted, match="max_time is over") as info:
+            train(tmp_path, max_time=1e-9)
+        assert info.value.code == PREEMPTED
+        assert status_of(tmp_path)["status"] == "interrupted"
+        assert steps_saved(tmp_path / "run_0") == n_done * T * B
+    train(tmp_path)
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+
+
+def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
+    first = train(tmp_path / "a", n_steps=10 * T * B)
+    rows = rows_of(tmp_path / "a")
+    again = train(tmp_path / "a", n_steps=10 * T * B)
+    assert "Resumed after 200 steps: the run is finished. A larger n_steps lets it go on." in log_of(tmp_path / "a")
+    assert rows_of(tmp_path / "a") == rows
+    for x, y in zip(first.agent.parameters(), again.agent.parameters(), strict=True):
+        assert torch.equal(x, y)
+    assert status_of(tmp_path / "a")["status"] == "finished"
+    train(tmp_path / "a")
+    assert "n_steps is 320, and was 200" in log_of(tmp_path / "a")
+    assert [float(row["Diagnostics/CumSteps"]) for row in rows_of(tmp_path / "a")] == [40.0 * i for i in range(1, 9)]
+
+
+# ---- faults ----
+
+
+@pytest.mark.parametrize("what", ["weight", "loss"])
+def test_numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoint_is_named(what, tmp_path, monkeypatch):
+    def store_diagnostics(self: Any, itr: int, traj_infos: Any, metrics: Any) -> None:
+        if itr + 1 == 3 * SAVE:  # a checkpoint is due, and no row of the log
+            broken = next(iter(self.agent.parameters())).data if what == "weight" else metrics["loss"]
+            broken.view(-1)[0] = float("nan")
+        MinibatchRl.store_diagnostics(self, itr, traj_infos, metrics)
+
+    monkeypatch.setattr(Stopping, "store_diagnostics", store_diagnostics, raising=False)
+    with pytest.raises(TrainingDiverged, match="The newest checkpoint is of step 120") as info:
+        train(tmp_path)
+    assert ("weights" if what == "weight" else "loss") in str(info.value)
+    assert steps_saved(tmp_path / "run_0") == 120
+    assert status_of(tmp_path)["status"] == "failed"
+    monkeypatch.undo()
+    train(tmp_path)
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+
+
+def test_two_runs_never_share_a_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(Stopping, "stop", lambda self: train(tmp_path))
+    with pytest.raises(RunDirectoryError, match="in use by pid"):
+        train(tmp_path, stop_at=STOP)
+    train(tmp_path)
+
+
+class BadSink:
+    """Sink that raises, whatever it is asked."""
+
+    def write(self, row: Any, step: int) -> None:
+        raise ConnectionError("no server")
+
+    def close(self) -> None:
+        raise ConnectionError("no server")
+
+
+def test_a_sink_that_raises_ends_no_run_and_changes_none(tmp_path, capsys):
+    stopped(tmp_path, sinks=[BadSink()])
+    train(tmp_path, sinks=[BadSink()])
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+    assert capsys.readouterr().out.count("the sink BadSink raised") == 2  # once for each start
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "checkpoints").write_text("in the way")
+    with pytest.raises(OSError, match=r"Saving the checkpoint of step 60: .*Give a log_dir that can be written to"):
+        train(tmp_path, resume=True)
+
+
+def damage(directory: Path, step: int) -> None:
+    """Flip a bit in the middle of a checkpoint."""
+    file = directory / "run_0" / "checkpoints" / f"{step:012d}" / "rank_0.pt"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_taken(tmp_path):
+    stopped(tmp_path, "DQN input priorities")
+    damage(tmp_path, 120)
+    train(tmp_path, "DQN input priorities")
+    log = log_of(tmp_path)
+    assert "WARNING: The checkpoint of step 120 is damaged; the one before is taken." in log
+    assert "Resumed after 60 steps." in log
+    train(tmp_path / "whole", "DQN input priorities")
+    check_same(tmp_path, tmp_path / "whole")
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_with_all_reasons(tmp_path):
+    stopped(tmp_path)
+    rows = rows_of(tmp_path)
+    for step in (60, 120):
+        damage(tmp_path, step)
+    with pytest.raises(CheckpointError, match="none of them is whole") as info:
+        train(tmp_path)
+    assert {step for step in ("000000000060", "000000000120") if step in str(info.value)} == {
+        "000000000060",
+        "000000000120",
+    }
+    assert rows_of(tmp_path) == rows
+    assert steps_saved(tmp_path / "run_0") == 120
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
+    train(tmp_path / "whole", "Rainbow")
+    looks = iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: -1e9 * next(looks))  # back by 30 years at every look
+    stopped(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
+    train(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
+    check_same(tmp_path, tmp_path / "whole")
+    times = [float(row["Diagnostics/CumTime (s)"]) for row in rows_of(tmp_path)]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] < 1e3
+
+
+# ---- what may change ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(algo=dict(learning_rate=0.5)), "algo.learning_rate is 0.5, and was 0.001"),
+        (dict(case="A2C"), "algo is 'A2C', and was 'PPO'"),
+        (dict(algo=dict(OptimCls=torch.optim.AdamW)), "algo.OptimCls is 'AdamW', and was 'Adam'"),
+        (dict(seed=4), "seed is 4, and was 3"),
+    ],
+)
+def test_settings_of_another_run_are_refused_with_the_difference(changes, message, tmp_path):
+    stopped(tmp_path)
+    with pytest.raises(ValueError, match=f"Resuming a run with other settings: .*{message}"):
+        train(tmp_path, **changes)
+    assert steps_saved(tmp_path / "run_0") == 120
+
+
+def test_another_number_of_replicas_is_refused(tmp_path):
+    stopped(tmp_path, Runner=SyncRl, n_replicas=1)
+    with pytest.raises(ValueError, match="replicas is 2, and was 1"):
+        train(tmp_path, Runner=SyncRl, n_replicas=2)
+
+
+def test_settings_that_change_no_number_may_change_and_are_logged(tmp_path):
+    stopped(tmp_path, "R2D1", "cpu2", start_method="fork")
+    changes: dict[str, Any] = dict(checkpoint_interval_steps=40, log_interval_steps=40, n_steps=320)
+    train(tmp_path, "R2D1", "cpu1", **changes)
+    assert "Changed since the checkpoint: sampler.n_workers is 1, and was 2." in log_of(tmp_path)
+    assert "Changed since the checkpoint: checkpoint_interval_steps is 40, and was 60." in log_of(tmp_path)
+    train(tmp_path / "whole", "R2D1", "cpu2")
+    ours, whole = (state_of(directory / "run_0") for directory in (tmp_path, tmp_path / "whole"))
+    assert {k: v for k, v in ours.items() if ".agent." in k or ".algo." in k} == {
+        k: v for k, v in whole.items() if ".agent." in k or ".algo." in k
+    }
+    assert progress_of(tmp_path / "run_0") == progress_of(tmp_path / "whole" / "run_0")
+
+
+def test_another_sampler_may_go_on(tmp_path):
+    stopped(tmp_path)
+    train(tmp_path, kind="cpu2")
+    assert "Changed since the checkpoint: sampler is 'CpuSampler', and was 'SerialSampler'." in log_of(tmp_path)
+    assert steps_saved(tmp_path / "run_0") == N_ITR * T * B
+
+
+def test_rows_without_a_checkpoint_are_refused_or_put_aside(tmp_path):
+    with pytest.raises(Stop):
+        train(tmp_path, stop_at=STOP, checkpoint_interval_steps=1e6)
+    rows = rows_of(tmp_path)
+    assert rows
+    with pytest.raises(CheckpointError, match="it has rows and no checkpoint"):
+        train(tmp_path, resume=True)
+    assert rows_of(tmp_path) == rows
+    train(tmp_path)
+    with open(tmp_path / "run_0" / "earlier_1" / "progress.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == rows
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+
+
+# ---- kills ----
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "Runner"),
+    [
+        ("DQN input priorities", "cpu2", MinibatchRl),
+        ("PPO LSTM", "gpu2", MinibatchRl),
+        ("DroQ", "serial", MinibatchRlEval),
+    ],
+)
+def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runner, tmp_path):
+    n_steps = 60 * T * B
+    run = Started(
+        [], tmp_path / "output", tmp_path / "tmp", partial(train, tmp_path, case, kind, Runner, n_steps=n_steps)
+    )
+    assert run.wait_until(lambda: steps_saved(tmp_path / "run_0") > 0), (tmp_path / "output").read_text()
+    time.sleep(random.uniform(0.0, 0.3))
+    assert run.process.poll() is None
+    assert run.kill() == []
+    assert files_left(tmp_path / "tmp") == []
+    assert status_of(tmp_path)["status"] == "running"
+    train(tmp_path, case, kind, Runner, n_steps=n_steps)  # its lock is gone, too
+    train(tmp_path / "whole", case, kind, Runner, n_steps=n_steps)
+    check_same(tmp_path, tmp_path / "whole")
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not():
+    """A short form of the soak, at random moments of its start, of its iterations and of its saves."""
+    command = [sys.executable, "benchmarks/kill_soak.py", "--kills", "5", "--n_itr", "500", "--forks"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert "alone: identical." in done.stdout, done.stdout + done.stderr
+    assert "Left behind: nothing." in done.stdout
+    assert done.returncode == 0
