@@ -2,6 +2,9 @@
 
     python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode cpu
     python examples/dqn_atari.py --game pong --n_steps 5e6 --sample_mode native --lag 1
+    python examples/dqn_atari.py --game pong --n_steps 5e6 --run_ID first
+
+With a run_ID the run saves checkpoints; the same command, started again, goes on from the newest one.
 
 With a lag the sampler works in a process of its own, while this one learns. examples/a2c_atari.py tells what the modes
 are. The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB.
@@ -39,6 +42,7 @@ def main() -> None:
     parser.add_argument("--lag", type=int, default=None, help="collect so many iterations ahead, in another process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/dqn_atari")
+    parser.add_argument("--run_ID", default=None, help="name of the run, which goes on when it is started again")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
     sampler = SAMPLERS[args.sample_mode](
@@ -72,7 +76,8 @@ def main() -> None:
         log_interval_steps=n_steps // (2 if args.smoke else 20),
         seed=args.seed,
     )
-    with logger_context(args.log_dir, name=f"dqn_{args.game}", log_params=vars(args)):
+    name = f"dqn_{args.game}"
+    with logger_context(args.log_dir, args.run_ID, name, vars(args), resume="auto" if args.run_ID else False):
         runner.train()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +20,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
 """Run by a Python of their own: the main job, and one whose workers start from nothing and import its file."""
 
-RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in ALONE] + [
+NO_RUN = ("render",)
+"""Scripts that make no run."""
+
+RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)] + [
     ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "cpu"],
     ["a2c_atari", "--sample_mode", "gpu", "--wait_reset"],
@@ -61,6 +66,27 @@ def test_example_runs(run, run_script: Callable[..., None], tmp_path):
     script, *options = run
     run_script(EXAMPLES / f"{script}.py", "--smoke", *options)
     check_run(tmp_path)
+
+
+def test_a_run_is_rendered(run_script: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    has_moviepy = importlib.util.find_spec("moviepy") is not None
+    # Screens of Atari need no package for windows.
+    options = ["--env", "ALE/Pong-v5"] if has_moviepy else []
+    run_script(EXAMPLES / "ppo_cartpole.py", "--smoke", *options)
+    (run_dir,) = tmp_path.glob("data/*/run_0")
+    capsys.readouterr()
+    run_script(EXAMPLES / "render.py", str(run_dir), "--episodes", "2")
+    first = capsys.readouterr().out
+    assert len(re.findall(r"episode \d: return -?[\d.]+, \d+ steps", first)) == 2
+    run_script(EXAMPLES / "render.py", str(run_dir), "--episodes", "2")
+    assert capsys.readouterr().out == first
+    video = EXAMPLES / "render.py", str(run_dir), "--episodes", "1", "--video", str(tmp_path / "videos")
+    if has_moviepy:
+        run_script(*video)
+        assert len(list((tmp_path / "videos").glob("*.mp4"))) == 1
+    else:
+        with pytest.raises(SystemExit, match="--video needs MoviePy: pip install moviepy"):
+            run_script(*video)
 
 
 def test_examples_need_nothing_but_what_is_installed(tmp_path):

@@ -27,7 +27,7 @@ ROOMS = {"actor": "agents", "agent": "agents", "algo": "algos", "sampler": "samp
 FOR_SCRIPTS = {
     "algo": {"agent"},
     "replay": {"check_valid", "n_priorities_dropped"},
-    "sampler": {"batches"},
+    "sampler": {"batches", "n_cut_episodes"},
 }
 """Members that scripts of users call, and no room does."""
 

@@ -230,6 +230,14 @@ class SlowEnv(CountingEnv):
         return super().step(action)
 
 
+class PrintingEnv(CountingEnv):
+    """Prints at every step, as some simulators do."""
+
+    def step(self, action: Any) -> Any:
+        print("a step", flush=True)
+        return super().step(action)
+
+
 class CueEnv(gymnasium.Env[Any, Any]):
     """A cue is shown at the first step alone, and only the last action counts: reward 1 where it repeats the cue.
 

@@ -4,6 +4,7 @@ from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDi
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
+from rlpyt.runners.load_agent import load_agent
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
@@ -20,6 +21,7 @@ __all__ = [
     "SyncRl",
     "SyncRlEval",
     "TrainingDiverged",
+    "load_agent",
     "part_from_record",
     "record_of",
     "runner_from_params",

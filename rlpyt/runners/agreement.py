@@ -145,6 +145,13 @@ class Agreement:
         with self._call():
             return self.replicas.gather(item)
 
+    def any(self, *flags: bool) -> list[bool]:
+        """Return of each flag whether it is set in any replica."""
+        if self._is_alone:
+            return list(flags)
+        with self._call():
+            return [bool(x) for x in self.replicas.largest(torch.tensor(flags, dtype=torch.int64))]
+
     def broadcast(self, item: T) -> T:
         """Return the item of replica 0."""
         with self._call():

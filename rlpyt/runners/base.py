@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 import gc
-import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from signal import SIGTERM
 from typing import Any, ClassVar
 
 import torch
 
-from rlpyt.core import Agent, Algorithm, Metrics, Sampler
-from rlpyt.logging import Logger, ProgBarCounter, current_logger, silent_context
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.core import Agent, Algorithm, Sampler
+from rlpyt.logging import Logger, current_logger, silent_context
+from rlpyt.logging.checkpoint_files import Content
 from rlpyt.old_names import serve_old_names
-from rlpyt.runners.agreement import Agreement, TrainingDiverged
+from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
-from rlpyt.runners.columns import (
-    MetricWindow,
-    all_finite,
-    as_metrics,
-    check_names,
-    check_values,
-    merged_metrics,
-    merged_numbers,
-)
+from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.plan import plan_of_replicas
-from rlpyt.runners.record import record_of, settings_of
-from rlpyt.runners.signals import termination_as_exception
-from rlpyt.settings import Settings
-from rlpyt.types import Kwargs, Run, TrajInfo
+from rlpyt.runners.record import class_names_of, record_of, settings_of
+from rlpyt.runners.resume import ResumableRun
+from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
+from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
-from rlpyt.utils.seeds import make_seed, set_seed
+from rlpyt.utils.seeds import global_streams, make_seed, set_global_streams, set_seed
 
 serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class MinibatchRlBase(Settings, CheckedSubclasses):
+class MinibatchRlBase(ResumableRun):
     """Runner of a sampler, an agent and an algorithm in one process: it samples, optimises and logs in turn.
 
     The settings stay as they were given, but for a seed that was drawn. What was chosen for them is in attributes of
@@ -77,12 +68,26 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
     settings: ComputeSettings | None = None
     """Device, precision, memory format and threads; None chooses them for this machine."""
+    checkpoint_interval_steps: float = field(default=inf, kw_only=True)
+    """Steps between checkpoints, from which the run can be resumed; rounded down to whole iterations."""
+    checkpoint_interval_minutes: float | None = field(default=None, kw_only=True)
+    """Minutes between checkpoints; whichever comes first. None is 10 where `logger_context` has `resume` and no steps
+    are given, and else no limit."""
+    checkpoint_keep: int = field(default=2, kw_only=True)
+    """The newest checkpoints that are kept; if one is damaged, the run can go on from the one before."""
+    max_time: float = field(default=inf, kw_only=True)
+    """Minutes after which this start of the run ends with a checkpoint and exit code 85; see `Preempted`."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant, and draw the seed if none was given."""
         super().__post_init__()
         check_parts(type(self).__name__, self.algo, self.agent, self.sampler)
         check_numbers(type(self).__name__, self.n_steps, self.log_interval_steps, self.seed)
+        self.check("checkpoint_interval_steps", lambda x: x >= 1, "a number of steps from 1, or inf for none")
+        for name in ("checkpoint_interval_minutes", "max_time"):
+            if getattr(self, name) is not None:
+                self.check(name, lambda x: x > 0, "a number of minutes above 0, or inf for none")
+        self.whole("checkpoint_keep")
         check_launched(type(self).__name__, self.joins_group)
         self.cores = Affinity.from_mapping(self.own_affinity())
         if self.settings is None:
@@ -90,6 +95,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.replicas = Replicas()
+        self.preemption = Preemption()
+        self.checkpoints: RunCheckpoints | None = None  # set by a run that saves some
         self.lock = NoLock()  # of what the algorithm shares with other processes
         self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
@@ -105,11 +112,11 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
 
     def train(self) -> None:
         """Train until `n_steps`; no worker is left behind, also where the run fails."""
-        with termination_as_exception(self.agreement.defer):
+        with signals_as_exceptions(self.defer):
             try:
                 with self.agreement.stopping_together():
                     n_itr = self.startup()
-                    for itr in range(n_itr):
+                    for itr in range(self.first_itr, n_itr):
                         samples, traj_infos = self.sampler.obtain_samples(itr)
                         with self.agreement.together(itr * self.steps_per_itr):
                             self.agent.train_mode(itr)
@@ -118,6 +125,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
                         self.check_finite(itr)
                         if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
                             self.log_diagnostics(itr)
+                        self.save_due_checkpoint(itr + 1)
                     self.agreement.agree()
             finally:
                 self.shutdown()
@@ -133,7 +141,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         gc.collect()  # the parts of an earlier run refer to each other: its replay would stay beside the new one
         rank = self.replicas.rank
         self.logger: Logger = self._to_give_back.enter_context(silent_context()) if rank else current_logger()
-        self.seed = self.agreement.broadcast(self.seed)
+        manifest = self.open_checkpoints()
+        self.seed = manifest["seed"] if manifest else self.agreement.broadcast(self.seed)
         assert self.seed is not None
         set_seed(self.seed, rank)
         self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
@@ -163,7 +172,7 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         if self.cores.set_affinity and self.cores.master_cpus:
             cpus = allowed_cpus(self.cores.master_cpus, "affinity's master_cpus")
             self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
-        self.compute = self.settings or self.choose_compute()
+        self.compute = self.settings or self.choose_compute(manifest["compute"] if manifest else None)
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         with self.agreement.together(step=0):
@@ -171,6 +180,8 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         self.agreement.share_weights(self.agent, self.algo)
         self.print_plan(n_itr)
         self.initialize_logging()
+        self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
+        self.first_itr = self.begin_checkpoints(manifest)
         return n_itr
 
     def take_share(self, *, of_algo: bool = True) -> None:
@@ -202,12 +213,18 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
     def start_evaluator(self, run: Run) -> None:
         """Start the process that evaluates, where there is one."""
 
-    def get_traj_info_kwargs(self) -> dict[str, Any]:
+    def get_traj_info_kwargs(self) -> Kwargs:
         """Return the arguments of TrajInfoCls."""
         return {"discount": self.algo.discount_at_start()}
 
-    def choose_compute(self) -> ComputeSettings:
-        """Return the settings that replica 0 chooses by measurement, with this replica's own device."""
+    def choose_compute(self, before: Kwargs | None = None) -> ComputeSettings:
+        """Return the settings that replica 0 chooses by measurement, with this replica's own device.
+
+        Args:
+            before: the settings of a run that goes on, which are taken if this machine has cores for them.
+        """
+        if before and before["torch_threads"] <= len(available_cpus()):
+            return ComputeSettings(**{**before, "device": self.cores.device})
         first = self.replicas.rank == 0  # the others wait, and leave it the cores
         chosen = self.agreement.broadcast(self.measure_compute() if first else ComputeSettings())
         return replace(chosen, device=self.cores.device)
@@ -261,140 +278,105 @@ class MinibatchRlBase(Settings, CheckedSubclasses):
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
 
-    def initialize_logging(self) -> None:
-        """Start the clocks and the window of statistics; refuse trajectories that collide with metrics."""
-        check_names(self.sampler.new_traj_info(), self.algo.opt_info_fields)
-        self._metrics = MetricWindow()
-        self._cum_completed_trajs = 0  # of this replica
-        self._start_time = self._last_time = time.monotonic()
-        self._last_steps = self._last_update_counter = 0
-        self.pbar = ProgBarCounter(self.log_interval_itrs)
-        self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
-
     def shutdown(self) -> None:
         """Stop the workers, close the environments, give back cores and threads; may be called again."""
         with self._to_give_back:
             self.sampler.shutdown()
 
-    # ---- diagnostics ----
+    # ---- checkpoints ----
 
-    def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
-        """Keep what the next row of the log is made of.
+    def open_checkpoints(self) -> Content | None:
+        """Open the checkpoints of the run, if it is to have some; return the manifest that it goes on from.
 
-        Args:
-            itr: the iteration.
-            traj_infos: trajectories completed in it.
-            metrics: metrics of its updates, a dictionary or named tuple of tensors, numbers, or lists of them.
+        Raises:
+            ValueError: if the settings are not those of the manifest.
+            CheckpointError: if there are rows to go on from and no checkpoint.
         """
-        if traj_infos and not self._cum_completed_trajs:
-            check_values(traj_infos[0])  # not only at the first row, which may be hours away
-        self._cum_completed_trajs += len(traj_infos)
-        self._metrics.add(as_metrics(metrics, f"{type(self.algo).__name__}.optimize_agent"))
-        self.pbar.update(itr % self.log_interval_itrs + 1)
+        self.checkpoints, self.preemption = None, Preemption()
+        logger = self.logger
+        directory, resumes, has_rows = self.agreement.broadcast((logger.directory, logger.resumes, logger.has_rows))
+        intervals = (self.checkpoint_interval_steps, self.checkpoint_interval_minutes, self.max_time)
+        if directory is None or not (resumes or any(x not in (inf, None) for x in intervals)):
+            return None
+        self.checkpoints = RunCheckpoints(directory, self.agreement, self.checkpoint_keep)
+        self._to_give_back.callback(self.checkpoints.close)
+        manifest = self.checkpoints.manifest(has_rows) if resumes else None
+        if manifest is not None:
+            seed = manifest["seed"] if self.given_seed is None else self.seed
+            for change in check_same(manifest["settings"], {**self._compared(), "seed": seed}):
+                self.logger.log(f"Changed since the checkpoint: {change}.")
+        return manifest
 
-    def check_finite(self, itr: int) -> None:
-        """Raise `TrainingDiverged` if a metric stored last is not finite: one synchronisation an iteration."""
-        if not all_finite(self._metrics.newest):
-            bad = [name for name, values in self._metrics.newest.items() if not values.isfinite().all()]
-            raise self._diverged(itr, ", ".join(bad))
+    def begin_checkpoints(self, manifest: Kwargs | None) -> int:
+        """Go on from the newest whole checkpoint, where there is a manifest; return the iterations that are done."""
+        if self.checkpoints is None:
+            return 0
+        intervals = self.checkpoint_interval_steps, self.checkpoint_interval_minutes
+        self.checkpoints.set_intervals(self.steps_per_itr, *intervals)
+        settings = {**self._compared(), "seed": self.seed}
+        self.checkpoints.describe(seed=self.seed, settings=settings, compute=self.compute.as_dict())
+        self.preemption.begin(self.max_time)
+        if reasons := [reason for reason in self.agreement.gather(self.sampler.why_no_state()) if reason]:
+            self.logger.log(f"{reasons[0]} If the run is resumed, its open episodes are truncated in the data.")
+        if manifest is None:
+            self.checkpoints.continue_from(None)
+            return 0
+        saved = self.checkpoints.read_newest()
+        self.load_state_dict(saved.state)
+        self.checkpoints.continue_from(saved)
+        n_done = int(saved.info["itr"])
+        ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= self.n_itr else ""
+        self.logger.log(f"Resumed after {saved.step:,} steps{ended}.")
+        return n_done
 
-    def check_weights(self, itr: int) -> None:
-        """Raise `TrainingDiverged` if a weight is not finite, which the metrics of the last update do not show."""
-        if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
-            raise self._diverged(itr, "the agent's weights")
+    def _compared(self) -> dict[str, object]:
+        """Return the settings that are the same in all starts of the run, by name."""
+        algo, sampler = self._of_all or (self.algo, self.sampler)
+        parts: dict[str, object] = {"algo": algo, "agent": self.agent, "sampler": sampler}
+        names = {place: x for name, part in parts.items() for place, x in class_names_of(part, name).items()}
+        return {**names, **settings_of(self), "replicas": self.replicas.world_size}
 
-    def _diverged(self, itr: int, what: str) -> TrainingDiverged:
-        step = (itr + 1) * self.steps_per_itr
-        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.hyper(itr * self.steps_per_itr)).items())
-        return TrainingDiverged(
-            f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
-            f"{what} not finite; expected finite numbers. Worth looking at: a lower learning_rate or clip_grad_norm, "
-            f"the scale of rewards and observations, float32 instead of {self.compute}. The hyper-parameters were: "
-            f"{hyper}. Snapshots, if any, are from before."
-        )
+    def save_due_checkpoint(self, n_done: int) -> None:
+        """Save a checkpoint after `n_done` iterations, if one is due.
 
-    def log_diagnostics(self, itr: int) -> None:
-        """Write one row of the log, and a snapshot."""
-        self.pbar.stop()
-        self.check_weights(itr)
-        self.agreement.check_weights(self.agent, self.algo)
-        self.save_itr_snapshot(itr)
-        self.log_row(itr + 1)
-        self.pbar = ProgBarCounter(self.log_interval_itrs)
+        Raises:
+            Preempted: if the run was asked to end here.
+        """
+        if self.checkpoints is None:
+            return
+        reason, ended, score = self.preemption.reason, n_done >= self.n_itr, self.score(n_done)
+        due, ends = self.agreement.any(self.checkpoints.is_due(n_done, score) or ended, bool(reason))
+        if not due and not ends:
+            return
+        self.check_weights(n_done - 1)
+        self.checkpoints.save(n_done, self.state_dict(), score)
+        if ends or ended:
+            whole = self.checkpoints.finish()
+        if ends and not ended:
+            reason = next(filter(None, self.agreement.gather(reason)))
+            step = f"step {n_done * self.steps_per_itr:,}"
+            self.logger.log(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
+            raise Preempted(f"{reason}: the run ended at {step}.")
 
-    @abstractmethod
-    def log_row(self, n_done: int) -> None:
-        """Write one row of the log after `n_done` iterations."""
+    def defer(self, signum: int) -> bool:
+        """Return whether the run ends later for a signal, and not at once."""
+        return self.preemption.defer(signum) or (signum == SIGTERM and self.agreement.defer(signum))
 
-    def log_counters(self, n_done: int, new_time: float) -> None:
-        """Record the counters and speeds since the last row."""
-        steps = n_done * self.steps_per_itr
-        updates = self.algo.update_counter
-        collected = self.steps_collected(n_done)
-        new_steps, new_updates = collected - self._last_steps, updates - self._last_update_counter
-        rows_per_update = self.algo.rows_per_update * self.replicas.world_size
-        nan = float("nan")
-        trajs, diagnostics, warnings = zip(
-            *self.agreement.gather(
-                (self._cum_completed_trajs, self.sampler.diagnostics(), self.logger.take_warnings())
-            ),
-            strict=True,
-        )
-        for rank, text in ((rank, text) for rank, texts in enumerate(warnings) for text in texts):
-            self.logger.warn(f"Replica {rank}: {text}")
-        for key, value in {
-            "Iteration": n_done,
-            "CumTime (s)": time.monotonic() - self._start_time,
-            "CumSteps": steps,
-            "CumCompletedTrajs": sum(trajs),
-            "CumUpdates": updates,
-            "StepsPerSecond": new_steps / new_time if new_time > 0 else nan,
-            "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
-            "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
-            "CumReplayRatio": rows_per_update * updates / collected if collected else nan,
-            **merged_numbers(diagnostics),
-        }.items():
-            self.logger.record_tabular(key, value)
-        self._last_steps, self._last_update_counter = collected, updates
-
-    def steps_collected(self, n_done: int) -> int:
-        """Return the environment steps collected after `n_done` iterations, by which speed and ratio are counted."""
-        return n_done * self.steps_per_itr
-
-    def _log_infos(self, traj_infos: Sequence[TrajInfo]) -> None:
-        """Record statistics of trajectories and of the metrics since the last row."""
-        self._log_trajs(traj_infos)
-        metrics = self._take_metrics()
-        for name in dict.fromkeys([*self.algo.opt_info_fields, *metrics]):
-            self.logger.record_tabular_misc_stat(name, metrics.get(name, []))
-
-    def _log_trajs(self, traj_infos: Sequence[TrajInfo]) -> None:
-        """Record statistics of trajectories."""
-        statistics = [info.statistics() for info in traj_infos]
-        # The same columns in the same order, whatever single trajectories have, or before there are any.
-        for name in dict.fromkeys(name for s in (self.sampler.new_traj_info().statistics(), *statistics) for name in s):
-            self.logger.record_tabular_misc_stat(name, [s[name] for s in statistics if name in s])
-
-    def _take_metrics(self) -> dict[str, torch.Tensor]:
-        """Return the metrics of all replicas since the last row."""
-        own = self._metrics.take()
-        if self.replicas.world_size == 1:
-            return own
-        on_cpu = {name: values.cpu() for name, values in own.items()}
-        return merged_metrics(*zip(*self.agreement.gather((on_cpu, self._metrics.of_rows)), strict=True))
-
-    # ---- snapshots ----
-
-    def get_itr_snapshot(self, itr: int) -> dict[str, Any]:
-        """Return what a snapshot holds."""
+    def state_dict(self) -> StateDict:
+        """Return all that this replica of the run is: agent, optimisers, replay, environments, streams, counters."""
         return {
-            "itr": itr,
-            "cum_steps": (itr + 1) * self.steps_per_itr,
-            "agent_state_dict": self.agent.state_dict(),
-            "optimizer_state_dict": self.algo.optim_state_dict(),
+            "progress": self.progress_state(),  # first: it may write a row whose evaluation is under way
+            "sampler": self.sampler.state_dict(),  # second: it may bring batches under way to an end
+            "agent": self.agent.state_dict(),
+            "algo": self.algo.state_dict(),
+            "logger": self.logger.state_dict(),
+            "streams": global_streams(),
         }
 
-    def save_itr_snapshot(self, itr: int) -> None:
-        """Save a snapshot as the logger's mode says; before the first update that of the first row alone."""
-        if not self.algo.min_itr_learn >= itr + 1 > self.log_interval_itrs:
-            self.logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned, after `startup` and before the first iteration."""
+        for name, part in (("agent", self.agent), ("algo", self.algo), ("sampler", self.sampler)):
+            part.load_state_dict(state_dict[name])
+        self.load_progress_state(state_dict["progress"])
+        self.logger.load_state_dict(state_dict["logger"])
+        set_global_streams(state_dict["streams"])  # last, as the others may draw

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.core import Metrics
 from rlpyt.logging import to_numbers
-from rlpyt.types import TrajInfo
+from rlpyt.types import StateDict, TrajInfo
 
 _ITRS = 1000  # a tensor takes 500 bytes beside its numbers: 200 MB at 1e5 iterations from one row to the next
 
@@ -79,10 +79,23 @@ class MetricWindow:
 
     def take(self) -> dict[str, torch.Tensor]:
         """Return all numbers by name, [n], and empty the window."""
-        metrics = {name: torch.cat([*self._older[name], *recent]) for name, recent in self._recent.items()}
+        metrics = self._numbers()
         self._recent.clear()
         self._older.clear()
         return metrics
+
+    def _numbers(self) -> dict[str, torch.Tensor]:
+        return {name: torch.cat([*self._older[name], *recent]) for name, recent in self._recent.items()}
+
+    def state_dict(self) -> StateDict:
+        """Return what the next row of the log will be made of."""
+        return {"metrics": self._numbers(), "of_rows": sorted(self.of_rows)}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self.of_rows = set(state_dict["of_rows"])
+        for name, values in state_dict["metrics"].items():
+            self._older[name], self._recent[name] = [values], []
 
 
 def merged_metrics(

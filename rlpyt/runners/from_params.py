@@ -10,18 +10,23 @@ from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import gymnasium
 import numpy as np
 import torch
 
 from rlpyt.logging import current_logger
+from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.params import versions
-from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.runners.record import NUMBERS, SPACES, found_in, path_of
+from rlpyt.logging.space_record import SPACES
+from rlpyt.runners.diagnostics import LoggedRun
+from rlpyt.runners.record import NUMBERS, found_in, path_of
 from rlpyt.settings import Settings
 from rlpyt.utils.compute import ComputeSettings
+
+if TYPE_CHECKING:
+    from rlpyt.runners.base import MinibatchRlBase
 
 # What a setting of a record may name. A run calls such a value with arguments of the record, so files, processes and
 # imports are out of reach: logging, utils and all but this of torch and gymnasium are left out.
@@ -41,7 +46,7 @@ def runner_from_params(
     *,
     known: Iterable[object] = (),
     trusted: Iterable[str] = (),
-    **changes: Any,
+    **changes: object,
 ) -> MinibatchRlBase:
     """Return the runner of an earlier run, with new parts of the same settings; `train` gives the same numbers.
 
@@ -62,7 +67,7 @@ def runner_from_params(
         RecordError: if the file is damaged, a setting was not recorded and is not given, or names something else.
         TypeError: if a change has a name that the part does not have.
     """
-    params = _read(path)
+    params = read_params(path)
     record, chosen = params["runner"], params.get("compute")
     if record["settings"].get("settings") is None and not {"affinity", "settings"} & changes.keys() and chosen:
         try:
@@ -70,14 +75,14 @@ def runner_from_params(
         except (TypeError, ValueError) as error:
             raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
     runner = part_from_record(record, known=known, trusted=trusted, **changes)
-    if not isinstance(runner, MinibatchRlBase):
+    if not isinstance(runner, LoggedRun):
         raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
-    _compare_versions(params.get("versions"))
-    return runner
+    compare_versions(params.get("versions"))
+    return cast("MinibatchRlBase", runner)
 
 
 def part_from_record(
-    record: Mapping[str, Any], *, known: Iterable[object] = (), trusted: Iterable[str] = (), **changes: Any
+    record: Mapping[str, Any], *, known: Iterable[object] = (), trusted: Iterable[str] = (), **changes: object
 ) -> Any:
     """Return a new part of recorded settings, such as the agent of a run.
 
@@ -94,27 +99,39 @@ def part_from_record(
         RecordError: if the record is damaged or incomplete, or has names that are not trusted.
         TypeError: if a change has a name that the part does not have.
     """
-    return _Reader(known, trusted).part(record, "", changes)
+    return Reader(known, trusted).part(record, "", changes)
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_params(path: str | os.PathLike[str], who: str = "runner_from_params") -> Content:
+    """Return the content of a run's params.json, which has the record of a runner.
+
+    Args:
+        path: the directory of the run, or the file.
+        who: asks, for messages.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        RecordError: if it is damaged, or has no record.
+    """
     file = Path(path) / "params.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise FileNotFoundError(f"runner_from_params: there is no {file}; expected the directory of a run.")
+        runs = sorted(found.parent.name for found in file.parent.glob("*/params.json"))
+        beside = f"; {file.parent} has the runs {', '.join(runs)}" if runs else ""
+        raise FileNotFoundError(f"{who}: there is no {file}; expected the directory of a run{beside}.")
     try:
-        params: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        params: Content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"runner_from_params: {file} is no JSON file: {error}.") from None
+        raise RecordError(f"{who}: {file} is no JSON file: {error}.") from None
     record = params.get("runner") if isinstance(params, dict) else None
     if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise RecordError(
-            f"runner_from_params: {file} has no record of a runner under 'runner'; expected the params.json that "
+            f"{who}: {file} has no record of a runner under 'runner'; expected the params.json that "
             "a run of this version writes at its start."
         )
     return params
 
 
-def _compare_versions(recorded: object) -> None:
+def compare_versions(recorded: object) -> None:
     """Log the libraries that have another version than those of the record."""
     now = versions()
     before = recorded if isinstance(recorded, dict) else {}
@@ -123,13 +140,20 @@ def _compare_versions(recorded: object) -> None:
         current_logger().log(f"The record was made with {', '.join(other)}: the numbers may differ.")
 
 
-class _Reader:
-    """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages."""
+class Reader:
+    """Reader of recorded values; each method takes the place of the value, such as "sampler.EnvCls", for messages.
 
-    def __init__(self, known: Iterable[object], trusted: Iterable[str]) -> None:
+    Args:
+        known: see `runner_from_params`.
+        trusted: modules that may be imported.
+        who: reads, for messages.
+    """
+
+    def __init__(self, known: Iterable[object], trusted: Iterable[str], who: str = "runner_from_params") -> None:
+        self._who = who
         if isinstance(trusted, str) or not isinstance(known, Iterable):
             raise TypeError(
-                f"runner_from_params: got known={known!r:.100} and trusted={trusted!r:.100}; expected lists, such as "
+                f"{self._who}: got known={known!r:.100} and trusted={trusted!r:.100}; expected lists, such as "
                 'known=[MyEnv] and trusted=["my_project"].'
             )
         self._known: dict[str | None, Any] = {path: value for value in known for path in _paths(value)}
@@ -171,14 +195,14 @@ class _Reader:
             raise
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise RecordError(
-                f"runner_from_params: {place} is {value!r:.100}; expected a record with {tag!r} ({error!r})."
+                f"{self._who}: {place} is {value!r:.100}; expected a record with {tag!r} ({error!r})."
             ) from error
 
     def part(self, record: Mapping[str, Any], place: str, changes: Mapping[str, Any] | None = None) -> Any:
         """Return a part, schedule or dataclass of the recorded settings, some of them changed."""
         settings, changes = record.get("settings"), changes or {}
         if not isinstance(settings, Mapping):
-            raise RecordError(f"runner_from_params: {place or 'the record'} has no settings; expected a dictionary.")
+            raise RecordError(f"{self._who}: {place or 'the record'} has no settings; expected a dictionary.")
         cls = self._class(record.get("class"), place)
         prefix = f"{place}." if place else ""
         kept = {name: self.value(x, prefix + name) for name, x in settings.items() if name not in changes}
@@ -218,9 +242,9 @@ class _Reader:
         try:
             found = found_in(importlib.import_module(module), name)
         except ImportError as error:
-            raise RecordError(f"runner_from_params: {place} names {path}, which was not found: {error}.") from error
+            raise RecordError(f"{self._who}: {place} names {path}, which was not found: {error}.") from error
         if not isinstance(found, type | FunctionType | BuiltinFunctionType):
-            raise RecordError(f"runner_from_params: {place} names {path}; expected a class or function of that module.")
+            raise RecordError(f"{self._who}: {place} names {path}; expected a class or function of that module.")
         return found
 
     def _is_trusted(self, module: str) -> bool:
@@ -229,7 +253,7 @@ class _Reader:
     def _refused(self, path: str, place: str) -> RecordError:
         module, _, name = path.partition(":")
         return RecordError(
-            f"runner_from_params: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
+            f"{self._who}: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
             "environment of rlpyt, torch or gymnasium: a file may not choose other code to run. If it is yours, give "
             f"known=[{name.rpartition('.')[2]}], or trusted=({module.partition('.')[0]!r},) for its module."
         )
@@ -240,7 +264,7 @@ class _Reader:
         is_module = colon and all(word.replace("-", "_").isidentifier() for word in module.split("."))
         if is_module and not _is_in(module, (*_LIBRARIES, *self._trusted, "cuda")):
             raise RecordError(
-                f"runner_from_params: {place} is {text!r}, which gymnasium.make takes for a module to import; expected "
+                f"{self._who}: {place} is {text!r}, which gymnasium.make takes for a module to import; expected "
                 f"a module of rlpyt or gymnasium. If it is yours, give trusted=({module!r},)."
             )
 
@@ -251,22 +275,26 @@ class _Reader:
     def _array(self, tag: str, record: dict[str, Any], place: str) -> np.ndarray:
         dtype = str(record["dtype"])
         if not dtype.startswith(NUMBERS):
-            raise RecordError(f"runner_from_params: {place} has type {dtype!r}; expected float, int or bool.")
+            raise RecordError(f"{self._who}: {place} has type {dtype!r}; expected float, int or bool.")
         return np.array(self.value(record[tag], place), dtype=np.dtype(dtype)).reshape(record["shape"])
 
     def _space(self, record: dict[str, Any], place: str) -> Any:
         SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
-        return SpaceCls(**self.value(record["settings"], place))
+        # One by one, as "dtype" would be taken for the mark of a dtype of torch.
+        settings = {name: x if name == "dtype" else self.value(x, place) for name, x in record["settings"].items()}
+        if SpaceCls is gymnasium.spaces.Tuple:
+            settings["spaces"] = [part for _, part in settings["spaces"]]
+        return SpaceCls(**settings)
 
     def _unrecorded(self, record: object, place: str) -> NoReturn:
         what = record["unrecorded"] if isinstance(record, dict) and "unrecorded" in record else record
         if not place:
-            raise RecordError(f"runner_from_params: the runner has the class {what!r:.100}; expected a name.")
+            raise RecordError(f"{self._who}: the runner has the class {what!r:.100}; expected a name.")
         first, _, other = place.partition(".")
         change = f"{first}={{{other!r}: ...}}" if other else f"{first}=..."
         raise RecordError(
-            f"runner_from_params: {place} was not recorded, as it is {what}; expected it to be given. Write "
-            f"runner_from_params(..., {change})."
+            f"{self._who}: {place} was not recorded, as it is {what}; expected it to be given. Write "
+            f"{self._who}(..., {change})."
         )
 
 

@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import merge
 from operator import itemgetter
+from statistics import fmean
 from typing import Any, Self
 
 from rlpyt.core import EvalResult, EvaluatorBeside, Metrics
 from rlpyt.logging import HeldRow, ProgBarCounter
 from rlpyt.runners.arguments import check_evaluation, check_positions
 from rlpyt.runners.base import MinibatchRlBase
-from rlpyt.types import Run, TrajInfo
+from rlpyt.types import Run, StateDict, TrajInfo
 
 NO_EVALUATION = EvalResult([], 0, 0)
 """Result where nothing was evaluated."""
@@ -69,6 +70,24 @@ class MinibatchRl(MinibatchRlBase):
         self._new_completed_trajs = 0
         self._last_time = time.monotonic()
 
+    def progress_state(self) -> StateDict:
+        """Return where the log stands between two rows, with the last trajectories."""
+        return {
+            **super().progress_state(),
+            "traj_infos": self.sampler.saved_trajs(self._traj_infos),
+            "traj_itrs": list(self._traj_itrs),
+            "new_completed_trajs": self._new_completed_trajs,
+        }
+
+    def load_progress_state(self, state: StateDict) -> None:
+        """Take over what `progress_state` returned."""
+        super().load_progress_state(state)
+        for itr, saved in zip(state["traj_itrs"], state["traj_infos"], strict=True):
+            restored = self.sampler.restored_trajs([saved])  # none, if a class of the user's has no state
+            self._traj_infos.extend(restored)
+            self._traj_itrs.extend([itr] * len(restored))
+        self._new_completed_trajs = state["new_completed_trajs"]
+
     def _gather_trajs(self) -> tuple[int, list[TrajInfo]]:
         """Return how many trajectories all replicas have completed since the last row, and the last of the run."""
         own = list(zip(self._traj_itrs, self._traj_infos, strict=True))
@@ -118,6 +137,8 @@ class MinibatchRlEval(MinibatchRlBase):
     def startup(self) -> int:
         """Build everything, and evaluate the agent as it starts."""
         n_itr = super().startup()
+        if self.first_itr:
+            return n_itr  # the row of the start is there
         self.pbar.stop()  # the evaluation shows a bar of its own
         self.log_row(0)
         self.pbar = ProgBarCounter(self.log_interval_itrs)
@@ -145,6 +166,19 @@ class MinibatchRlEval(MinibatchRlBase):
         """Start the clocks."""
         super().initialize_logging()
         self._cum_eval_time = self._cum_eval_wait_time = 0.0
+        self._last_score = -1, 0.0  # iterations done, and mean return
+
+    def progress_state(self) -> StateDict:
+        """Return where the log stands between two rows, with the time of evaluations."""
+        if self.eval_beside:
+            self._wait_for_evaluation()
+        times = {"cum_eval_time": self._cum_eval_time, "cum_eval_wait_time": self._cum_eval_wait_time}
+        return {**super().progress_state(), **times}
+
+    def load_progress_state(self, state: StateDict) -> None:
+        """Take over what `progress_state` returned."""
+        super().load_progress_state(state)
+        self._cum_eval_time, self._cum_eval_wait_time = state["cum_eval_time"], state["cum_eval_wait_time"]
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
         """Keep what the next row is made of, and write the last one as soon as its evaluation is done."""
@@ -191,6 +225,8 @@ class MinibatchRlEval(MinibatchRlBase):
                 "The agent is the one evaluated at step 0 until the first update; it is not evaluated again."
             )
         result = NO_EVALUATION if unchanged or self.eval_beside else self._evaluate_together(n_done)
+        if result.traj_infos:
+            self._last_score = n_done, fmean(info.Return for info in result.traj_infos)
         self._record_evaluation(result)
         with self.logger.tabular_prefix("Diagnostics/"):
             waited = self._cum_eval_wait_time if self.eval_beside else self._cum_eval_time
@@ -205,6 +241,11 @@ class MinibatchRlEval(MinibatchRlBase):
         if self.eval_beside and n_done == self.n_itr:
             self._wait_for_evaluation()
         self._last_time = time.monotonic()
+
+    def score(self, n_done: int) -> float | None:
+        """Return the mean return of the evaluation after `n_done` iterations, if there was one in the run."""
+        evaluated, score = self._last_score
+        return score if evaluated == n_done else None
 
     def _record_evaluation(self, result: EvalResult) -> None:
         with self.logger.tabular_prefix("Diagnostics/"):

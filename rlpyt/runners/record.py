@@ -31,13 +31,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rlpyt.logging.space_record import MAX_ARRAY_SIZE, Json, record_of_space, unrecorded_in
 from rlpyt.settings import Settings
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-"""JSON value."""
-
-MAX_ARRAY_SIZE = 1000
-"""Larger arrays and tensors are not recorded."""
 NUMBERS = ("float", "int", "uint", "bool")
 """Beginnings of the types of array that are recorded."""
 TAGS = frozenset(
@@ -45,15 +41,6 @@ TAGS = frozenset(
     + ("unrecorded",)
 )
 """Keys that mark a recorded value; a dictionary that has one of them is recorded as pairs."""
-SPACES: dict[type[spaces.Space[Any]], dict[str, str]] = {
-    spaces.Box: {"low": "low", "high": "high", "dtype": "dtype"},
-    spaces.Discrete: {"n": "n", "start": "start"},
-    spaces.MultiDiscrete: {"nvec": "nvec", "start": "start"},
-    spaces.MultiBinary: {"n": "n"},
-    spaces.Dict: {"spaces": "spaces"},
-    spaces.Tuple: {"spaces": "spaces"},
-}
-"""Spaces that are recorded: each argument of the constructor, and the attribute that has its value."""
 _MAX_DEPTH = 15
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
@@ -74,6 +61,18 @@ def settings_of(part: Settings) -> dict[str, Json]:
     Classes and functions are left out: those of a script have other names in other processes.
     """
     return dict(_leaves(record_of(part)[0], ""))
+
+
+def class_names_of(part: object, name: str) -> dict[str, str]:
+    """Return the names of a part's class, and of the classes and functions among its settings, by their places.
+
+    Args:
+        part: of a run.
+        name: its own place.
+    """
+    given = part.given() if isinstance(part, Settings) else {}
+    own = {f"{name}.{key}": value.__name__ for key, value in given.items() if isinstance(value, _NAMED)}
+    return {name: type(part).__name__, **own}
 
 
 def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
@@ -204,15 +203,9 @@ class _Recorder:
         return {tag: self.value(value.tolist()), "dtype": dtype, "shape": list(value.shape)}
 
     def _space(self, value: spaces.Space[Any]) -> Json:
-        arguments = SPACES.get(type(value))
-        if arguments is None:
-            return self._lacks(_article(type(value)))
-        settings = {name: getattr(value, attribute) for name, attribute in arguments.items()}
-        if "dtype" in settings:
-            settings["dtype"] = str(settings["dtype"])
-        if isinstance(value, spaces.Dict):
-            settings["spaces"] = dict(value.spaces)
-        return {"space": type(value).__name__, "settings": self._mapping(settings)}
+        record = record_of_space(value)
+        what = unrecorded_in(record)
+        return record if what is None else self._lacks(what)
 
     def _named(self, value: Any) -> Json:
         path = path_of(value)

@@ -1,33 +1,116 @@
-"""Handling of SIGTERM in a run."""
+"""Reasons to end a run early: signals, and the end of its time."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from math import inf
 from types import FrameType
+
+from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.utils.output import drop_lost_output
+
+_SAME_SECONDS = 2.0
+# One request may come as several signals. A shell passes SIGHUP on, and when it ends the kernel sends it again.
+# `timeout` sends SIGTERM to its child and to the group. A login that ends sends both.
+
+
+class Preempted(SystemExit):
+    """End of a run that has saved a checkpoint, to go on later: the exit code of the script is 85.
+
+    Args:
+        reason: what asked for the end.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(PREEMPTED)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Preemption:
+    """Request to end a run after the iteration, with a checkpoint: its first signal, or the end of its time."""
+
+    def __init__(self) -> None:
+        self._signum = 0
+        self._since = 0.0
+        self._end: float | None = None  # None while no checkpoint can be saved
+
+    def begin(self, max_minutes: float) -> None:
+        """Take requests from now on.
+
+        Args:
+            max_minutes: minutes until the end of the run's time; inf for no end.
+        """
+        self._end = time.monotonic() + 60.0 * max_minutes
+
+    def defer(self, signum: int) -> bool:
+        """Note a signal; False if the run must end at once, as for the second request."""
+        if self._end is None:
+            return False
+        if self._signum:
+            return signum != signal.SIGINT and time.monotonic() < self._since + _SAME_SECONDS
+        self._signum, self._since = signum, time.monotonic()
+        name = signal.Signals(signum).name
+        text = f"\n{name}: the run ends with a checkpoint after this iteration; a second signal ends it at once.\n"
+        with suppress(OSError):
+            os.write(2, text.encode())  # a handler must not print: it may have interrupted a print
+        return True
+
+    @property
+    def reason(self) -> str:
+        """What asks for the end; empty where nothing does."""
+        if self._signum:
+            return f"{signal.Signals(self._signum).name} was sent"
+        return "max_time is over" if (self._end or inf) <= time.monotonic() else ""
 
 
 @contextmanager
-def termination_as_exception(defer: Callable[[int], bool] = lambda signum: False) -> Iterator[None]:
-    """Raise SystemExit on SIGTERM while the block runs, so that a stopped job stops its workers too.
+def signals_as_exceptions(defer: Callable[[int], bool] = lambda signum: False) -> Iterator[None]:
+    """Raise an exception on SIGTERM, SIGINT and SIGHUP while the block runs, so that a stopped run stops its workers.
+
+    A handler of the user's for SIGINT or SIGHUP stays, and so does a signal that is ignored, as under nohup. After a
+    SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
 
     Args:
         defer: called with the signal first; true if it will end the run later.
     """
-    before = signal.getsignal(signal.SIGTERM)
-    # Python sets handlers only in its main thread, and cannot restore a handler of other code, which it calls None.
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield
-        return
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        if not defer(signum):
-            raise SystemExit(128 + signum)
+        if signum == signal.SIGHUP:
+            replaced[signum] = signal.SIG_IGN
+            drop_lost_output()
+        if defer(signum):
+            return
+        if signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + signum)
 
-    signal.signal(signal.SIGTERM, stop)
+    replaced = _replaceable_handlers()
+    for signum in replaced:
+        signal.signal(signum, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for signum, before in replaced.items():
+            signal.signal(signum, before)
+
+
+def _replaceable_handlers() -> dict[int, Callable[[int, FrameType | None], object] | int | None]:
+    """Return the handlers that a run may replace, by their signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}  # Python sets handlers only in its main thread
+    handlers = {int(signum): signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    if handlers[signal.SIGINT] is not signal.default_int_handler:
+        del handlers[signal.SIGINT]
+    if handlers[signal.SIGHUP] is not signal.SIG_DFL:
+        del handlers[signal.SIGHUP]
+    if handlers[signal.SIGTERM] is None:  # a handler that is not Python's, which cannot be put back
+        del handlers[signal.SIGTERM]
+    return dict(handlers)

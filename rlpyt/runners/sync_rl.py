@@ -17,7 +17,7 @@ from rlpyt.old_names import serve_old_names
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.replica_process import check_started, end_of, interrupted_by_an_end, started_replicas
-from rlpyt.runners.signals import termination_as_exception
+from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
 from rlpyt.utils.launched import Launched, launcher_store
@@ -141,7 +141,7 @@ class SyncRlBase(MinibatchRlBase):
         elif (world_size := self._n_replicas()) == 1:
             super().train()
         else:
-            with termination_as_exception(), started_replicas(self, world_size) as (store, workers):
+            with signals_as_exceptions(), started_replicas(self, world_size) as (store, workers):
                 self._train_in_group(0, world_size, store, workers)
 
     def _train_in_group(self, rank: int, world_size: int, store: dist.Store, workers: Sequence[Worker]) -> None:

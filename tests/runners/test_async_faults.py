@@ -106,7 +106,6 @@ def processes_of(kind: str) -> tuple[psutil.Process, list[psutil.Process]]:
     ("signum", "whom", "ending"),
     [
         (signal.SIGKILL, "sampler", "was killed by SIGKILL"),
-        (signal.SIGTERM, "sampler", "was killed by SIGTERM"),
         (signal.SIGSTOP, "sampler", "has made no progress for 1 s"),
         (signal.SIGSTOP, "worker", "raised WorkerError: Worker 0 .* has made no progress for 1 s"),
     ],

@@ -17,7 +17,7 @@ from rlpyt.logging import logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.columns import MetricWindow, all_finite, as_metrics
-from rlpyt.runners.signals import termination_as_exception
+from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from tests.runners.runner_kit import header_of, make_algo, make_sampler, rows_of, run
@@ -156,7 +156,7 @@ def test_a_statistic_that_is_no_number_is_refused_when_the_first_episode_ends(va
 @pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
 def test_speeds_count_no_evaluation(Runner, tmp_path, monkeypatch):
     now = 100.0
-    for module in ("base", "minibatch_rl"):
+    for module in ("diagnostics", "minibatch_rl"):
         monkeypatch.setattr(f"rlpyt.runners.{module}.time", SimpleNamespace(monotonic=lambda: now))
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
 
@@ -238,10 +238,10 @@ def test_settings_of_the_user_with_names_of_the_run_are_kept(tmp_path):
 def test_a_foreign_handler_of_sigterm_is_left_alone(monkeypatch):
     """Python names a handler None that it has not set itself, and cannot put it back."""
     before = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patched, termination_as_exception():
+    with monkeypatch.context() as patched, signals_as_exceptions():
         assert signal.getsignal(signal.SIGTERM) is not before
         patched.setattr(signal, "getsignal", lambda signum: None)
         own = signal.signal(signal.SIGTERM, before)
-        with termination_as_exception():
+        with signals_as_exceptions():
             assert signal.signal(signal.SIGTERM, own) is before
     assert signal.getsignal(signal.SIGTERM) is before

@@ -21,6 +21,7 @@ from rlpyt.envs import AtariEnv
 from rlpyt.functional import Constant, Linear, Piecewise
 from rlpyt.runners import RecordError, part_from_record, record_of
 from rlpyt.settings import Settings
+from rlpyt.spaces import FrameStack
 from rlpyt.utils.compute import ComputeSettings
 from tests.toy_envs import CountingEnv
 
@@ -102,7 +103,11 @@ VALUES = [
     *(np.arange(6, dtype=np.int32).reshape(2, 3), np.array([0.5, np.inf]), np.array(2, np.uint8), np.zeros((0, 3))),
     *(torch.tensor([[0.1, -math.inf]]), torch.tensor(True), torch.float16, torch.device("cuda:1"), Path("a/b")),
     *(Linear(1e-3, steps=100), Piecewise((0, 10), (1.0, 0.5)), ComputeSettings(torch_threads=2), Point(0.5)),
-    *(spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4)),
+    *(spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4), spaces.MultiBinary([2, 3])),
+    *(spaces.MultiDiscrete(np.array([[2, 3]], np.int32), dtype=np.int32, start=np.array([[1, 5]])), spaces.Box(0, 1)),
+    *(spaces.Box(0, 255, (4, 84, 84), np.uint8), FrameStack(0, 255, (4, 84, 84), np.uint8, n_frames=2)),
+    *(spaces.Box(-np.inf, np.inf, (0, 2)), spaces.Box(0, 3, (), np.int64)),
+    spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Tuple([]))]),
     spaces.Dict(
         {"x": spaces.Box(-1, np.array([1, np.inf]), dtype=np.float64), "y": spaces.Tuple([spaces.Discrete(2)])}
     ),
@@ -112,6 +117,13 @@ VALUES = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_a_value_comes_back(value):
     assert same(again(Holder(value=value)).value, value)
+
+
+def test_a_space_comes_back_with_its_order_and_its_frames():
+    """The order of a Dict is that of a network's inputs, and gymnasium sorts the keys of a dictionary."""
+    space = again(Holder(value=spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]))).value
+    assert list(space.spaces) == ["z", "a"]
+    assert again(Holder(value=FrameStack(0, 255, (4, 8, 8), np.uint8, n_frames=2))).value.n_frames == 2
 
 
 def test_numbers_come_back_as_plain_ones():
@@ -207,6 +219,8 @@ def inside_itself() -> Any:
         (np.zeros(2000), r"array of shape (2000,) and type float64"),
         (np.array(["a"]), r"array of shape (1,) and type <U1"),
         (spaces.Text(3), "an object of gymnasium.spaces.text.Text"),
+        (spaces.Dict({"x": spaces.Text(3)}), "an object of gymnasium.spaces.text.Text"),
+        (spaces.Box(np.linspace(-2, -1, 2000), 1, dtype=np.float64), "gymnasium.spaces.box.Box"),
     ],
 )
 def test_what_cannot_be_recorded_is_named_and_must_be_given(value, why):

@@ -1,0 +1,183 @@
+"""Checkpoints of a run: when they are due, what may change from one start to the next, from which one it goes on."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+
+from rlpyt.logging import current_logger
+from rlpyt.logging.checkpoint_files import Content, Saved
+from rlpyt.logging.checkpoints import Checkpoints
+from rlpyt.logging.run_directory import CHECKPOINTS
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.runners.agreement import Agreement
+from rlpyt.types import StateDict
+
+DEFAULT_MINUTES = 10.0
+"""Minutes between checkpoints of a run that is to be resumed, where no interval was given."""
+
+# Settings that do not change what an iteration computes, or that a user changes knowingly: the length of the run.
+_MAY_CHANGE = re.compile(
+    r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|affinity|settings|replica_timeout|eval_\w+"
+    r"|algo\.replay_folder|sampler$|sampler\.(n_workers|n_parts|acting_threads|time_breakdown|start_method"
+    r"|worker_timeout|restart_workers|eval_\w+))\b"
+)
+_SECONDS_AFTER_ERROR = 2.0  # for the parts of other replicas, which are written by then or not at all
+_SHOWN = 8  # differences in one message
+
+
+class RunCheckpoints:
+    """Checkpoints of one replica of a run. All replicas save at the same steps, and go on from the same one.
+
+    Args:
+        directory: of the run.
+        agreement: with the other replicas.
+        keep: the newest checkpoints that are kept.
+    """
+
+    def __init__(self, directory: Path, agreement: Agreement, keep: int) -> None:
+        replicas, session = agreement.replicas, agreement.broadcast(secrets.token_hex(8))
+        self._files = Checkpoints(directory / CHECKPOINTS, replicas.rank, replicas.world_size, session, keep)
+        self._directory, self._agreement = directory, agreement
+        self._interval_itrs = self._interval_seconds = inf
+        self._steps_per_itr = 1
+        self._last = time.monotonic()
+        self._best_score = -inf
+        self._info: Content = {}
+        self.newest_step: int | None = None
+        """Steps of the newest checkpoint that was saved, or is being saved."""
+
+    def set_intervals(self, steps_per_itr: int, steps: float, minutes: float | None) -> None:
+        """Set when checkpoints are due.
+
+        Args:
+            steps_per_itr: environment steps of an iteration.
+            steps: environment steps between checkpoints; inf for none.
+            minutes: minutes between checkpoints; None for the default where no steps are given.
+        """
+        self._steps_per_itr = steps_per_itr
+        self._interval_itrs = max(1.0, steps // steps_per_itr) if steps < inf else inf
+        self._interval_seconds = 60.0 * ((DEFAULT_MINUTES if steps == inf else inf) if minutes is None else minutes)
+
+    # ---- going on ----
+
+    def manifest(self, has_rows: bool) -> Content | None:
+        """Return what the newest manifest says that can be read; None where the run has not begun.
+
+        Args:
+            has_rows: whether the log of the run has some.
+
+        Raises:
+            CheckpointError: if there are checkpoints and none can be read, or if there are rows alone.
+        """
+        steps = self._agreement.broadcast(self._files.steps())
+        errors = []
+        for step in steps:
+            try:
+                return self._files.info(step)
+            except CheckpointError as error:
+                errors.append(str(error))
+        if steps:
+            raise CheckpointError(_none_is_whole(errors))
+        if has_rows:
+            raise CheckpointError(
+                f"Resuming the run in {self._directory}: it has rows and no checkpoint; expected one. Give "
+                'resume="auto", which puts the rows aside and starts from the beginning.'
+            )
+        return None
+
+    def read_newest(self) -> Saved:
+        """Return the newest checkpoint that is whole in all replicas, and log what is wrong with later ones.
+
+        Raises:
+            CheckpointError: if none is whole.
+        """
+        errors = []
+        for step in self._agreement.broadcast(self._files.steps()):
+            saved, error = None, ""
+            try:
+                saved = self._files.read(step)
+            except CheckpointError as damage:
+                error = str(damage)
+            found = [text for text in self._agreement.gather(error) if text]
+            if not found and saved is not None:
+                self.newest_step = step
+                return saved
+            errors += found
+            current_logger().warn(f"The checkpoint of step {step:,} is damaged; the one before is taken. {found[0]}")
+        raise CheckpointError(_none_is_whole(errors))
+
+    def continue_from(self, saved: Saved | None) -> None:
+        """Go on after a checkpoint that was read and loaded; None begins the run."""
+        self._files.continue_from(saved)
+        best = self._files.best()
+        if best is not None:
+            self._best_score = self._files.info(best)["score"]
+        self._agreement.agree()  # nobody saves before all have removed what is left over
+
+    # ---- saving ----
+
+    def describe(self, **info: object) -> None:
+        """Set what every manifest says of the run: JSON values by name."""
+        self._info = info
+
+    def is_due(self, n_done: int, score: float | None) -> bool:
+        """Return whether a checkpoint is due after `n_done` iterations: by an interval, or as it is the best so far."""
+        waited = time.monotonic() - self._last
+        is_best = score is not None and score > self._best_score
+        return is_best or waited >= self._interval_seconds or n_done % self._interval_itrs == 0
+
+    def save(self, n_done: int, state: StateDict, score: float | None) -> None:
+        """Save the state after `n_done` iterations, beside the run; the score is that of its evaluation."""
+        self.newest_step = n_done * self._steps_per_itr
+        self._warn_of(self._files.save(self.newest_step, state, {**self._info, "itr": n_done}, score))
+        self._best_score = max(self._best_score, -inf if score is None else score)
+        self._last = time.monotonic()
+
+    def finish(self) -> bool:
+        """Wait until the last checkpoint is written; return whether it is."""
+        return self._warn_of(self._files.finish())
+
+    def close(self) -> None:
+        """Finish, and end the thread that writes. A run that fails does not wait for replicas, which may be dead."""
+        if sys.exception() is None:
+            self._warn_of(self._files.close())
+        else:
+            self._warn_of(self._files.close(patience=_SECONDS_AFTER_ERROR))
+
+    def _warn_of(self, missing: str | None) -> bool:
+        if missing is not None:
+            current_logger().warn(missing)
+        return missing is None
+
+
+def check_same(saved: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Compare the settings of a run with those that it is to go on with; return what has changed and may.
+
+    Args:
+        saved: settings by name, of the checkpoint.
+        now: those of now.
+
+    Raises:
+        ValueError: if a setting has changed with which the run would be another one.
+    """
+    names = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
+    texts = {name: f"{name} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
+    refused = [text for name, text in texts.items() if not _MAY_CHANGE.match(name)]
+    if refused:
+        more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        raise ValueError(
+            f"Resuming a run with other settings: {'; '.join(refused[:_SHOWN])}{more}. Expected the settings of the "
+            "run that saved the checkpoint. Give them again, or another run_ID for a new run."
+        )
+    return list(texts.values())
+
+
+def _none_is_whole(errors: list[str]) -> str:
+    text = "\n".join(dict.fromkeys(errors))
+    return f"Resuming a run: it has checkpoints, and none of them is whole; expected at least one.\n{text}"

@@ -1,0 +1,70 @@
+"""A run that goes on from its directory alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from rlpyt.logging import logger_context
+from rlpyt.logging.run_directory import CHECKPOINTS
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.runners.diagnostics import LoggedRun
+from rlpyt.runners.from_params import read_params, runner_from_params
+
+
+class ResumableRun(LoggedRun):
+    """Run that can be made again from its record, and go on from its newest checkpoint."""
+
+    @classmethod
+    def resume(
+        cls,
+        run_dir: str | os.PathLike[str],
+        *,
+        known: Iterable[object] = (),
+        trusted: Iterable[str] = (),
+        **changes: object,
+    ) -> Self:
+        """Go on with a run from its directory alone, to its end; return the runner.
+
+            runner = MinibatchRl.resume("data/run_0", n_steps=2e6)
+
+        Args:
+            run_dir: directory of the run, `run_<run_ID>`, with its `params.json` and a checkpoint.
+            known: classes and functions of yours that the record may name; see `runner_from_params`.
+            trusted: modules of yours that may be imported.
+            **changes: settings instead of those recorded, as far as they may change.
+
+        Raises:
+            CheckpointError: if there is no checkpoint, or none is whole.
+            RecordError: if the record is damaged, or names what is not trusted.
+            ValueError: if a setting has changed with which the run would be another one.
+            TypeError: if the run is one of another class.
+        """
+        directory = Path(os.path.abspath(run_dir))
+        if not directory.name.startswith("run_") or not any((directory / CHECKPOINTS).glob("*/manifest.json")):
+            raise CheckpointError(
+                f"{cls.__name__}.resume: got {run_dir}; expected the directory of a run, run_<run_ID>, with a "
+                "checkpoint. A run saves some if checkpoint_interval_steps or checkpoint_interval_minutes is set."
+            )
+        params = read_params(directory)
+        # The device, precision and threads that the run had chosen are in the checkpoint.
+        if params["runner"]["settings"].get("settings") is None:
+            changes.setdefault("settings", None)
+        runner = runner_from_params(directory, known=known, trusted=trusted, **changes)
+        if not isinstance(runner, cls):
+            name = type(runner).__name__
+            raise TypeError(f"{cls.__name__}.resume: {directory} is a run of {name}; expected {name}.resume.")
+        given = params["logger"]
+        with logger_context(
+            directory.parent,
+            directory.name.removeprefix("run_"),
+            params["name"],
+            snapshot_mode=given["snapshot_mode"],
+            snapshot_gap=given["snapshot_gap"],
+            use_summary_writer=given["use_summary_writer"],
+            resume=True,
+        ):
+            runner.train()
+        return runner
