@@ -133,6 +133,31 @@ def test_many_short_saves_do_not_make_many_segments(tmp_path, monkeypatch):
     assert [s.first for s in writer.segments][1:] == ends[:-1]
 
 
+def test_short_segment_whose_first_rows_are_gone_is_joined_from_the_oldest_row(tmp_path):
+    ring, writer = Ring(4096), RingWriter(tmp_path, "rank_0-ring")
+    ring.write(5)
+    writer.write(ring.state())
+    ring.write(4092)
+    writer.write(ring.state())
+    assert writer.segments[0].first == 1
+    loaded = Ring(4096)
+    loaded.load(on_disk(tmp_path, writer, ring))
+    check(loaded, copy_of(ring))
+
+
+@pytest.mark.parametrize("n_fewer", [1, 2, 3])
+def test_ring_that_begins_anew_with_hardly_fewer_rows_is_written_anew(tmp_path, n_fewer):
+    ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
+    ring.write(14)
+    writer.write(ring.state())
+    ring.written = 0
+    ring.write(14 - n_fewer, salt=7)
+    writer.write(ring.state())
+    loaded = Ring(16)
+    loaded.load(on_disk(tmp_path, writer, ring))
+    check(loaded, copy_of(ring))
+
+
 def test_ring_that_begins_anew_is_written_anew(tmp_path):
     ring, writer = Ring(16), RingWriter(tmp_path, "rank_0-ring")
     ring.write(40)

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers.dealt_states import joined
+from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, piece, streams_of
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
 from rlpyt.samplers.parallel import ParallelSampler
+from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
@@ -241,3 +243,27 @@ def test_workers_lost_before_are_counted(kind):
         sampler.load_state_dict(state)
         assert (sampler.pool.n_restarts, sampler.pool.restarts_left) == (2, 1)
         assert sampler.diagnostics()["WorkerRestarts"] == 2
+
+
+def test_environments_that_begin_anew_have_other_seeds_at_every_resume():
+    spec = FleetSpec(
+        role=FleetRole.TRAIN, EnvCls=object, env_kwargs=None, env_ranks=[0, 1], global_B=2, seed=3, LoopCls=object
+    )
+    pieces = {"parts": [piece([0, 1], {})], "actors": [], "streams": []}
+    seeds = []
+    for itr in (0, 1, 2, 9):
+        keeper = StateKeeper("sampler")
+        seeds.append(keeper._to_load({**pieces, "global_B": 2, "itr": itr}, spec)["new_seeds"])
+        assert keeper.next_itr == itr
+    # A run that was stopped before its first batch takes the seeds of iteration 1.
+    assert seeds[0] == seeds[1]
+    assert len({seed for of_itr in seeds[1:] for seed in of_itr.values()}) == 6
+
+
+def test_global_generators_go_on_in_the_same_kind_of_process_only():
+    state = streams_of("worker", [0, 1])
+    expected = random.random()
+    assert go_on_with_streams("server", [0, 1], state) == Loaded(n_without_stream=1)
+    assert random.random() != expected
+    assert go_on_with_streams("worker", [0, 1], state) == Loaded(n_streams=1)
+    assert random.random() == expected

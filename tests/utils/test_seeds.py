@@ -10,9 +10,11 @@ import torch
 
 from rlpyt.utils.seeds import (
     Role,
+    global_streams,
     make_seed,
     numpy_generator,
     seed_sequence,
+    set_global_streams,
     set_seed,
     stream_seed,
     torch_generator,
@@ -88,3 +90,14 @@ def test_any_seed_that_fits_a_word_will_do(seed):
 def test_a_fresh_seed_is_another_each_time():
     assert len({make_seed() for _ in range(8)}) == 8
     assert all(0 <= make_seed() < 2**31 for _ in range(100))
+
+
+def test_every_global_generator_goes_on_where_it_stood():
+    set_seed(3)
+    random.gauss(0, 1), np.random.normal()  # each leaves half of a pair behind
+    state = global_streams()
+    expected = [random.gauss(0, 1), random.random(), np.random.normal(), np.random.rand(), float(torch.rand(()))]
+    set_seed(4)
+    set_global_streams(state)
+    got = [random.gauss(0, 1), random.random(), np.random.normal(), np.random.rand(), float(torch.rand(()))]
+    assert got == expected
