@@ -140,16 +140,16 @@ class Checkpoints:
             return None
         return f"The checkpoint of step {step:,} is missing: {reason}"
 
-    def close(self, patience: float = _PEER_SECONDS_AT_END) -> str | None:
+    def close(self, patience: float | None = None) -> str | None:
         """Finish, and end the thread.
 
         Args:
-            patience: seconds to wait for the parts of other replicas, which may be gone.
+            patience: seconds to wait for the parts of other replicas, which may be gone; None is a minute.
 
         Returns:
             Why the last checkpoint is missing; None if it is not.
         """
-        self._patience = patience
+        self._patience = _PEER_SECONDS_AT_END if patience is None else patience
         self._ends.set()
         try:
             return self.finish()

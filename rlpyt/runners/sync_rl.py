@@ -141,7 +141,7 @@ class SyncRlBase(MinibatchRlBase):
         elif (world_size := self._n_replicas()) == 1:
             super().train()
         else:
-            with signals_as_exceptions(), started_replicas(self, world_size) as (store, workers):
+            with signals_as_exceptions(self.defer), started_replicas(self, world_size) as (store, workers):
                 self._train_in_group(0, world_size, store, workers)
 
     def _train_in_group(self, rank: int, world_size: int, store: dist.Store, workers: Sequence[Worker]) -> None:

@@ -398,7 +398,7 @@ def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runn
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not():
     """A short form of the soak, at random moments of its start, of its iterations and of its saves."""
-    command = [sys.executable, "benchmarks/kill_soak.py", "--kills", "5", "--n_itr", "500", "--forks"]
+    command = [sys.executable, "benchmarks/kill_soak.py", "--kills", "4", "--n_itr", "400", "--forks"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert "alone: identical." in done.stdout, done.stdout + done.stderr

@@ -31,6 +31,7 @@ TERMINALS = """
 
     def train(directory, kind, start_method, Runner):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a script ignore it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and with nohup this one
         sampler = make_sampler(kind, SlowEnv, env_kwargs={"seconds": 0.02}, start_method=start_method)
         run(directory, "ppo", sampler, getattr(runners, Runner), n_steps=1e9, checkpoint_interval_steps=1e6)
 
