@@ -8,7 +8,7 @@ of the disk. "Stands still" is the time in `save`. In the other time a loop appe
 speed is compared with that without a save. Memory is the largest resident set in a save, above that before it.
 What the disk and the checksum allow is measured first, with blocks of 16 MB. Reading begins with an empty page cache.
 A process that touches memory for the first time may wait for the host of a virtual machine. So "touch" is the time in
-which a new array of the same size is filled, and a part of "load".
+which one thread fills a new array of the same size, and the larger part of "load".
 With `--frames 0` the cost of a small checkpoint is measured: a network, its optimizer and a replay of 10,000 rows.
 """
 
@@ -190,11 +190,13 @@ def large(folder: Path, frames: int) -> None:
 def resume(folder: Path, T: int, place: int, newest: torch.Tensor) -> None:
     """Measure reading: checksums, and rows into a new replay."""
     os.sync()
+    time.sleep(15.0)  # a virtual machine gives memory back to its host some seconds after it was freed
     start = time.perf_counter()
     new = np.empty(T * B * 84 * 84, np.uint8)
     new.fill(1)
     print(f"\n{'touch new memory of that size':<44} {time.perf_counter() - start:>8.2f} s")
     del new
+    time.sleep(15.0)
     replay = build(T, PrioritizedIndex(np.random.default_rng(0)), buffer_from_example)
     checkpoints = Checkpoints(folder / "checkpoints")
     with peak_memory() as peak:

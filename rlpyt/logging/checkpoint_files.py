@@ -26,6 +26,7 @@ from rlpyt.logging.segments import (
     RingOnDisk,
     Segment,
     as_damaged,
+    on_all_cores,
     open_rows,
     rank_of,
     segment_from,
@@ -146,8 +147,10 @@ class CheckpointFiles:
             segments = {name: [segment_from(entry) for entry in ring["segments"]] for name, ring in rings.items()}
         content = path.with_suffix(".pt")
         _check(content, part["sha256"])
-        for segment in (segment for ring in segments.values() for segment in ring):
-            _check(self.segments / segment.file, segment.sha256)
+        on_all_cores(
+            lambda segment: _check(self.segments / segment.file, segment.sha256),
+            [segment for ring in segments.values() for segment in ring],
+        )
         try:
             state = load_snapshot(content)["state"]
         except SnapshotError as error:
