@@ -29,7 +29,8 @@ _N_STEP_LATER = "rlpyt.replays.SamplesFromReplay has other fields; see docs/repl
 _TIME_LIMIT = "every algorithm bootstraps where a time limit cut the episode: rows have terminated and truncated"
 _ASYNC = "rlpyt.runners.AsyncRl does it with the usual parts (docs/asynchronous.md). Use them"
 _SYNC = "rlpyt.runners.SyncRl starts its replicas, and they find each other (docs/replicas.md). Use it"
-_LAUNCHING = "launching and encoded affinities are not there yet. Give the runner an affinity as a dictionary"
+_SLOTS = "rlpyt.launching.affinity_from_code makes the affinity of every kind of run. Use it"
+_QUEUE = "rlpyt.launching.run_experiments keeps the whole queue. Use it"
 _COLLECTOR = "the loop over environments is rlpyt.samplers.Collector, which all samplers share (docs/samplers.md)"
 _SAMPLER_PARTS = (
     "samplers are put together differently. Write your own batch of environments as a vector environment "
@@ -50,7 +51,6 @@ _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.s
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
 _NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debug.log; for the rest write your own"
-
 _SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
 
 _CONFIG_FILES = (
@@ -243,9 +243,9 @@ _TABLE = (
     ("utils.synchronize", _SYNC, "find_port"),
     ("utils.logging", "rlpyt.logging", "logger"),
     ("utils.logging.logger", "rlpyt.logging.logger", "*"),
-    ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular add_text_output"),
-    ("utils.logging.logger", _SINKS, "remove_text_output"),
-    ("utils.logging.logger", _SINKS, "add_tabular_output remove_tabular_output get_tf_summary_writer record_histogram"),
+    ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular"),
+    ("utils.logging.logger", _SINKS, "add_text_output remove_text_output add_tabular_output remove_tabular_output"),
+    ("utils.logging.logger", _SINKS, "get_tf_summary_writer record_histogram"),
     ("utils.logging.context", "rlpyt.logging", "logger_context"),
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
     ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),
@@ -253,12 +253,14 @@ _TABLE = (
     ("utils.logging.console", _NOT_MADE, "colorize mkdir_p log tee_log collect_args type_hint tweak query_yes_no"),
     ("utils.logging.autoargs", _NOT_MADE, "arg prefix get_args add_args new_from_args inherit"),
     ("utils.logging.tabulate", _NOT_MADE, "tabulate simple_separated_format"),
-    ("utils.launching.affinity", _LAUNCHING, "encode_affinity make_affinity affinity_from_code quick_affinity_code"),
-    ("utils.launching.affinity", _LAUNCHING, "prepend_run_slot remove_run_slot get_n_run_slots build_cpu_affinity"),
-    ("utils.launching.affinity", _LAUNCHING, "build_gpu_affinity build_multigpu_affinity build_async_affinity"),
-    ("utils.launching.variant", _LAUNCHING, "VariantLevel make_variants load_variant save_variant update_config"),
-    ("utils.launching.exp_launcher", _LAUNCHING, "run_experiments launch_experiment get_log_dir log_exps_tree"),
-    ("utils.launching.exp_launcher", _LAUNCHING, "log_num_launched"),
+    ("utils.launching.affinity", "rlpyt.launching", "encode_affinity make_affinity affinity_from_code"),
+    ("utils.launching.affinity", "rlpyt.launching", "quick_affinity_code get_n_run_slots"),
+    ("utils.launching.affinity", "rlpyt.launching", "prepend_run_slot remove_run_slot"),
+    *(("utils.launching.affinity", _SLOTS, f"build_{x}_affinity") for x in ("cpu", "gpu", "multigpu", "async")),
+    ("utils.launching.variant", "rlpyt.launching", "VariantLevel make_variants load_variant save_variant"),
+    ("utils.launching.variant", "rlpyt.launching", "update_config"),
+    ("utils.launching.exp_launcher", "rlpyt.launching", "run_experiments"),
+    ("utils.launching.exp_launcher", _QUEUE, "launch_experiment get_log_dir log_exps_tree log_num_launched"),
     # ---- experiments ----
     *((f"experiments.configs.{path}", _CONFIGS, "configs") for path in _CONFIG_FILES.split()),
 )

@@ -117,8 +117,9 @@ class Settings(metaclass=SettingsType):
         return {**dict(zip(positional_names(type(self)), args, strict=False)), **kwargs}
 
     def replace(self, **changes: Any) -> Self:
-        """Return a new part with the same settings except for these changes."""
-        part = type(self)(**{**self.given(), **changes})
+        """Return a new part with the same settings except for these changes; lists and dictionaries are copies."""
+        kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in self.given().items()}
+        part = type(self)(**{**kept, **changes})
         # A default is not given because another setting has changed.
         vars(part)["_given"] = (), {**self.arguments(), **changes}
         return part

@@ -20,8 +20,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
 """Run by a Python of their own: the main job, and one whose workers start from nothing and import its file."""
 
-NO_RUN = ("render",)
-"""Scripts that make no run."""
+NO_RUN = ("render", "grid")
+"""Scripts that make no run, or many."""
 
 RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)] + [
     ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
@@ -52,6 +52,18 @@ def check_run(folder: Path) -> None:
     assert progress["Diagnostics/CumSteps"][-1] >= 500
     assert progress["Diagnostics/CumUpdates"][-1] > 0
     assert load_snapshot(run_dir / "params.pkl")["cum_steps"] == progress["Diagnostics/CumSteps"][-1]
+
+
+def test_the_grid_runs_and_a_second_start_finds_it_finished(tmp_path):
+    for text in ("2 finished: ", "of which 2 have finished before"):
+        process = python(tmp_path, EXAMPLES / "grid.py", "--smoke")
+        assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+        assert text in process.stdout
+    for rate in ("lr_1e-3", "lr_3e-4"):
+        run_dir = tmp_path / "data/ppo_cartpole_grid" / rate / "run_0"
+        params = json.loads((run_dir / "params.json").read_text())
+        assert params["runner"]["settings"]["algo"]["settings"]["learning_rate"] == float(rate.removeprefix("lr_"))
+        assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
 
 
 @pytest.mark.parametrize("script", ALONE)

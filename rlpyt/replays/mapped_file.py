@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def mapped_file(folder: str | Path) -> Allocate:
     return partial(_allocate, folder)
 
 
-def _allocate(folder: Path, example: Buffer, leading_dims: int | Sequence[int]) -> Any:
+def _allocate(folder: Path, example: Buffer, leading_dims: int | Sequence[int]) -> Buffer:
     return buffer_func(example, _array, folder, leading_dims)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 
@@ -69,5 +67,5 @@ class Progress:
         """Return all numbers, to see whether any has changed; all are 0 before any progress."""
         return self._cells.tolist()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Progress, (self.array,)

@@ -1,0 +1,165 @@
+"""Grid of runs on a disk: its folder, its variants, and how each run stands."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlpyt.launching.variants import VARIANT_FILE, check_grid, load_variant, save_variant
+
+LOCK_FILE = "grid.lock"
+WAIT_SECONDS = 120.0
+"""Time in which runs of a launcher that was killed save their checkpoints."""
+
+
+@dataclass(frozen=True)
+class GridRun:
+    """Run of a grid."""
+
+    log_dir: Path
+    """Absolute folder of the variant."""
+    run_ID: int
+    """Number of the run among those of its variant."""
+    name: str
+    """Folder of the variant in the grid, and the number."""
+    args: tuple[str, ...] = ()
+    """Further arguments of the script."""
+
+    @property
+    def directory(self) -> Path:
+        """Directory of the run, which the script makes."""
+        return self.log_dir / f"run_{self.run_ID}"
+
+    @property
+    def output(self) -> Path:
+        """File of all that the run prints."""
+        return self.log_dir / f"run_{self.run_ID}.txt"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has finished."""
+        try:
+            status = json.loads((self.directory / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(status, dict) and status.get("status") == "finished"
+
+    def last_row(self) -> dict[str, str]:
+        """Return the newest row of the run's log; empty where there is none."""
+        try:
+            with open(self.directory / "progress.csv", newline="", encoding="utf-8") as file:
+                header = file.readline()
+                file.seek(0, os.SEEK_END)
+                file.seek(max(len(header.encode()), file.tell() - 16_384))
+                lines = file.read().splitlines()
+        except (OSError, ValueError):
+            return {}
+        rows = list(csv.DictReader([header, *lines[-1:]]))
+        return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
+
+    def tail(self, n_lines: int = 20) -> str:
+        """Return the last lines that the run has printed."""
+        try:
+            lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            return f"(no output: {error})"
+        return "\n".join(lines[-n_lines:])
+
+
+def runs_of_grid(
+    folder: Path,
+    variants: Sequence[Mapping[str, object]],
+    log_dirs: Sequence[str],
+    runs_per_setting: int,
+    common_args: Sequence[object] = (),
+    runs_args: Sequence[Sequence[object]] | None = None,
+) -> list[GridRun]:
+    """Return the runs of a grid: first one of each variant, then another one of each.
+
+    Raises:
+        ValueError: if the grid is empty, mixes two variants, or differs from the one in the folder.
+    """
+    check_grid(variants, log_dirs)
+    if type(runs_per_setting) is not int or runs_per_setting < 1:
+        raise ValueError(f"A grid: runs_per_setting is {runs_per_setting!r}; expected a whole number from 1.")
+    if runs_args is not None and len(runs_args) != len(variants):
+        raise ValueError(
+            f"A grid: got {len(runs_args)} runs_args for {len(variants)} variants; expected one list for each. "
+            "Arguments of all runs are common_args."
+        )
+    for variant, log_dir in zip(variants, log_dirs, strict=True):
+        _check_same(variant, folder / log_dir)
+    own_args = runs_args or [()] * len(variants)
+    return [
+        GridRun(folder / log_dir, run_ID, f"{log_dir}/{run_ID}", tuple(map(str, [*common_args, *args])))
+        for run_ID in range(runs_per_setting)
+        for log_dir, args in zip(log_dirs, own_args, strict=True)
+    ]
+
+
+def save_grid(folder: Path, variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]) -> None:
+    """Write each variant into its folder."""
+    for variant, log_dir in zip(variants, log_dirs, strict=True):
+        save_variant(variant, folder / log_dir)
+
+
+def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
+    if not (log_dir / VARIANT_FILE).exists():
+        return
+    before = load_variant(log_dir)
+    if before != json.loads(json.dumps(variant)):
+        raise ValueError(
+            f"A grid: {log_dir} has runs of the variant {before!r:.300}; got {dict(variant)!r:.300}. Choose another "
+            "experiment_title or dir_name, or remove that folder."
+        )
+
+
+@contextmanager
+def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]:
+    """Hold the folder of a grid for one launcher, until it and all its runs have ended.
+
+    Args:
+        folder: of the grid; it is made if it is missing.
+        wait_seconds: longest time to wait for runs of a launcher that was killed.
+
+    Yields:
+        The descriptor of the lock. A run that inherits it keeps the lock.
+
+    Raises:
+        RuntimeError: if another launcher holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _wait_for(lock, folder, time.monotonic() + wait_seconds)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int, folder: Path, end: float) -> None:
+    said = False
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 100, 0).decode(errors="replace") or "another process"
+            is_alive = Path(f"/proc/{holder.rpartition(' ')[2]}").exists()
+            if is_alive or time.monotonic() > end:
+                raise RuntimeError(
+                    f"Launching {folder}: {holder} launches it, or runs that it has started go on. Wait for its end, "
+                    "or choose another experiment_title."
+                ) from None
+        if not said:
+            print(f"Waiting for runs in {folder} that another launcher has started and that save their work now.")
+            said = True
+        time.sleep(0.1)

@@ -1,0 +1,160 @@
+"""Back end of this machine: each run slot is some cores and GPUs, and each run a pinned process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rlpyt.launching.affinity import Slots
+from rlpyt.launching.grid import GridRun
+from rlpyt.launching.machine import Core, Machine
+from rlpyt.utils.processes import available_cpus
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # loaded before a process is forked
+
+
+class LocalRun:
+    """Process of a run.
+
+    Args:
+        process: whose process group is its own, so that Ctrl-C reaches the launcher alone.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while the run goes on."""
+        return self._process.poll()
+
+    def stop(self, signum: int) -> None:
+        """Send a signal; SIGKILL goes to all processes of the run."""
+        with suppress(ProcessLookupError):
+            if signum == signal.SIGKILL:
+                os.killpg(self._process.pid, signum)
+            else:
+                self._process.send_signal(signum)
+
+
+class LocalSlots:
+    """Run slots of this machine.
+
+    Args:
+        code: of the affinity, see `rlpyt.launching.Slots`.
+        set_egl_device: whether a run renders on its GPU.
+
+    Raises:
+        ValueError: if the code names cores that this process may not use, or more slots than cores.
+        FileNotFoundError: if the program taskset is missing.
+    """
+
+    def __init__(self, code: str, set_egl_device: bool = False) -> None:
+        self._all = Slots.from_code(code)
+        self._set_egl_device = set_egl_device
+        if self._all.run_slot >= 0:
+            raise ValueError(f"Launching: the affinity {code!r} names one run slot; expected the code of all slots.")
+        self.n_slots = self._all.n_slots
+        self._machine = Machine.of_this_process()
+        self._check()
+
+    def _check(self) -> None:
+        code = self._all.code
+        if self._all.n_parallel > len(self._machine.cores):
+            raise ValueError(
+                f"Launching: the affinity {code!r} has {self.n_slots} runs side by side; expected at most one for each "
+                f"of the {len(self._machine.cores)} cores that this process may use. Take fewer."
+            )
+        if self._all.n_parallel and self._all.n_gpu > len(self._machine.devices):
+            raise ValueError(
+                f"Launching: the affinity {code!r} has {self._all.n_gpu} GPUs; torch sees "
+                f"{len(self._machine.devices)}. Take fewer."
+            )
+        allowed = set(available_cpus())
+        beyond = sorted({cpu for i in range(self.n_slots) for cpu in self.cpus(i)} - allowed)
+        if beyond and self._all.set_affinity:
+            raise ValueError(
+                f"Launching: the affinity {code!r} uses the cores {beyond}; this process may use {sorted(allowed)}. "
+                "Name others, or take quick_affinity_code, which reads what it may use."
+            )
+        if self._all.set_affinity and not shutil.which("taskset"):
+            raise FileNotFoundError(
+                "Launching: the program taskset was not found; it pins the runs. Install util-linux, or take an "
+                "affinity with 0saf (set_affinity=False)."
+            )
+
+    def cpus(self, slot: int) -> list[int]:
+        """Return the logical CPUs of a slot."""
+        cores = self._shared(slot) if self._all.n_parallel else self._slot(slot).cores()
+        return sorted(cpu for core in cores for cpu in core.cpus)
+
+    def _slot(self, slot: int) -> Slots:
+        return replace(self._all, run_slot=slot)
+
+    def _shared(self, slot: int) -> Sequence[Core]:
+        """Return the cores of a slot that shares the machine: as many as another, so that runs are alike."""
+        each = len(self._machine.cores) // self.n_slots
+        return self._machine.cores[slot * each : (slot + 1) * each]
+
+    def start(self, slot: int, run: GridRun, script: str, inherited: int) -> LocalRun:
+        """Start a run.
+
+        Args:
+            slot: free run slot.
+            run: whose output goes to a file of its own, behind that of an earlier start.
+            script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
+            inherited: descriptor that the process keeps open.
+        """
+        code = self._slot(slot).code
+        pinned = ["taskset", "-c", ",".join(map(str, self.cpus(slot)))] if self._all.set_affinity else []
+        command = [*pinned, sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args]
+        run.log_dir.mkdir(parents=True, exist_ok=True)
+        with open(run.output, "ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment(slot)},
+                pass_fds=(inherited,),
+                process_group=0,
+                preexec_fn=_end_with_launcher,
+            )
+        return LocalRun(process)
+
+    def _environment(self, slot: int) -> dict[str, str]:
+        gpus: list[str] = []
+        changes = {"PYTHONUNBUFFERED": "1"}
+        if self._all.n_parallel and self._all.n_gpu:
+            gpus = [self._machine.devices[slot % self._all.n_gpu]]
+            changes["CUDA_VISIBLE_DEVICES"] = gpus[0]
+        elif self._all.n_gpu:
+            gpus = [*map(str, self._slot(slot).gpus())]
+        if self._set_egl_device and gpus:
+            changes |= {"EGL_DEVICE_ID": gpus[0], "MUJOCO_EGL_DEVICE_ID": gpus[0]}
+        return changes
+
+
+def _end_with_launcher() -> None:
+    """Ask the kernel to end this process by SIGTERM, so that it saves a checkpoint, when the launcher dies."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def script_path(script: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a script.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+    """
+    path = Path(script).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"Launching: there is no script {path}; expected a Python file. Give its path.")
+    return str(path)

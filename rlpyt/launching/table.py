@@ -1,0 +1,111 @@
+"""Table of a grid's runs: redrawn in a terminal, and a line for each change elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rlpyt.launching.experiments import Launched
+
+_SHOW_SECONDS = 1.0
+_COLUMNS = ("run", "state", "slot", "steps", "return", "minutes")
+
+
+class GridTable:
+    """Picture of the runs of a grid.
+
+    Args:
+        folder: of the grid.
+        file: text stream.
+    """
+
+    def __init__(self, folder: Path, file: TextIO) -> None:
+        self._folder, self._file = folder, file
+        self._is_terminal = file.isatty()
+        self._n_drawn = 0
+        self._last = 0.0
+        self._states: dict[str, str] = {}
+
+    def begin(self, runs: Sequence[Launched]) -> None:
+        """Say what there is to do."""
+        done = sum(run.state == "finished" for run in runs)
+        finished = f", of which {done} have finished before" if done else ""
+        self._write(f"{len(runs)} runs in {self._folder}{finished}.")
+        self._states = {run.run.name: run.state for run in runs}
+
+    def show(self, runs: Sequence[Launched]) -> None:
+        """Show how the runs stand, at most once a second in a terminal."""
+        if not self._is_terminal:
+            for run in runs:
+                if self._states.get(run.run.name) != run.state:
+                    self._states[run.run.name] = run.state
+                    self._write(_line(run))
+        elif time.monotonic() > self._last + _SHOW_SECONDS:
+            self._last = time.monotonic()
+            self._draw(runs)
+
+    def say(self, text: str) -> None:
+        """Write a text above the table."""
+        self._clear()
+        self._write(text)
+
+    def end(self, runs: Sequence[Launched]) -> None:
+        """Show the last table, and say what has failed."""
+        self.show(runs)
+        if self._is_terminal:
+            self._draw(runs)
+        counts = Counter(run.state for run in runs)
+        self._write(", ".join(f"{n} {state}" for state, n in counts.items()) + f": {self._folder}")
+        for run in runs:
+            if run.state == "failed":
+                self._write(f"failed: {run.run.name}, see {run.run.output}")
+
+    def _draw(self, runs: Sequence[Launched]) -> None:
+        size = shutil.get_terminal_size()
+        rows = [_cells(run) for run in runs]
+        hidden = 0
+        if len(rows) > size.lines - 4:  # those that run come first
+            order = sorted(runs, key=lambda run: ("runs", "failed", "waits", "stopped", "finished").index(run.state))
+            rows = [_cells(run) for run in order[: max(1, size.lines - 4)]]
+            hidden = len(runs) - len(rows)
+        widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
+        lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)) for row in [_COLUMNS, *rows]]
+        lines += [f"and {hidden} more"] if hidden else []
+        self._clear()
+        self._write("\n".join(line[: size.columns - 1] for line in lines))
+        self._n_drawn = len(lines)
+
+    def _clear(self) -> None:
+        if self._n_drawn:
+            self._file.write(f"\x1b[{self._n_drawn}F\x1b[J")
+            self._n_drawn = 0
+
+    def _write(self, text: str) -> None:
+        self._file.write(f"{text}\n")
+        self._file.flush()
+
+
+def _cells(run: Launched) -> tuple[str, ...]:
+    row = run.run.last_row()
+    steps, average = row.get("Diagnostics/CumSteps", ""), row.get("ReturnAverage", "")
+    minutes = f"{(time.monotonic() - run.started) / 60:.1f}" if run.state == "runs" else ""
+    state = f"{run.state} ({run.failures} failed)" if run.failures and run.state != "failed" else run.state
+    slot = "" if run.slot is None else str(run.slot)
+    return run.run.name, state, slot, _short(steps), _short(average), minutes
+
+
+def _line(run: Launched) -> str:
+    names = zip(_COLUMNS[2:], _cells(run)[2:], strict=True)
+    return f"{run.run.name} {run.state}" + "".join(f", {name} {cell}" for name, cell in names if cell)
+
+
+def _short(number: str) -> str:
+    try:
+        return f"{float(number):,.6g}"
+    except ValueError:
+        return number

@@ -1,0 +1,287 @@
+"""Variants of a configuration: levels of changes that are crossed into a grid, and the file that keeps one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, overload
+
+from rlpyt.logging.files import replace_file
+from rlpyt.settings import Settings
+from rlpyt.utils.arguments import argument_names, unknown_argument
+
+VARIANT_FILE = "variant_config.json"
+"""File of a variant in the log directory of its runs."""
+
+Variant: TypeAlias = dict[str, Any]
+"""Changes of a configuration by name, nested: `{"algo": {"learning_rate": 1e-3}}`."""
+Part = TypeVar("Part", bound=Settings)
+
+
+@dataclass(frozen=True)
+class VariantLevel:
+    """Settings that change together in a grid, and the values that they take.
+
+    Example:
+        >>> VariantLevel([("algo", "learning_rate"), ("algo", "epochs")], [(1e-3, 4), (3e-4, 10)], ["fast", "slow"])
+
+    Raises:
+        ValueError: if a level is empty, or numbers of keys, values and names do not fit, or a name comes twice.
+        TypeError: if a key or a name is of the wrong kind.
+    """
+
+    keys: Sequence[Sequence[str]]
+    """Path of each setting in the configuration, such as `("algo", "learning_rate")`."""
+    values: Sequence[Sequence[object]]
+    """Combinations: in each one a value for every key."""
+    dir_names: Sequence[str]
+    """Name of the folder of each combination."""
+
+    def __post_init__(self) -> None:
+        """Refuse levels that make no grid."""
+        if not self.keys or not self.values:
+            raise ValueError(f"{self._who} has no {'values' if self.keys else 'keys'}; expected some. Give them.")
+        self._check_keys()
+        self._check_values()
+        self._check_names()
+
+    def _check_keys(self) -> None:
+        for key in self.keys:
+            if isinstance(key, str) or not key or not all(isinstance(name, str) for name in key):
+                raise TypeError(f"{self._who}: got the key {key!r}; expected a tuple of names. Write ({key!r},).")
+        if len(set(map(tuple, self.keys))) < len(self.keys):
+            raise ValueError(f"{self._who}: a key comes twice in {list(self.keys)}; expected each once. Remove one.")
+
+    def _check_values(self) -> None:
+        for values in self.values:
+            if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(self.keys):
+                raise ValueError(
+                    f"{self._who}: got the combination {values!r}; expected {len(self.keys)} value(s), one for each of "
+                    f"{list(self.keys)}. Write it as a tuple, such as (1e-3,) for one key."
+                )
+
+    def _check_names(self) -> None:
+        if len(self.dir_names) != len(self.values):
+            raise ValueError(
+                f"{self._who}: got {len(self.dir_names)} dir_names for {len(self.values)} combinations; expected one "
+                "for each. Name every combination."
+            )
+        for name in self.dir_names:
+            if not isinstance(name, str) or not name or {".", ".."} & set(name.split(os.sep)) or name[0] == os.sep:
+                raise ValueError(f"{self._who}: got the dir_name {name!r}; expected the name of a folder. Correct it.")
+        doubles = sorted({name for name in self.dir_names if list(self.dir_names).count(name) > 1})
+        if doubles:
+            raise ValueError(
+                f"{self._who}: the name {doubles[0]!r} comes twice in dir_names; expected one folder for each "
+                "combination, as runs of two would be mixed. Rename one."
+            )
+
+    @property
+    def _who(self) -> str:
+        return f"VariantLevel({[*self.keys]!r:.60})"
+
+    def variants(self) -> list[Variant]:
+        """Return the changes of each combination."""
+        return [_nested(self.keys, values) for values in self.values]
+
+
+def make_variants(*levels: VariantLevel) -> tuple[list[Variant], list[str]]:
+    """Cross levels into a grid.
+
+    Args:
+        levels: the outermost first; its folders hold those of the next level.
+
+    Returns:
+        The changes of each point of the grid, and the folder of each, such as "lr_1e-3/seed_0".
+
+    Raises:
+        ValueError: if there is no level, or a key comes in two levels, or two points are equal or have one folder.
+    """
+    if not levels:
+        raise ValueError("make_variants: got no level, so that the grid is empty; expected one or more VariantLevel.")
+    for i, level in enumerate(levels):
+        for key in level.keys:
+            inside = [other for later in levels[i + 1 :] for other in later.keys if _overlap(tuple(key), tuple(other))]
+            if inside:
+                raise ValueError(
+                    f"make_variants: two levels change {'.'.join(key)} ({'.'.join(inside[0])}); expected each setting "
+                    "in one level. Put both into one level, which lists the combinations."
+                )
+    variants = []
+    for combination in product(*(level.variants() for level in levels)):
+        variant: Variant = {}
+        for changes in combination:
+            variant = _merged(variant, changes)
+        variants.append(deepcopy(variant))
+    log_dirs = [os.path.join(*names) for names in product(*(level.dir_names for level in levels))]
+    check_grid(variants, log_dirs)
+    return variants, log_dirs
+
+
+def check_grid(variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]) -> None:
+    """Refuse a grid that is empty, or mixes two variants.
+
+    Raises:
+        ValueError: if there is no variant, or their number is not that of the folders, or two are equal.
+        TypeError: if a variant has a value that JSON does not have.
+    """
+    if not variants or len(variants) != len(log_dirs):
+        raise ValueError(
+            f"A grid: got {len(variants)} variants and {len(log_dirs)} log_dirs; expected one folder for each variant, "
+            "and one variant or more. make_variants returns both."
+        )
+    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for variant, log_dir in zip(variants, log_dirs, strict=True):
+        text, folder = _json_of(variant, log_dir), os.path.normpath(log_dir)
+        if folder in folders:
+            raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
+        if text in seen:
+            raise ValueError(
+                f"A grid: {seen[text]!r} and {log_dir!r} are the same variant, {dict(variant)!r:.200}; expected "
+                "different ones. Remove one. More seeds of a variant are runs_per_setting."
+            )
+        seen[text], folders[folder] = log_dir, log_dir
+
+
+def save_variant(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> None:
+    """Write a variant into the log directory of its runs, as `variant_config.json`.
+
+    Raises:
+        TypeError: if it has a value that JSON does not have.
+    """
+    text = _json_of(variant, str(log_dir))
+    Path(log_dir).mkdir(parents=True, exist_ok=True)
+    with replace_file(Path(log_dir) / VARIANT_FILE) as file:
+        file.write(text.encode() + b"\n")
+
+
+def load_variant(log_dir: str | os.PathLike[str]) -> Variant:
+    """Return what `save_variant` wrote into a log directory.
+
+    Raises:
+        FileNotFoundError: if there is no variant.
+        ValueError: if the file is damaged.
+    """
+    path = Path(log_dir) / VARIANT_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"load_variant: there is no {path}; expected the log_dir of a run that run_experiments has launched. "
+            "save_variant writes one."
+        )
+    try:
+        variant = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"load_variant: {path} is no JSON: {error}. Launch the grid again.") from error
+    if not isinstance(variant, dict):
+        raise ValueError(f"load_variant: {path} has {variant!r:.100}; expected a dictionary of changes.")
+    return variant
+
+
+@overload
+def update_config(default: Part, variant: Mapping[str, object]) -> Part: ...
+@overload
+def update_config(default: Mapping[str, object], variant: Mapping[str, object]) -> Variant: ...
+def update_config(default: Settings | Mapping[str, object], variant: Mapping[str, object]) -> Settings | Variant:
+    """Return a configuration with some values changed; `default` stays as it is.
+
+    Args:
+        default: a part, such as a runner with its algorithm, agent and sampler, or a nested dictionary. All parts of
+            the result are new ones, so that two configurations of a grid share none.
+        variant: the changes by name. Where the old value is a part or a dictionary, a dictionary changes some of
+            its values. A dictionary that a part holds, such as env_kwargs, may get new keys.
+
+    Raises:
+        KeyError: if a nested dictionary has no such key.
+        TypeError: if a part has no such setting; or a dictionary would replace a plain value, or the other way round.
+    """
+    if isinstance(default, Settings):
+        return _changed_part(default, variant, type(default).__name__)
+    return _changed_dict(default, variant, "", is_open=False)
+
+
+def _changed(old: object, new: object, place: str, is_open: bool) -> object:
+    if isinstance(old, Settings) and isinstance(new, Mapping):
+        return _changed_part(old, new, place)
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return _changed_dict(old, new, place, is_open)
+    # In a part None stands for a dictionary that is not given.
+    is_lost = isinstance(old, Mapping) and not (is_open and new is None)
+    if is_lost or (isinstance(new, Mapping) and not is_open):
+        kinds = ["a dictionary" if isinstance(x, Mapping) else repr(x) for x in (old, new)]
+        raise TypeError(f"update_config: {place} is {kinds[0]}; got {kinds[1]}; expected the same kind. Correct it.")
+    return new
+
+
+def _changed_part(part: Part, variant: Mapping[str, object], place: str) -> Part:
+    cls, given = type(part), part.given()
+    for name in variant:
+        if name not in argument_names(cls):
+            raise TypeError(unknown_argument(f"update_config: {place} ({cls.__name__})", name, argument_names(cls)))
+    changes = {name: _changed(given.get(name), new, f"{place}.{name}", is_open=True) for name, new in variant.items()}
+    # What was not given is not given to the copy either: it may follow from another setting.
+    parts = [name for name, x in given.items() if isinstance(x, Settings) or name in part.arguments()]
+    fresh = {name: _fresh(given[name]) for name in parts if name not in changes}
+    return part.replace(**fresh, **changes)
+
+
+def _changed_dict(default: Mapping[str, object], variant: Mapping[str, object], place: str, is_open: bool) -> Variant:
+    changed = {key: _fresh(value) for key, value in default.items()}
+    for key, new in variant.items():
+        path = f"{place}.{key}".lstrip(".")
+        if key not in default and not is_open:
+            who = f"update_config: {place or 'the configuration'}"
+            raise KeyError(unknown_argument(who, str(key), [str(name) for name in default], "key"))
+        changed[key] = _changed(default[key], new, path, is_open) if key in default else new
+    return changed
+
+
+def _fresh(value: object) -> object:
+    """Return a copy of a part or a container, and anything else as it is."""
+    if isinstance(value, Settings):
+        return _changed_part(value, {}, type(value).__name__)
+    if isinstance(value, dict):
+        return {key: _fresh(x) for key, x in value.items()}
+    if type(value) is list:
+        return [_fresh(x) for x in value]
+    return tuple(_fresh(x) for x in value) if type(value) is tuple else value
+
+
+def _nested(keys: Sequence[Sequence[str]], values: Sequence[object]) -> Variant:
+    variant: Variant = {}
+    for key, value in zip(keys, values, strict=True):
+        *outer, name = key
+        inner = {name: value}
+        for name in reversed(outer):
+            inner = {name: inner}
+        variant = _merged(variant, inner)
+    return variant
+
+
+def _merged(a: Variant, b: Variant) -> Variant:
+    """Return two changes as one, where neither changes what the other changes."""
+    merged = dict(a)
+    for key, value in b.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    n = min(len(a), len(b))
+    return a[:n] == b[:n]
+
+
+def _json_of(variant: Mapping[str, object], log_dir: str) -> str:
+    try:
+        return json.dumps(variant, indent=4, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"The variant of {log_dir!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept in "
+            f"{VARIANT_FILE}. Let the script make other values from a name."
+        ) from error

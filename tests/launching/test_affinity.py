@@ -1,0 +1,209 @@
+"""Shares of a machine: codes, the affinities that they mean, and what this process may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+
+import pytest
+
+from rlpyt.launching import (
+    Core,
+    Machine,
+    Slots,
+    affinity_from_code,
+    encode_affinity,
+    get_n_run_slots,
+    make_affinity,
+    prepend_run_slot,
+    quick_affinity_code,
+    remove_run_slot,
+)
+from rlpyt.launching import machine as machine_module
+from rlpyt.launching.machine import numbers_in
+from rlpyt.utils.affinity import Affinity
+
+
+def slots_of(code):
+    return [affinity_from_code(prepend_run_slot(i, code)) for i in range(get_n_run_slots(code))]
+
+
+# ---- codes ----
+
+
+def test_a_code_has_what_is_not_the_default_and_comes_back():
+    code = encode_affinity(
+        n_cpu_core=16, n_gpu=4, contexts_per_gpu=2, cpu_reserved=1, hyperthread_offset=24, n_socket=2, run_slot=3
+    )
+    assert code == "3slt_16cpu_4gpu_2cxg_24hto_2skt_1res"
+    assert Slots.from_code(code).code == code
+    assert remove_run_slot(code) == (3, "16cpu_4gpu_2cxg_24hto_2skt_1res")
+    assert remove_run_slot("1cpu") == (-1, "1cpu")
+    assert encode_affinity(hyperthread_offset=0) == "1cpu"
+
+
+def test_the_example_of_rlpyt_0_1_is_understood():
+    slots = Slots.from_code("0slt_16cpu_8gpu_24hto_2skt")
+    assert (slots.n_slots, slots.cores_per_run, slots.gpus()) == (8, 2, [0])
+    assert slots.cores() == [Core((0, 24), 0), Core((1, 25), 0)]
+    assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((8, 32), 1), Core((9, 33), 1)]
+
+
+def test_every_number_has_a_name_of_three_letters_of_its_own():
+    names = [f.metadata["name"] for f in fields(Slots)]
+    assert len(set(names)) == len(names) == 16
+    assert all(len(name) == 3 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("cpu", "got 'cpu'; expected a number and three letters"),
+        ("", "got ''"),
+        ("2cpus", "got '2cpus'"),
+        ("2cpx", "no name 'cpx'"),
+        ("2cpu_3cpu", "cpu comes twice"),
+        ("0cpu", "n_cpu_core is 0"),
+        ("2cpu_0cpr", "cpu_per_run is 0"),
+        ("2cpu_4cpr", "a run takes 4 cores; expected at most those of a socket: 2"),
+        ("4cpu_1gpu_2gpr", "a run takes 2 GPUs"),
+        ("4cpu_4cpr_2skt", "a run takes 4 cores; expected at most those of a socket: 2"),
+        ("2slt_2cpu", "the slot 2 was asked for; expected 0 to 1"),
+        ("4cpu_4gpu_2res", "there are 1 cores for a run; expected at least 3"),
+        ("4cpu_2cpr_3cpw", "there are 2 cores for a run; expected at least 3"),
+        ("1cpu_1ass", "there are 1 cores for a run; expected at least 2"),
+        ("8cpu_2gpu_2gpr_2cxg", "expected contexts_per_gpu 1"),
+    ],
+)
+def test_a_wrong_code_is_refused(code, text):
+    with pytest.raises(ValueError, match=text):
+        Slots.from_code(code)
+
+
+def test_an_affinity_needs_a_slot():
+    with pytest.raises(ValueError, match="names no run slot; expected one, such as '0slt_2cpu'"):
+        affinity_from_code("2cpu")
+
+
+# ---- affinities ----
+
+
+def test_runs_without_gpus_get_cores_of_their_own_with_their_hyper_threads():
+    first, second = slots_of("5cpu_2cpr_8hto")
+    assert first["workers_cpus"] == [[0, 8], [1, 9]]
+    assert second["master_cpus"] == second["all_cpus"] == [2, 3, 10, 11]
+    assert second["workers_cpus"] == [[2, 10], [3, 11]]
+    assert (second["master_torch_threads"], second["cuda_idx"]) == (2, None)
+
+
+def test_a_worker_may_have_several_cores():
+    [run] = slots_of("4cpu_4cpr_2cpw")
+    assert run["workers_cpus"] == [[0, 1], [2, 3]]
+    assert run["worker_torch_threads"] == 2
+
+
+def test_runs_fill_all_gpus_before_they_share_one_and_reserved_cores_serve_no_worker():
+    runs = slots_of("12cpu_2gpu_2cxg_1res")
+    assert [run["cuda_idx"] for run in runs] == [0, 1, 0, 1]
+    assert [run["master_cpus"] for run in runs] == [[0], [3], [6], [9]]
+    assert [run["workers_cpus"] for run in runs] == [[[i], [i + 1]] for i in (1, 4, 7, 10)]
+
+
+def test_a_run_on_two_sockets_machine_stays_on_one():
+    runs = slots_of("12cpu_6gpu_2gpr_2skt")  # a socket has three GPUs: one run, and a GPU is left
+    assert [[part["cuda_idx"] for part in run] for run in runs] == [[0, 1], [3, 4]]
+    assert [[part["all_cpus"] for part in run] for run in runs] == [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
+
+
+def test_replicas_share_the_cores_of_their_run():
+    [run] = slots_of("4cpu_2gpu_2gpr")
+    assert [(part["cuda_idx"], part["workers_cpus"]) for part in run] == [(0, [[0], [1]]), (1, [[2], [3]])]
+
+
+def test_an_asynchronous_run_has_parts_also_without_gpus():
+    [run] = slots_of("4cpu_4cpr_1ass")
+    assert [part["cpus"] for part in run["optimizer"]] == [[0]]
+    assert run["sampler"]["workers_cpus"] == [[1], [2], [3]]
+    assert run["sampler"]["cuda_idx"] is None
+    assert run["all_cpus"] == [0, 1, 2, 3]
+
+
+def test_an_asynchronous_run_may_act_on_gpus_of_its_own_or_on_those_that_learn():
+    own = slots_of("8cpu_4gpu_1ass_1sgr")
+    assert [(run["optimizer"][0]["cuda_idx"], run["sampler"]["cuda_idx"]) for run in own] == [(0, 1), (2, 3)]
+    shared = slots_of("8cpu_4gpu_2gpr_1ass_1oss")
+    assert [[part["cuda_idx"] for part in run["optimizer"]] for run in shared] == [[0, 1], [2, 3]]
+    assert [[part["cuda_idx"] for part in run["sampler"]] for run in shared] == [[0, 1], [2, 3]]
+    assert [part["workers_cpus"] for part in shared[1]["sampler"]] == [[[6]], [[7]]]
+
+
+def test_alternating_workers_are_doubled_over_hyper_threads():
+    [run] = slots_of("2cpu_2cpr_1alt_2hto")
+    assert run["workers_cpus"] == [[0], [1], [2], [3]]
+    [run] = slots_of("2cpu_2cpr_1alt")
+    assert run["workers_cpus"] == [[0], [1], [0], [1]]
+    assert run["alternating"] is True
+
+
+def test_the_affinity_is_what_a_runner_takes_and_its_entries_are_attributes():
+    affinity = make_affinity(run_slot=1, n_cpu_core=4, cpu_per_run=2, hyperthread_offset=0, set_affinity=False)
+    assert affinity.workers_cpus == [[2], [3]]
+    assert Affinity.from_mapping(affinity).set_affinity is False
+
+
+# ---- this machine ----
+
+
+def test_a_list_of_ranges_is_read_as_linux_writes_it():
+    assert numbers_in("0-3,8,10-11\n") == [0, 1, 2, 3, 8, 10, 11]
+    assert numbers_in("\n") == []
+
+
+def test_the_automatic_form_uses_what_this_process_may_use():
+    allowed = sorted(os.sched_getaffinity(0))
+    found = Machine.of_this_process()
+    assert {cpu for core in found.cores for cpu in core.cpus} <= set(allowed)
+    affinity = affinity_from_code(prepend_run_slot(0, quick_affinity_code(1, use_gpu=False)))
+    assert affinity["master_cpus"] == sorted(affinity["master_cpus"], key=allowed.index)
+    assert affinity["cuda_idx"] is None
+    assert len(affinity["workers_cpus"]) == len(found.cores)
+
+
+@pytest.fixture
+def machine_of_two_nodes(tmp_path, monkeypatch):
+    """Eight CPUs: CPU n and n + 4 are one core, even cores on node 1; this process may use all but CPU 4."""
+    for cpu in range(8):
+        folder = tmp_path / f"cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+    for node, cpus in ((0, "1,3,5,7"), (1, "0,2,4,6")):
+        folder = tmp_path / f"node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    monkeypatch.setattr(machine_module, "_CPUS", tmp_path / "cpu")
+    monkeypatch.setattr(machine_module, "_NODES", tmp_path / "node")
+    monkeypatch.setattr(machine_module, "available_cpus", lambda: [0, 1, 2, 3, 5, 6, 7])
+    monkeypatch.setattr(machine_module, "available_cores", lambda: 7)
+
+
+def test_cores_are_read_with_their_hyper_threads_and_nodes(machine_of_two_nodes):
+    found = Machine.of_this_process()
+    assert found.cores == (Core((1, 5), 0), Core((3, 7), 0), Core((0,), 1), Core((2, 6), 1))
+    assert (found.hyperthread_offset, found.n_nodes) == (4, 2)
+    assert encode_affinity(n_cpu_core=2) == "2cpu_4hto"
+
+
+def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
+    monkeypatch.setattr(machine_module, "available_cores", lambda: 3)
+    assert Machine.of_this_process().cores == (Core((1, 5), 0), Core((3, 7), 0))
+
+
+def test_visible_devices_keep_their_names(monkeypatch):
+    monkeypatch.setattr(machine_module.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-ab")
+    assert Machine.of_this_process().devices == ("5", "GPU-ab")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert Machine.of_this_process().devices == ("0", "1")
+    assert quick_affinity_code(contexts_per_gpu=3) == "6aut_2gpu_3cxg"
+    assert quick_affinity_code(2) == "2aut_2gpu"
+    assert affinity_from_code("0slt_2aut_2gpu")["cuda_idx"] == 0, "the launcher shows a run its own device alone"

@@ -1,0 +1,276 @@
+"""Grids on this machine: pinned runs, failures, kills of runs and of the launcher, and the grid that goes on."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlpyt.launching import launched_run, run_experiments, save_variant
+from rlpyt.launching.grid import held_grid
+
+# Script of runs that start at once, as they import nothing: what a run does is the file `do` in the grid's folder.
+RUN = """
+import json, os, pathlib, signal, sys, time
+code, log_dir, run_ID, *args = sys.argv[1:]
+folder = pathlib.Path(log_dir) / f"run_{run_ID}"
+folder.mkdir(exist_ok=True)
+
+def finish(status, exit_code):
+    (folder / "status.json").write_text(json.dumps({"status": status}))
+    sys.exit(exit_code)
+
+signal.signal(signal.SIGTERM, lambda *_: finish("interrupted", 85))
+print("run", run_ID, "pid", os.getpid(), "cores", sorted(os.sched_getaffinity(0)), "code", code, args, flush=True)
+variant = json.loads((pathlib.Path(log_dir) / "variant_config.json").read_text())
+starts = folder / "starts"
+n_starts = int(starts.read_text()) + 1 if starts.exists() else 1
+starts.write_text(str(n_starts))
+"""
+QUICK = 'finish("finished", 0)\n'
+SLOW = "time.sleep(60)\n"
+TWO = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
+CORES = sorted(os.sched_getaffinity(0))
+CODE = f"{min(2, len(CORES))}aut"
+
+
+def script(tmp_path: Path, rest: str) -> Path:
+    path = tmp_path / "run.py"
+    path.write_text(RUN + rest)
+    return path
+
+
+def launch(tmp_path, rest, runs_per_setting=1, code=CODE, grid=TWO, **kwargs):
+    table = io.StringIO()
+    path = script(tmp_path, rest)
+    exit_code = run_experiments(
+        path, code, "study", runs_per_setting, *grid, data_dir=tmp_path / "data", file=table, **kwargs
+    )
+    return exit_code, table.getvalue()
+
+
+def output(tmp_path, name, run_ID=0):
+    return (tmp_path / "data/study" / name / f"run_{run_ID}.txt").read_text()
+
+
+def wait_until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+# ---- a grid that goes well ----
+
+
+def test_all_runs_finish_each_on_the_cores_of_its_slot(tmp_path):
+    exit_code, table = launch(tmp_path, QUICK, runs_per_setting=2, common_args=["--a"], runs_args=[["b"], ["c"]])
+    assert exit_code == 0
+    assert "4 finished" in table
+    lines = [output(tmp_path, name, i) for name in TWO[1] for i in (0, 1)]
+    pinned = {line.partition("cores ")[2].partition(" code")[0] for line in lines}
+    assert pinned <= {f"[{cpu}]" for cpu in CORES} if len(CORES) > 1 else {str(CORES)}
+    assert "code 0slt_" in lines[0]
+    assert "['--a', 'b']" in lines[0]
+    assert "['--a', 'c']" in lines[2]
+
+
+def test_a_second_call_leaves_finished_runs_out(tmp_path):
+    launch(tmp_path, QUICK)
+    exit_code, table = launch(tmp_path, 'raise AssertionError("started again")', runs_per_setting=1)
+    assert exit_code == 0
+    assert "of which 2 have finished before" in table
+    exit_code, table = launch(tmp_path, QUICK, runs_per_setting=2)
+    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "1"
+    assert (tmp_path / "data/study/x_2/run_1/starts").read_text() == "1"
+
+
+def test_runs_without_pinning_keep_all_cores(tmp_path):
+    launch(tmp_path, QUICK, code=f"{CODE}_0saf")
+    assert f"cores {CORES}" in output(tmp_path, "x_1")
+
+
+# ---- runs that fail, are killed, or are preempted ----
+
+
+def test_a_failed_run_is_started_again_and_then_reported_with_its_last_lines(tmp_path):
+    exit_code, table = launch(tmp_path, 'variant["x"] == 1 and 1 / 0\n' + QUICK)
+    assert exit_code == 1
+    assert "1 failed, 1 finished" in table
+    assert table.count("x_1/0 failed with exit code 1") == 2
+    assert "ZeroDivisionError: division by zero" in table
+    assert "failed: x_1/0, see " in table
+    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "2"
+    exit_code, table = launch(tmp_path, "1 / 0", retries=0)
+    assert table.count("failed with exit code") == 1
+
+
+def test_a_killed_run_is_started_again(tmp_path):
+    exit_code, table = launch(tmp_path, "n_starts == 1 and os.kill(os.getpid(), signal.SIGKILL)\n" + QUICK)
+    assert exit_code == 0
+    assert table.count("was ended by SIGKILL") == 2
+    assert output(tmp_path, "x_2").count("run 0 pid") == 2, "the second start writes behind the first"
+
+
+def test_a_preempted_run_is_no_failure_and_goes_on(tmp_path):
+    exit_code, _ = launch(tmp_path, "n_starts < 4 and finish('interrupted', 85)\n" + QUICK, retries=0)
+    assert exit_code == 0
+    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "4"
+
+
+# ---- the launcher is stopped or killed ----
+
+LAUNCHER = """
+import sys
+from rlpyt.launching import run_experiments
+sys.exit(run_experiments({script!r}, {code!r}, "study", 2, *{grid!r}, data_dir={data!r}))
+"""
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """Launcher in a process of its own, whose runs do not end by themselves."""
+    code = LAUNCHER.format(script=str(script(tmp_path, SLOW)), code=CODE, grid=TWO, data=str(tmp_path / "data"))
+
+    def usual_signals() -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=usual_signals
+    )
+    yield process
+    for child in [*children(process), process]:
+        child.kill()
+    process.communicate()
+
+
+def children(process):
+    return psutil.Process(process.pid).children() if process.poll() is None else []
+
+
+def has_started(tmp_path):
+    return all((tmp_path / f"data/study/{name}/run_0/starts").exists() for name in TWO[1][: min(2, len(CORES))])
+
+
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85)])
+def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher, tmp_path, signum, expected):
+    wait_until(lambda: has_started(tmp_path))
+    runs = children(launcher)
+    launcher.send_signal(signum)
+    text = launcher.communicate(timeout=20)[0].decode()
+    assert launcher.returncode == expected
+    assert f"{signum.name}: {len(runs)} runs save their work" in text
+    assert f"{len(runs)} stopped" in text
+    assert not any(run.is_running() for run in runs)
+    assert '"interrupted"' in (tmp_path / "data/study/x_1/run_0/status.json").read_text()
+
+
+def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(launcher, tmp_path):
+    wait_until(lambda: has_started(tmp_path))
+    runs = children(launcher)
+    launcher.kill()
+    launcher.wait()
+    exit_code, table = launch(tmp_path, QUICK, runs_per_setting=2)
+    assert exit_code == 0
+    wait_until(lambda: not any(run.is_running() for run in runs))
+    assert "4 finished" in table
+    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "2"
+
+
+def test_two_launchers_do_not_run_one_grid(tmp_path):
+    with held_grid(tmp_path / "data/study"), pytest.raises(RuntimeError, match="launches it, or runs that it has"):
+        launch(tmp_path, QUICK)
+
+
+def test_a_second_launcher_waits_for_runs_of_a_killed_one_and_then_gives_up(tmp_path):
+    code = "import fcntl, os, sys, time\nfcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)\nprint('x', flush=True)\n"
+    (tmp_path / "study").mkdir()
+    with open(tmp_path / "study/grid.lock", "w") as lock:
+        lock.write("process 999999999")
+        lock.flush()
+        holder = subprocess.Popen(
+            [sys.executable, "-c", code + "time.sleep(0.5)", str(lock.fileno())],
+            pass_fds=(lock.fileno(),),
+            stdout=subprocess.PIPE,
+        )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(RuntimeError), held_grid(tmp_path / "study", wait_seconds=0.0):
+        pass
+    with held_grid(tmp_path / "study", wait_seconds=20.0):
+        pass
+    holder.communicate()
+
+
+# ---- bad input, before anything starts ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (dict(code="1slt_2cpu"), "names one run slot"),
+        (dict(code="4096aut"), "at most one for each"),
+        (dict(code="4096cpu_4096cpr"), "this process may use"),
+        (dict(code="1aut_64gpu"), "torch sees"),
+        (dict(grid=([], [])), "0 variants"),
+        (dict(grid=([{"x": 1}, {"x": 1}], ["a", "b"])), "same variant"),
+        (dict(runs_per_setting=0), "runs_per_setting is 0"),
+        (dict(runs_args=[[]]), "1 runs_args for 2 variants"),
+        (dict(retries=-1), "retries is -1"),
+    ],
+)
+def test_a_wrong_grid_starts_nothing(tmp_path, changes, text):
+    with pytest.raises(ValueError, match=text):
+        launch(tmp_path, QUICK, **changes)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_missing_script_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no script"):
+        run_experiments(tmp_path / "none.py", CODE, "study", 1, *TWO, data_dir=tmp_path)
+
+
+def test_another_grid_in_the_same_folder_is_refused(tmp_path):
+    launch(tmp_path, QUICK)
+    with pytest.raises(ValueError, match=r"has runs of the variant {'x': 1}; got {'x': 5}"):
+        launch(tmp_path, QUICK, grid=([{"x": 5}], ["x_1"]))
+
+
+# ---- the script's side ----
+
+
+def test_a_script_knows_whether_it_was_launched(tmp_path):
+    save_variant({"algo": {"epochs": 3}}, tmp_path)
+    run = launched_run(["0slt_1cpu", str(tmp_path), "4", "--x"])
+    assert run is not None
+    assert (run.log_dir, run.run_ID, run.variant, run.args) == (str(tmp_path), 4, {"algo": {"epochs": 3}}, ("--x",))
+    assert run.affinity["master_cpus"] == [0]
+    assert launched_run([]) is None
+    assert launched_run(["--smoke"]) is None
+    with pytest.raises(ValueError, match="expected an affinity code, a folder and a run_ID"):
+        launched_run(["0slt_1cpu", str(tmp_path)])
+
+
+def test_the_table_of_a_terminal_is_redrawn_and_hides_runs_that_do_not_fit(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 6)))
+    terminal = Terminal()
+    grid = ([{"x": i} for i in range(4)], [f"x_{i}" for i in range(4)])
+    run_experiments(script(tmp_path, QUICK), CODE, "study", 1, *grid, data_dir=tmp_path / "data", file=terminal)
+    text = terminal.getvalue()
+    assert "\x1b[4F\x1b[J" in text, "the table of four lines was removed before the next one"
+    last = text.rpartition("\x1b[J")[2]
+    assert last.splitlines()[0].split() == ["run", "state", "slot", "steps", "return", "minutes"]
+    assert "and 2 more" in last
+    assert all(len(line) < 60 for line in last.splitlines()[:4])
