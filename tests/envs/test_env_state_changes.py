@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from enum import Flag
 from functools import partial
@@ -156,8 +157,36 @@ class LockedBase(Changing):
         return float(self.whole.sum())
 
 
+class Details(Changing):
+    """Depends on what is easily lost: order of memory, locks, defaults, the stream of a space, data in itself."""
+
+    def begin(self) -> None:
+        self.columns = np.asfortranarray(np.zeros((3, 4)))
+        self.row = self.columns[1]
+        self.lock = np.zeros(1)
+        self.lock.flags.writeable = False
+        self.visits: defaultdict[int, float] = defaultdict(lambda: 0.5)
+        self.loop: dict[str, Any] = {"n": 0}
+        self.loop["again"] = self.loop
+
+        def count(seen: list[int] = [0]) -> int:  # noqa: B006
+            seen[0] += 1
+            return seen[0]
+
+        self.count = count
+
+    def draw(self) -> float:
+        self.row += 1 + int(self.action_space.sample())
+        self.visits[self.t] += 1
+        self.loop["again"]["again"]["n"] += 1
+        places = self.columns.ravel("K") @ np.arange(12) ** 2
+        return float(
+            places + sum(self.visits.values()) + 100 * self.count() + self.loop["n"] + self.lock.flags.writeable
+        )
+
+
 @pytest.mark.parametrize(
-    "EnvCls", [MethodOfAnotherClass, AnotherMethod, MethodOfTheBase, Flags, NoFlag, OwnSpec, LockedBase]
+    "EnvCls", [MethodOfAnotherClass, AnotherMethod, MethodOfTheBase, Flags, NoFlag, OwnSpec, LockedBase, Details]
 )
 def test_what_changes_is_restored(EnvCls: Any, tmp_path: Any) -> None:
     def carry(state: Any) -> Any:
@@ -247,13 +276,27 @@ class GlobalDice(Changing):
         return self.dice()
 
 
+class Objects(HasSlots):
+    def begin(self) -> None:
+        self.slots = np.array([None])  # type: ignore[assignment]
+
+
+class HalfOfItsOwn(HasSlots):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
 @pytest.mark.parametrize(
     ("EnvCls", "place"),
-    [(HasSlots, r"env\.slots is a .*Slots, which cannot be read"), (GlobalDice, "dice.* is Python's global generator")],
+    [
+        (HasSlots, r"env\.slots is a .*Slots, which cannot be read"),
+        (GlobalDice, "dice.* is Python's global generator"),
+        (Objects, "slots is an array of dtype object"),
+        (HalfOfItsOwn, "has state_dict, but no load_state_dict"),
+    ],
 )
 def test_what_is_not_seen_whole_is_no_state(EnvCls: Any, place: str) -> None:
     env = make_env(EnvCls, {})
-    env.reset(1)
     assert re.search(place, str(env.why_no_state()))
 
 
