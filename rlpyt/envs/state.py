@@ -10,9 +10,9 @@ Module globals and attributes of classes are not seen; `restores_exactly` finds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from enum import Enum, Flag
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType, MemberDescriptorType, MethodType
 
 import numpy as np
 from gymnasium import Space
@@ -196,7 +196,8 @@ class _Writer:
     def _function(self, value: Thing, name: str, place: str) -> StateDict | None:
         if isinstance(value, MethodType):
             parts = self.save(value.__self__, f"{place}.__self__")
-            return {"kind": "method", "name": value.__func__.__name__, "self": parts}
+            function = value.__func__
+            return {"kind": "method", "name": function.__name__, "function": text(function), "self": parts}
         if type(value) is partial:
             parts = [self.save(x, place) for x in (value.func, value.args, value.keywords)]
             return {"kind": "partial", "items": parts}
@@ -213,8 +214,9 @@ class _Writer:
         """Return the node of what stays the object that it is in the fresh environment, except for plain objects."""
         if is_left_out(value):
             return {"kind": "left out"}
-        if isinstance(value, Enum) and value.name is not None:
-            return {"kind": "enum", "class": name, "name": value.name}
+        if isinstance(value, Enum):
+            bits = value.value if isinstance(value, Flag) else None  # several flags together are no member
+            return {"kind": "enum", "class": name, "name": value.name, "bits": bits}
         if is_constant(value):
             return {"kind": "constant", "text": text(value)}
         if is_mujoco(name):
@@ -237,7 +239,7 @@ class _Writer:
         """Return the attributes of an object of a class that is written in Python."""
         kind = type(value)
         has_all = hasattr(value, "__dict__") and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
-        if not has_all:
+        if not has_all or _has_slots(kind):
             raise StateError(f"{place} is a {class_name(kind)}, which cannot be read")
         return self._values(self._own_values(value), place)
 
@@ -246,3 +248,8 @@ class _Writer:
 
     def _values(self, values: Mapping[str, object], place: str) -> StateDict:
         return {key: self.save(item, f"{place}.{key}") for key, item in values.items()}
+
+
+def _has_slots(kind: type) -> bool:
+    """Return whether objects of a class have `__slots__` beside their attributes."""
+    return any(type(x) is MemberDescriptorType for base in kind.__mro__ for x in vars(base).values())

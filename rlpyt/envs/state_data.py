@@ -16,6 +16,7 @@ Thing: TypeAlias = Any
 """Anything that an environment may refer to."""
 
 ARRAY_KINDS = "biufcSUmM"
+_PYTHON_GLOBAL = random.random.__self__  # type: ignore[attr-defined]  # of which the module's functions are methods
 _SEED = np.random.SeedSequence
 _BIT_GENERATORS: StateDict = {
     kind.__name__: kind
@@ -85,11 +86,13 @@ def pack_view(view: np.ndarray, base: np.ndarray) -> StateDict:
 
 def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
     """Return the view of the base that `pack_view` was given."""
+    writeable = base.flags.writeable
+    base.flags.writeable = True  # a view that is older than the lock of its base may be written
     flat = base.reshape(-1, order="A").view(np.uint8)
     view: np.ndarray = np.ndarray(
         node["shape"], np.dtype(node["dtype"]), buffer=flat.data, offset=node["start"], strides=node["strides"]
     )
-    view.flags.writeable = node["writeable"]
+    view.flags.writeable, base.flags.writeable = node["writeable"], writeable
     return view
 
 
@@ -103,6 +106,8 @@ def generator_state(value: Thing, place: str, save: Callable[[Thing, str], Thing
     """
     name = type(value).__name__
     if type(value) is random.Random:
+        if value is _PYTHON_GLOBAL:
+            raise StateError(f"{place} is Python's global generator, which other environments draw from, too")
         version, words, gauss = value.getstate()
         return {"name": name, "state": [version, list(words), gauss]}
     if name in _USERS:

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType, MethodType
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 
@@ -97,9 +97,14 @@ class Reader:
         return type(fresh)._make(self.load(code, old, place) for code, old in zip(node["items"], fresh, strict=True))
 
     def _make_method(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
-        if not isinstance(fresh, MethodType) or fresh.__func__.__name__ != node["name"]:
-            _refuse(place, f"the method {node['name']}", text(fresh))
-        return MethodType(fresh.__func__, self.load(node["self"], fresh.__self__, f"{place}.__self__"))
+        """Bind a function of its owner's class, as the fresh environment may have another method there."""
+        owner = self.load(node["self"], fresh.__self__ if isinstance(fresh, MethodType) else None, f"{place}.__self__")
+        functions: list[Thing] = [fresh.__func__] if isinstance(fresh, MethodType) else []
+        functions += [vars(kind).get(node["name"]) for kind in type(owner).__mro__]
+        for function in functions:
+            if text(function) == node["function"]:
+                return MethodType(function, owner)
+        _refuse(place, f"the method {node['function']}", text(fresh))
 
     def _make_partial(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         if type(fresh) is not partial:
@@ -129,7 +134,7 @@ class Reader:
 
     def _make_enum(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
-        return type(fresh)[node["name"]]
+        return type(fresh)[node["name"]] if node["bits"] is None else type(fresh)(node["bits"])
 
     def _make_pair(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         self._check_class(node, fresh, place)
@@ -188,10 +193,13 @@ _MAKERS = (
     | dict.fromkeys(("bytes", "bytearray", "complex"), "bytes")
     | {"left out": "left_out"}
 )
+_FIXED = {"env", "observation_space", "action_space", "_observation_space", "_action_space"}
 
 
-def _refuse(place: str, came: str, expected: str) -> None:
-    raise ValueError(f"loading the state of an environment: {place}: got {came}, expected {expected}.")
+def _refuse(place: str, came: str, expected: str) -> NoReturn:
+    """Refuse what is of another environment, a layer or space; all else may change in one, which is lost then."""
+    error = ValueError if set(place.split(".")) <= _FIXED else StateError
+    raise error(f"loading the state of an environment: {place}: got {came}, expected {expected}.")
 
 
 def _set_attributes(fresh: Thing, new: StateDict) -> None:

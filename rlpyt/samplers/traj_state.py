@@ -37,7 +37,7 @@ def restore_info(info: TrajInfo, saved: StateDict | None) -> bool:
         return False
     try:
         attributes = load_graph(saved, {"info": vars(info)})["info"]
-    except StateError:
+    except ValueError:
         return False
     vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
     vars(info).update(attributes)
