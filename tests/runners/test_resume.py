@@ -347,10 +347,11 @@ def test_settings_that_change_no_number_may_change_and_are_logged(tmp_path):
     assert progress_of(tmp_path / "run_0") == progress_of(tmp_path / "whole" / "run_0")
 
 
-def test_another_sampler_may_go_on(tmp_path):
+@pytest.mark.parametrize(("kind", "name"), [("cpu2", "CpuSampler"), ("gpu2", "GpuSampler")])
+def test_another_sampler_may_go_on(kind, name, tmp_path):
     stopped(tmp_path)
-    train(tmp_path, kind="cpu2")
-    assert "Changed since the checkpoint: sampler is 'CpuSampler', and was 'SerialSampler'." in log_of(tmp_path)
+    train(tmp_path, kind=kind)
+    assert f"Changed since the checkpoint: sampler is '{name}', and was 'SerialSampler'." in log_of(tmp_path)
     assert steps_saved(tmp_path / "run_0") == N_ITR * T * B
 
 
