@@ -66,8 +66,8 @@ def test_a_score_is_due_if_it_is_higher_than_all_before_also_those_of_earlier_st
             assert checkpoints.is_due(n_done, score)
             checkpoints.save(n_done, {}, score)
         assert not checkpoints.is_due(3, 3.0)  # equal
-        for n_done, score in ((3, 1.0), (4, None)):  # by an interval
-            checkpoints.save(n_done, {}, score)
+        checkpoints.save(3, {}, 1.0)  # by an interval
+        checkpoints.save(4, {}, None)
         assert not checkpoints.is_due(5, 2.0)
     with checkpoints_in(tmp_path) as checkpoints:
         checkpoints.continue_from(checkpoints.read_newest())
