@@ -300,6 +300,7 @@ class MinibatchRlBase(ResumableRun):
             return None
         self.checkpoints = RunCheckpoints(directory, self.agreement, self.checkpoint_keep)
         self._to_give_back.callback(self.checkpoints.close)
+        self.preemption.begin(self.max_time)  # a signal in the rest of the start is kept for the first iteration
         manifest = self.checkpoints.manifest(has_rows) if resumes else None
         if manifest is not None:
             seed = manifest["seed"] if self.given_seed is None else self.seed
@@ -315,7 +316,6 @@ class MinibatchRlBase(ResumableRun):
         self.checkpoints.set_intervals(self.steps_per_itr, *intervals)
         settings = {**self._compared(), "seed": self.seed}
         self.checkpoints.describe(seed=self.seed, settings=settings, compute=self.compute.as_dict())
-        self.preemption.begin(self.max_time)
         if reasons := [reason for reason in self.agreement.gather(self.sampler.why_no_state()) if reason]:
             self.logger.log(f"{reasons[0]} If the run is resumed, its open episodes are truncated in the data.")
         if manifest is None:

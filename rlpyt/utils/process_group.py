@@ -353,13 +353,13 @@ def _on_loopback(wanted: bool) -> Iterator[None]:
 
 
 def _completed(work: dist.Work) -> bool:
-    """Wait a while; return whether the work is done."""
+    """Wait a while; return whether the work is done. An error of the work is raised."""
     try:
         work.wait(_POLL)
     except RuntimeError:
-        if work.is_completed():
-            raise
-        return False
+        if not work.is_completed():
+            return False
+        work.wait()  # it was perhaps done just after the time was over: only an error of its own counts
     return True
 
 

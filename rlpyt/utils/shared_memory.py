@@ -161,6 +161,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
                 offset = obj.__array_interface__["data"][0] - start
                 return _view, (memory, obj.shape, obj.dtype, offset, obj.strides)
+            if obj.flags.writeable:
+                return obj.__reduce__()  # an array of its own memory, which can be saved in a state
         if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
             return torch.from_numpy, (obj.numpy(),)
         if isinstance(obj, SharedMemory):

@@ -193,6 +193,22 @@ def test_a_run_whose_time_is_over_ends_with_a_checkpoint(tmp_path):
     check_same(tmp_path, tmp_path / "whole")
 
 
+def test_a_signal_in_the_start_of_a_run_is_kept_for_its_first_iteration(tmp_path, monkeypatch):
+    def record_settings(self: Any) -> None:
+        raise_signal(SIGTERM)
+        MinibatchRl.record_settings(self)
+
+    monkeypatch.setattr(Stopping, "record_settings", record_settings, raising=False)
+    for n_done in (1, 2):  # of a run that begins, and of one that goes on
+        with pytest.raises(Preempted):
+            train(tmp_path)
+        assert steps_saved(tmp_path / "run_0") == n_done * T * B
+    monkeypatch.undo()
+    train(tmp_path)
+    train(tmp_path / "whole")
+    check_same(tmp_path, tmp_path / "whole")
+
+
 def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
     first = train(tmp_path / "a", n_steps=10 * T * B)
     rows = rows_of(tmp_path / "a")
@@ -347,10 +363,11 @@ def test_settings_that_change_no_number_may_change_and_are_logged(tmp_path):
     assert progress_of(tmp_path / "run_0") == progress_of(tmp_path / "whole" / "run_0")
 
 
-def test_another_sampler_may_go_on(tmp_path):
+@pytest.mark.parametrize(("kind", "name"), [("cpu2", "CpuSampler"), ("gpu2", "GpuSampler")])
+def test_another_sampler_may_go_on(kind, name, tmp_path):
     stopped(tmp_path)
-    train(tmp_path, kind="cpu2")
-    assert "Changed since the checkpoint: sampler is 'CpuSampler', and was 'SerialSampler'." in log_of(tmp_path)
+    train(tmp_path, kind=kind)
+    assert f"Changed since the checkpoint: sampler is '{name}', and was 'SerialSampler'." in log_of(tmp_path)
     assert steps_saved(tmp_path / "run_0") == N_ITR * T * B
 
 

@@ -219,6 +219,17 @@ def test_statistics_of_any_kind_keep_their_types(tmp_path):
         assert_equal_batches(collect(sampler, 3, first=2), expected)
 
 
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
+def test_arrays_that_came_from_another_process_have_a_state(kind):
+    env_kwargs = dict(lengths=np.array([3, 2, 4]))
+    with running(kind, random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
+        infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
+        restored = sampler.restored_trajs(sampler.saved_trajs(infos))
+        assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
+        assert infos
+        assert sampler.why_no_state() is None
+
+
 class Histogram(TrajInfo):
     """Has statistics in float32, and in an array."""
 

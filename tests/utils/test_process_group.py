@@ -196,3 +196,27 @@ def test_ctrl_c_while_replicas_connect_leaves_no_group(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         ProcessGroup(dist.HashStore(), 0, 1)
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("error", ["", "Connection closed by peer"])
+def test_a_collective_that_ends_just_after_its_time_was_over_is_done(error):
+    """gloo takes a while to say that the time is over, in which the others may come."""
+    waits = []
+
+    class LateWork:
+        def wait(self, *timeout: Any) -> bool:
+            waits.append(timeout)
+            if timeout or error:
+                raise RuntimeError("Operation timed out!" if timeout else error)
+            return True
+
+        def is_completed(self) -> bool:
+            return True
+
+    work: Any = LateWork()
+    if error:
+        with pytest.raises(RuntimeError, match=error):
+            process_group._completed(work)
+    else:
+        assert process_group._completed(work)
+    assert len(waits) == 2

@@ -1,0 +1,77 @@
+"""When checkpoints of a run are due: by steps, by minutes, and by the score of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlpyt.runners import checkpointing
+from rlpyt.runners.agreement import Agreement
+from rlpyt.runners.checkpointing import RunCheckpoints
+from rlpyt.utils.replicas import Replicas
+
+STEPS_PER_ITR = 20
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Any:
+    now = SimpleNamespace(minutes=1.0)
+    monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: 60.0 * now.minutes))
+    return now
+
+
+@contextmanager
+def checkpoints_in(directory: Path, steps: float = inf, minutes: float | None = inf) -> Iterator[RunCheckpoints]:
+    checkpoints = RunCheckpoints(directory, Agreement(Replicas()), keep=2)
+    checkpoints.set_intervals(STEPS_PER_ITR, steps, minutes)
+    try:
+        yield checkpoints
+    finally:
+        checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("steps", "due"), [(60, [3, 6, 9]), (79, [3, 6, 9]), (1, list(range(1, 10))), (1e9, []), (inf, [])]
+)
+def test_an_interval_of_steps_is_rounded_down_to_iterations(steps, due, tmp_path):
+    with checkpoints_in(tmp_path, steps) as checkpoints:
+        assert [n_done for n_done in range(1, 10) if checkpoints.is_due(n_done, None)] == due
+
+
+@pytest.mark.parametrize(
+    ("steps", "minutes", "waits"), [(inf, None, 10), (1e9, None, None), (1e9, 3, 3), (inf, 0.5, 0.5), (inf, inf, None)]
+)
+def test_an_interval_of_minutes_counts_from_the_checkpoint_before(steps, minutes, waits, tmp_path, clock):
+    with checkpoints_in(tmp_path, steps, minutes) as checkpoints:
+        for n_done in (1, 2):
+            start = clock.minutes
+            clock.minutes = start + 0.99 * (waits or 1e9)
+            assert not checkpoints.is_due(n_done, None)
+            clock.minutes = start + (waits or 1e9)
+            assert checkpoints.is_due(n_done, None) == (waits is not None)
+            checkpoints.save(n_done, {}, None)
+
+
+def test_a_score_is_due_if_it_is_higher_than_all_before_also_those_of_earlier_starts(tmp_path):
+    with checkpoints_in(tmp_path) as checkpoints:
+        checkpoints.continue_from(None)
+        assert not checkpoints.is_due(1, None)
+        for n_done, score in ((1, -2.0), (2, 3.0)):
+            assert checkpoints.is_due(n_done, score)
+            checkpoints.save(n_done, {}, score)
+        assert not checkpoints.is_due(3, 3.0)  # equal
+        checkpoints.save(3, {}, 1.0)  # by an interval
+        checkpoints.save(4, {}, None)
+        assert not checkpoints.is_due(5, 2.0)
+    with checkpoints_in(tmp_path) as checkpoints:
+        checkpoints.continue_from(checkpoints.read_newest())
+        assert checkpoints.newest_step == 4 * STEPS_PER_ITR
+        assert not checkpoints.is_due(5, 2.0)
+        assert not checkpoints.is_due(5, 3.0)
+        assert checkpoints.is_due(5, 3.1)
