@@ -71,8 +71,8 @@ class MinibatchRlBase(ResumableRun):
     checkpoint_interval_steps: float = field(default=inf, kw_only=True)
     """Steps between checkpoints, from which the run can be resumed; rounded down to whole iterations."""
     checkpoint_interval_minutes: float | None = field(default=None, kw_only=True)
-    """Minutes between checkpoints; whichever comes first. None is 10 where `logger_context` has `resume` and no steps
-    are given, and else no limit."""
+    """Minutes between checkpoints; whichever comes first. None is 10 where `logger_context` has `resume`, or `max_time`
+    is given, and no steps are; else no limit."""
     checkpoint_keep: int = field(default=2, kw_only=True)
     """The newest checkpoints that are kept; if one is damaged, the run can go on from the one before."""
     max_time: float = field(default=inf, kw_only=True)
