@@ -39,6 +39,7 @@ FLOORS = {
     "agents": 5,
     "algos": 5,
     "launching": 6,
+    "results": 6,
     "testing": 6,
     "cli": 7,
 }

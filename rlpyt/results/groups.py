@@ -1,0 +1,153 @@
+"""Groups of the runs of a grid: runs with equal settings, labelled by what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rlpyt.results.run_settings import Value, text_of
+from rlpyt.results.runs import RunResult, is_task
+
+NO_RECORD = "no settings recorded"
+NEVER_DIFFER = ("seed", "run_ID", "log_dir", "affinity", "slot_affinity_code", "resume", "initial_optim_state_dict")
+"""Names, at any depth, of what is not counted as a difference between runs."""
+_CLASSES_FIRST = ("algo", "agent", "sampler", "runner")
+
+
+@dataclass(frozen=True, eq=False)
+class RunGroup:
+    """Runs with equal settings and task, such as the seeds of one point of a grid."""
+
+    method: str
+    """Label of the settings that differ between groups, the task aside; equal for one method on several tasks."""
+    task: str
+    """Name of the environment or game."""
+    settings: Mapping[str, Value]
+    """Value of each setting that the label names."""
+    runs: tuple[RunResult, ...]
+    """Runs of the group."""
+
+    @property
+    def finished(self) -> tuple[RunResult, ...]:
+        """Runs that have come to their end."""
+        return tuple(run for run in self.runs if run.finished)
+
+    def remarks(self) -> list[str]:
+        """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
+        where = f"{self.method}{f' on {self.task}' if self.task else ''}"
+        found = [
+            f"{run.name} ({where}): {run.status}" + (f", {run.note}" if run.note else "")
+            for run in self.runs
+            if not run.finished
+        ]
+        seeds = Counter(run.seed for run in self.runs if run.seed is not None)
+        for seed in [seed for seed, n in seeds.items() if n > 1]:
+            names = [run.name for run in self.runs if run.seed == seed]
+            found.append(f"{', '.join(names)} ({where}): the same seed {seed}, so these runs are not independent")
+        versions = {str((run.params.get("versions"), run.params.get("git_commit"))) for run in self.runs}
+        if len(versions) > 1:
+            found.append(f"{where}: its runs are from {len(versions)} versions of the code")
+        return found
+
+
+def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
+    """Group runs by what differs in their recorded settings, in the order in which the groups first come.
+
+    Seed, run_ID, log directory and affinity are no difference. Labels leave out what follows from another difference:
+    settings that only one class has, and settings that change together with equal values. Runs without recorded
+    settings are in a group of their own.
+
+    Args:
+        runs: runs of any status.
+    """
+    recorded = [run for run in runs if run.recorded]
+    differing = _differing(recorded)
+    shown = _shown(recorded, [key for key in differing if not is_task(key)])
+    names = _short_names(shown)
+    found: dict[tuple[str, ...], list[RunResult]] = {}
+    for run in recorded:
+        found.setdefault(tuple(_compared(run, key) for key in differing), []).append(run)
+    groups: list[RunGroup] = []
+    labels: dict[str, tuple[str, ...]] = {}
+    for members in found.values():
+        values = {key: members[0].settings[key] for key in shown if key in members[0].settings}
+        label = ", ".join(_words(names[key], value) for key, value in values.items()) or _only_label(members[0])
+        method = tuple(_compared(members[0], key) for key in differing if not is_task(key))
+        groups.append(RunGroup(_unique(label, method, labels), members[0].task, values, tuple(members)))
+    unknown = tuple(run for run in runs if not run.recorded)
+    return groups + ([RunGroup(NO_RECORD, "", {}, unknown)] if unknown else [])
+
+
+def _differing(runs: Sequence[RunResult]) -> list[str]:
+    """Return the settings that differ, classes of parts first."""
+    keys = list(dict.fromkeys(key for run in runs for key in run.settings))
+    keys.sort(key=lambda key: _CLASSES_FIRST.index(key) if key in _CLASSES_FIRST else len(_CLASSES_FIRST))
+    counted = [key for key in keys if not set(key.split(".")) & set(NEVER_DIFFER)]
+    return [key for key in counted if len({_compared(run, key) for run in runs}) > 1]
+
+
+def _compared(run: RunResult, key: str) -> str:
+    """Return a setting in a form that is equal for equal values, 1 and 1.0 among them."""
+    if key not in run.settings:
+        return "absent"
+    value = run.settings[key]
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return f"number {float(value)!r}"
+    return f"{type(value).__name__} {value}"
+
+
+def _shown(runs: Sequence[RunResult], differing: Sequence[str]) -> list[str]:
+    """Return the settings for labels: those that do not follow from the ones before."""
+    shown: list[str] = []
+    classes: list[str] = []
+    columns: set[tuple[str, ...]] = set()
+    for key in differing:
+        column = tuple(_compared(run, key) for run in runs)
+        parts = [part for part in shown if part in classes]
+        if column in columns or (parts and _follows(runs, key, parts)):
+            continue
+        columns.add(column)
+        shown.append(key)
+        if key in _CLASSES_FIRST or any(other.startswith(f"{key}.") for other in differing):
+            classes.append(key)
+    return shown
+
+
+def _follows(runs: Sequence[RunResult], key: str, classes: Sequence[str]) -> bool:
+    """Return whether a setting is the same for all runs with the same classes."""
+    seen: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        value = _compared(run, key)
+        if seen.setdefault(tuple(_compared(run, part) for part in classes), value) != value:
+            return False
+    return True
+
+
+def _short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return for each place its last words, as many as tell it from the others."""
+    names = {}
+    for key in keys:
+        path = key.split(".")
+        ends = [".".join(path[-n:]) for n in range(1, len(path) + 1)]
+        others = [f".{other}" for other in keys if other != key]
+        names[key] = next((end for end in ends if not any(o.endswith(f".{end}") for o in others)), key)
+    return names
+
+
+def _words(name: str, value: Value) -> str:
+    """Return one part of a label; a class needs no name before it."""
+    return text_of(value) if name in _CLASSES_FIRST else f"{name}={text_of(value)}"
+
+
+def _only_label(run: RunResult) -> str:
+    return text_of(run.settings.get("algo", "all runs"))
+
+
+def _unique(label: str, method: tuple[str, ...], labels: dict[str, tuple[str, ...]]) -> str:
+    """Return the label, with a number where another method has it: long values are cut in labels."""
+    number, unique = 1, label
+    while labels.setdefault(unique, method) != method:
+        number += 1
+        unique = f"{label} ({number})"
+    return unique

@@ -1,0 +1,354 @@
+"""Pictures of a study: learning curves, intervals of the scores, performance profiles."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from rlpyt.results.curves import aligned_curves
+from rlpyt.results.runs import STEPS
+from rlpyt.results.statistics import (
+    interquartile_mean,
+    mean_interval,
+    mean_score,
+    median_score,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    stratified_bootstrap_interval,
+)
+from rlpyt.results.study import Study, read_study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B5B5B", "#8C6D31")
+"""Colours of Okabe and Ito, which the colour-blind can tell apart; black and yellow are darker and browner here."""
+Dash = Literal["-", "--", ":", "-."]
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
+MANY = 6
+"""Number of methods up to which all pairs are compared."""
+_INK, _PALE = "#333333", "#DDDDDD"
+
+
+def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
+    """Draw the learning curves of a study: a panel for each task, a line for each method.
+
+    A line is the mean over runs, with a Student t interval; it is dotted where some runs have no value. Thin lines are
+    the runs.
+
+    Args:
+        study: the runs.
+        confidence: probability of the interval.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+    """
+    tasks = study.tasks or [""]
+    n_columns = min(len(tasks), 3)
+    n_rows = -(-len(tasks) // n_columns)
+    labels = [_wrapped(method) for method in study.methods]
+    legend = _legend_height(labels)
+    figure = _figure(max(7.0, 4.6 * n_columns), 3.7 * n_rows + 0.6 + legend)
+    panels = figure.subplots(n_rows, n_columns, squeeze=False)
+    for axes, task in zip(panels.flat, tasks, strict=False):
+        _draw_task(axes, study, task, confidence)
+    for axes in panels.flat[len(tasks) :]:
+        axes.remove()
+    note = f"Mean over runs and its {100 * confidence:g} % Student t interval; dotted where some runs have no value."
+    _add_legend(figure, list(range(len(labels))), labels, note)
+    return figure
+
+
+def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000) -> Figure:
+    """Draw aggregates of the scores of each method, with stratified bootstrap intervals.
+
+    The panels are the interquartile mean, the mean, the median over tasks if there are several, and the optimality gap
+    if the scores are human-normalised.
+
+    Args:
+        study: the runs.
+        confidence: probability of the interval.
+        repetitions: number of bootstrap samples.
+    """
+    panels: dict[str, Callable[..., float]] = {"interquartile mean": interquartile_mean, "mean": mean_score}
+    if len(study.tasks) > 1:
+        panels["median over tasks"] = median_score
+    if study.scale != study.y:
+        panels["optimality gap (lower is better)"] = optimality_gap
+    names = list(study.scores)
+    figure = _figure(2.2 + 2.9 * len(panels), 1.5 + 0.55 * max(len(names), 1))
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, statistic) in zip(all_axes, panels.items(), strict=True):
+        _style(axes, grid="x")
+        axes.set_title(title, fontsize=10)
+        axes.locator_params(axis="x", nbins=4)
+        for row, name in enumerate(names):
+            found = stratified_bootstrap_interval(
+                statistic, study.scores[name], confidence=confidence, repetitions=repetitions
+            )
+            _draw_interval(axes, row, found, _colour(study.methods.index(name)))
+    _rows(all_axes[0], [_wrapped(name) for name in names])
+    counts = " or ".join(map(str, sorted({len(matrix) for matrix in study.scores.values()})))
+    runs = f"{counts} runs" + (f" on each of {len(study.tasks)} tasks" if len(study.tasks) > 1 else "")
+    figure.supxlabel(
+        f"{study.scale}, {runs}; {100 * confidence:g} % stratified bootstrap interval", fontsize=8, color=_INK
+    )
+    return figure
+
+
+def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 2000) -> Figure:
+    """Draw the probability of improvement of one method over another, with stratified bootstrap intervals.
+
+    All pairs are drawn of up to `MANY` methods. Of more, only the one with the highest interquartile mean is compared.
+
+    Args:
+        study: the runs; two methods with scores or more.
+        confidence: probability of the interval.
+        repetitions: number of bootstrap samples.
+    """
+    names = list(study.scores)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    if len(names) > MANY:
+        best = max(names, key=lambda name: interquartile_mean(study.scores[name]))
+        pairs = [(best, name) for name in names if name != best]
+    figure = _figure(8.5, 1.4 + 0.5 * max(len(pairs), 1))
+    axes = figure.subplots()
+    _style(axes, grid="x")
+    for row, (a, b) in enumerate(pairs):
+        found = stratified_bootstrap_interval(
+            probability_of_improvement,
+            study.scores[a],
+            study.scores[b],
+            confidence=confidence,
+            repetitions=repetitions,
+        )
+        _draw_interval(axes, row, found, _colour(study.methods.index(a)))
+    _rows(axes, [_wrapped(a) for a, _ in pairs])
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(pairs)), [_wrapped(b) for _, b in pairs])
+    right.tick_params(length=0, colors=_INK, labelsize=9)
+    right.spines["right"].set_visible(False)
+    axes.axvline(0.5, color=_INK, linewidth=1, linestyle="--", zorder=0)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_title("P(a run on the left scores higher than one on the right)", fontsize=10)
+    note = f"{100 * confidence:g} % stratified bootstrap interval; 0.5: no difference"
+    figure.supxlabel(note, fontsize=8, color=_INK)
+    return figure
+
+
+def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500) -> Figure:
+    """Draw performance profiles: the fraction of runs over each score, with stratified bootstrap intervals.
+
+    Args:
+        study: the runs.
+        confidence: probability of the interval.
+        repetitions: number of bootstrap samples.
+    """
+    labels = [_wrapped(name) for name in study.scores]
+    figure = _figure(7.0, 4.2 + _legend_height(labels))
+    axes = figure.subplots()
+    _style(axes)
+    if study.scores:
+        pooled = np.concatenate([matrix.ravel() for matrix in study.scores.values()])
+        low, high = float(pooled.min()), float(pooled.max())
+        margin = 0.03 * (high - low) or 1.0
+        thresholds = np.linspace(low - margin, high + margin, 121)
+    for name, matrix in study.scores.items():
+        found = stratified_bootstrap_interval(
+            lambda scores: performance_profile(scores, thresholds),
+            matrix,
+            confidence=confidence,
+            repetitions=repetitions,
+        )
+        index = study.methods.index(name)
+        axes.plot(thresholds, found.point, color=_colour(index), linestyle=_dash(index), linewidth=1.8)
+        axes.fill_between(thresholds, found.low, found.high, color=_colour(index), alpha=0.15, linewidth=0)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel(_plain(study.scale))
+    axes.set_ylabel("fraction of runs with a higher score")
+    note = f"{100 * confidence:g} % stratified bootstrap interval"
+    _add_legend(figure, [study.methods.index(name) for name in study.scores], labels, note)
+    return figure
+
+
+def plots_of(study: Study) -> dict[str, tuple[str, Callable[[Study], Figure]]]:
+    """Return the pictures that a study has runs for: a title and a function by the name of the file."""
+    found: dict[str, tuple[str, Callable[[Study], Figure]]] = {"curves": ("Learning curves", plot_curves)}
+    if study.scores:
+        found["scores"] = ("Final scores", plot_scores)
+    if len(study.scores) > 1:
+        found["improvement"] = ("Probability of improvement", plot_improvement)
+    if study.scores:
+        found["profiles"] = ("Performance profiles", plot_profiles)
+    return found
+
+
+def plot_study(
+    folder: str | os.PathLike[str],
+    y: str | None = None,
+    x: str = STEPS,
+    out: str | os.PathLike[str] | None = None,
+) -> list[Path]:
+    """Draw the runs below a folder, also while they go on, and save the pictures as PNG files.
+
+    Args:
+        folder: the directory of a grid, of an experiment, or of one run.
+        y: name of the column of `progress.csv` to draw, see `read_study`.
+        x: name of the column of the axis.
+        out: folder of the pictures; None is `plots` in `folder`.
+
+    Returns:
+        The paths: `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods
+        `improvement.png`.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        FileNotFoundError: if there is no such folder.
+        ValueError: if there is no run in it, or no run has the column.
+    """
+    study = read_study(folder, y, x)
+    target = Path(folder, "plots") if out is None else Path(out)
+    target.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, (_, draw) in plots_of(study).items():
+        paths.append(target / f"{name}.png")
+        draw(study).savefig(paths[-1], dpi=150)
+    return paths
+
+
+# ---- parts of pictures ----
+
+
+def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
+    _style(axes)
+    axes.set_title(_plain(task), fontsize=11)
+    axes.set_xlabel("steps" if study.x.endswith("CumSteps") else _plain(study.x))
+    axes.set_ylabel(_plain(study.y))
+    axes.xaxis.set_major_formatter(_thousands)
+    drawn = False
+    for group in (group for group in study.groups if group.task == task):
+        index = study.methods.index(group.method)
+        colour = _colour(index)
+        curves = aligned_curves(group.runs, study.y, study.x)
+        if not len(curves.steps):
+            continue
+        drawn = True
+        found = mean_interval(curves.values, confidence)
+        for values in curves.values if 1 < len(curves.values) <= 10 else ():
+            axes.plot(curves.steps, values, color=colour, alpha=0.25, linewidth=0.7, zorder=1)
+        axes.fill_between(curves.steps, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(curves.steps, found.point, color=colour, linestyle=(0, (1, 1.5)), linewidth=1.4, zorder=2)
+        whole = np.where(curves.complete, found.point, np.nan)
+        mark = "o" if len(curves.steps) == 1 else None
+        axes.plot(curves.steps, whole, color=colour, linestyle=_dash(index), linewidth=1.8, marker=mark, zorder=3)
+    if not drawn:
+        axes.text(0.5, 0.5, f"no {_plain(study.y)} yet", transform=axes.transAxes, ha="center", color=_INK)
+
+
+def _draw_interval(axes: Axes, row: int, found: tuple[np.ndarray, ...], colour: str) -> None:
+    point, low, high = map(float, found)
+    axes.barh(row, high - low, left=low, height=0.5, color=colour, alpha=0.35, linewidth=0)
+    axes.plot([point, point], [row - 0.25, row + 0.25], color=colour, linewidth=2.2, solid_capstyle="butt")
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the rows of a picture of intervals, the first one on top."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+
+
+def _style(axes: Axes, grid: str = "both") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_PALE)
+    axes.tick_params(colors=_INK, labelsize=9, length=0)
+    axes.use_sticky_edges = False
+    axes.grid(True, axis="x" if grid == "x" else "both", color=_PALE, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _thousands(value: float, _position: float) -> str:
+    """Return a number of steps as people write it: 250k, 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
+
+
+def _dash(index: int) -> Dash:
+    return DASHES[index // len(PALETTE) % len(DASHES)]
+
+
+def _plain(text: str) -> str:
+    """Return text that matplotlib draws as it is: no formula, no character that an SVG file cannot have."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown.replace("$", r"\$")
+
+
+def _wrapped(text: str, width: int = 34) -> str:
+    """Return a label in several lines, broken at its commas where possible; legends hide one that begins with _."""
+    lines = textwrap.wrap(text, width) or [""]
+    return _plain_lines(lines[:4] + (["..."] if len(lines) > 4 else []))
+
+
+def _plain_lines(lines: Sequence[str]) -> str:
+    joined = "\n".join(map(_plain, lines))
+    return f" {joined}" if joined.startswith("_") else joined
+
+
+def _add_legend(figure: Figure, indices: Sequence[int], labels: Sequence[str], note: str) -> None:
+    """Put a legend below the panels, and a note over it."""
+    from matplotlib.lines import Line2D
+
+    if not labels:
+        figure.supxlabel(note, fontsize=8, color=_INK)
+        return
+    lines = [Line2D([], [], color=_colour(i), linestyle=_dash(i), linewidth=2) for i in indices]
+    columns = _legend_columns(labels)
+    legend = figure.legend(
+        lines,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        title=note,
+        title_fontsize=8,
+    )
+    legend.get_title().set_color(_INK)
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    widest = max(len(line) for label in labels for line in label.split("\n"))
+    return max(1, min(len(labels), 80 // (widest + 6)))
+
+
+def _legend_height(labels: Sequence[str]) -> float:
+    """Return the height in inches that a legend takes."""
+    if not labels:
+        return 0.0
+    lines = max(label.count("\n") + 1 for label in labels)
+    return 0.2 + 0.18 * lines * -(-len(labels) // _legend_columns(labels))
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Plotting a study: the package matplotlib was not found; it is optional. "
+            "Install it with `pip install rlpyt[plot]`."
+        ) from error
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
+    return figure

@@ -1,0 +1,74 @@
+"""Settings of a run as a flat dictionary, from the records that it wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from rlpyt.logging.params import RESERVED
+
+Value: TypeAlias = bool | int | float | str | None
+"""Value of a setting; a list or an array is its JSON text."""
+
+_ORIGIN = ("versions", "git_commit", "argv")
+_OLD_SETTINGS = ("runner", "algo", "log_params")
+"""Reserved names that have settings if the runner is not recorded, as in runs of rlpyt 0.1."""
+_TAGS = ("name", "float", "dtype", "device", "path")
+"""Keys of recorded values that one word stands for, see `rlpyt.runners.record`."""
+
+
+def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | None = None) -> dict[str, Value]:
+    """Return the settings of a run by their places, such as `algo.learning_rate`; the place of a part has its class.
+
+    Args:
+        params: content of params.json: the record of the runner, and settings of the user.
+        variant: content of variant_config.json. Where a place is in both, the record of the runner counts.
+    """
+    runner = params.get("runner")
+    recorded = isinstance(runner, dict) and "settings" in runner
+    left_out = {*RESERVED, *_ORIGIN} - (set() if recorded else set(_OLD_SETTINGS))
+    own = {name: value for name, value in params.items() if name not in left_out}
+    found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
+    if isinstance(runner, dict) and recorded:
+        found |= _flat(runner["settings"]) | {"runner": _short(runner.get("class"))}
+    return found
+
+
+def text_of(value: Value, width: int = 40) -> str:
+    """Return a value as a short text, for labels and tables."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _flat(part: object) -> dict[str, Value]:
+    return dict(_leaves(part, ())) if isinstance(part, dict) else {}
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, Value]]:
+    place = ".".join(path)
+    if not isinstance(value, dict):
+        yield place, _plain(value)
+        return
+    if len(value) == 1 and isinstance(word := next(iter(value.values())), str) and next(iter(value)) in _TAGS and path:
+        yield place, float(word) if "float" in value else _short(word)
+        return
+    if isinstance(value.get("class"), str) and path:
+        yield place, _short(value["class"])
+        value = value.get("settings", {key: item for key, item in value.items() if key != "class"})
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+
+
+def _plain(value: object) -> Value:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return json.dumps(value)
+
+
+def _short(name: object) -> str:
+    """Return the name of a recorded class or function without its module."""
+    return str(name).rpartition(":")[2]

@@ -1,0 +1,242 @@
+"""Results of runs, read from their directories, also while a run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlpyt.logging.plots import read_progress
+from rlpyt.logging.run_directory import LOCK_FILE, STATUS_FILE
+from rlpyt.results.run_settings import Value, settings_of, text_of
+
+STEPS = "Diagnostics/CumSteps"
+VARIANT_FILE = "variant_config.json"
+PARAMS_FILE = "params.json"
+_RECORDS = ("progress.csv", PARAMS_FILE, STATUS_FILE, LOCK_FILE)
+_TASK_NAMES = ("id", "game", "domain", "task")
+_TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
+
+Json: TypeAlias = dict[str, object]
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """Record of one run: its settings, its status and its rows."""
+
+    directory: Path
+    """Absolute path of the run directory."""
+    name: str
+    """Path of the directory from the folder that was searched."""
+    status: str
+    """finished, running, interrupted, failed or killed; "no record" without a status.json."""
+    note: str
+    """Reason for the status, and what could not be read; often empty."""
+    settings: Mapping[str, Value]
+    """Settings by place, such as `algo.learning_rate`; empty if none are recorded."""
+    params: Json
+    """Content of params.json; empty if there is none."""
+    columns: Mapping[str, Array]
+    """Columns of progress.csv; empty before the first row."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the settings of the run are known."""
+        return bool(self.settings)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.status == "finished"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of whole rows in progress.csv."""
+        return max((len(column) for column in self.columns.values()), default=0)
+
+    @property
+    def seed(self) -> Value:
+        """Seed of the run, also one that it drew; None if none is recorded."""
+        for place in ("plan", "runner", ""):
+            part = self.params.get(place) if place else self.params
+            part = part.get("settings", part) if isinstance(part, dict) else {}
+            if isinstance(part, dict) and part.get("seed") is not None:
+                return settings_of({"seed": part["seed"]})["seed"]
+        return None
+
+    @property
+    def task(self) -> str:
+        """Name of the environment or game, as the settings have it; empty if they have none."""
+        names = [
+            text_of(value)
+            for key, value in self.settings.items()
+            if is_task(key) and not key.endswith("EnvCls") and "eval" not in key
+        ]
+        return "-".join(dict.fromkeys(names)) or text_of(self.settings.get("sampler.EnvCls", ""))
+
+    @property
+    def last_step(self) -> float:
+        """Steps at the last row; nan without a row."""
+        steps = self.columns.get(STEPS, np.empty(0))
+        return float(np.nanmax(steps)) if np.isfinite(steps).any() else float("nan")
+
+    def curve(self, y: str, x: str = STEPS) -> tuple[Array, Array]:
+        """Return two columns, without rows where one of them is not finite; x increases.
+
+        Where an x comes twice, as in a run that went on from an earlier row, the later row counts.
+
+        Raises:
+            ValueError: if the run has rows, but not that column.
+        """
+        if not self.columns:
+            return np.empty(0), np.empty(0)
+        for column in (x, y):
+            if column not in self.columns:
+                raise ValueError(
+                    f"Reading {self.directory}: got column {column!r}, expected one of {sorted(self.columns)}."
+                )
+        xs, ys = self.columns[x], self.columns[y]
+        known = np.isfinite(xs) & np.isfinite(ys)
+        last = dict(zip(xs[known].tolist(), ys[known].tolist(), strict=True))
+        steps = np.array(sorted(last))
+        return steps, np.array([last[step] for step in steps])
+
+    def final(self, y: str, x: str = STEPS, fraction: float = 0.1) -> float:
+        """Return the mean of a column over the last part of the run; nan without a value there.
+
+        Args:
+            y: name of the column.
+            x: column that says which rows are the last.
+            fraction: of x at the last row of the run: rows with x above (1 - fraction) of it count.
+        """
+        steps, values = self.curve(y, x)
+        if not len(steps):
+            return float("nan")
+        late = steps >= (1 - fraction) * np.nanmax(self.columns[x])
+        return float(values[late].mean()) if late.any() else float("nan")
+
+
+def find_runs(folder: str | os.PathLike[str]) -> list[RunResult]:
+    """Read all runs in and below a folder, in the order of their names.
+
+    A run is a directory `run_<ID>` with records, or an empty one. Runs that are not finished or have no record are
+    there too, and their status says so. Records of earlier starts (`earlier_<n>/` in a run) are no runs.
+
+    Args:
+        folder: the directory of a grid, of an experiment, or of one run.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if there is no run in it.
+    """
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise FileNotFoundError(f"Looking for runs: {folder} is not a folder; expected that of runs or of one run.")
+    runs = [_read_run(directory, root) for directory in sorted(_directories(root), key=_natural)]
+    if not runs:
+        raise ValueError(
+            f"Looking for runs: there is none in {root}; expected directories such as run_0 with progress.csv in it or "
+            "below. Give the log_dir of the runs."
+        )
+    return runs
+
+
+def is_task(key: str) -> bool:
+    """Return whether a setting names the environment or game, so that runs that differ in it differ in task."""
+    path = key.split(".")
+    return (path[-1] in _TASK_NAMES and len(path) > 1 and path[-2] in _TASK_PLACES) or path[-1] == "EnvCls"
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    for path, folders, files in os.walk(root):
+        directory = Path(path)
+        if directory.name.startswith("run_") and (set(_RECORDS) & set(files) or not (folders or files)):
+            folders.clear()
+            yield directory
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that puts run_2 before run_10."""
+    parts = [part for name in path.parts for part in name.split("_")]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _read_run(directory: Path, root: Path) -> RunResult:
+    params, params_note = _read_json(directory / PARAMS_FILE)
+    variant, variant_note = _read_json(directory.parent / VARIANT_FILE, needed=False)
+    columns, rows_note = _read_columns(directory)
+    status, status_note = _status(directory)
+    notes = (status_note, params_note, variant_note, rows_note)
+    return RunResult(
+        directory=directory,
+        name=str(directory.relative_to(root)) if directory != root else directory.name,
+        status=status,
+        note="; ".join(note for note in notes if note),
+        settings=settings_of(params, variant),
+        params=params,
+        columns=columns,
+    )
+
+
+def _read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
+    """Return the content of a file, and what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, f"no {path.name}" if needed else ""
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"{path.name} cannot be read ({error})"
+    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
+
+
+def _read_columns(directory: Path) -> tuple[dict[str, Array], str]:
+    """Return the whole rows: a row that is being written may end in a part of a number."""
+    path = directory / "progress.csv"
+    try:
+        whole = path.read_bytes().count(b"\n") - 1
+        columns = read_progress(directory)
+    except FileNotFoundError:
+        return {}, "no rows yet"
+    except (OSError, ValueError, csv.Error) as error:
+        return {}, f"progress.csv cannot be read ({error})"
+    rows = {name: np.array(column[: max(whole, 0)], dtype=np.float64) for name, column in columns.items()}
+    return (rows, "") if any(map(len, rows.values())) else ({}, "no rows yet")
+
+
+def _status(directory: Path) -> tuple[str, str]:
+    content, note = _read_json(directory / STATUS_FILE)
+    if not content:
+        return "no record", note
+    status = str(content.get("status", "no record"))
+    exception = content.get("exception")
+    if isinstance(exception, dict):
+        note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
+    if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
+        return "killed", "its process is gone"
+    return status, note
+
+
+def _holds(pid: object, directory: Path) -> bool:
+    """Return whether a process has the lock of a run open; taking the lock to see would disturb a run that starts."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        lock = os.stat(directory / LOCK_FILE)
+        links = [f"{folder}/{name}" for name in os.listdir(folder)]
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # another user's process: it may be the run
+    for link in links:
+        with contextlib.suppress(OSError):  # closed by now
+            if os.path.samestat(os.stat(link), lock):
+                return True
+    return False

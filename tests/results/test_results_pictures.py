@@ -1,0 +1,164 @@
+"""Pictures and the page of a study; a browser opens the page where there is one."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlpyt.results import mean_interval, plot_curves, plot_improvement, plot_scores, plot_study, read_study, write_page
+from rlpyt.results.page import _SCRIPT
+from tests.results.grid_kit import write_run
+
+pytest.importorskip("matplotlib", reason="needs the extra plot")
+
+EVIL = """"'><script>document.title='injected'</script><img src=x onerror="document.title='injected'">"""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = os.environ.get("RLPYT_TEST_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    """Two methods with three seeds; one run has failed after its first row, and one has an evil name and message."""
+    for i, rate in enumerate((1, 2)):
+        for seed in range(3):
+            rows = [(100, rate + seed), (200, 10 * rate + seed)]
+            failed = (i, seed) == (1, 2)
+            write_run(
+                tmp_path / f"grid/lr_{rate}/run_{seed}",
+                rows[:1] if failed else rows,
+                settings={"learning_rate": rate},
+                seed=seed,
+                status="failed" if failed else "finished",
+                exception={"type": "ValueError", "message": EVIL},
+            )
+    return tmp_path / "grid"
+
+
+def test_curves_are_the_mean_and_its_interval(grid):
+    study = read_study(grid)
+    [axes] = plot_curves(study).axes
+    solid = {line.get_color(): line for line in axes.lines if line.get_linewidth() == 1.8}
+    first, second = solid.values()
+    assert points(first) == [[100, 2], [200, 11]]
+    # At step 200 one of the three runs is missing: the solid line ends.
+    np.testing.assert_array_equal(second.get_ydata(), [3, math.nan])
+    dotted = [line for line in axes.lines if line.get_linewidth() == 1.4]
+    assert points(dotted[1]) == [[100, 3], [200, 20.5]]
+    band = axes.collections[0].get_paths()[0].vertices
+    low, high = mean_interval([[1.0], [2.0], [3.0]])[1:]
+    ends = [y for x, y in np.asarray(band).tolist() if x == 100]
+    assert (min(ends), max(ends)) == (low[0], high[0])
+
+
+def test_scores_and_improvement_are_those_of_finished_runs(grid):
+    study = read_study(grid)
+    axes = plot_scores(study, repetitions=50).axes
+    assert [a.get_title() for a in axes] == ["interquartile mean", "mean"]
+    assert [points(line)[0][0] for line in axes[1].lines] == [11, 20.5]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["learning_rate=1", "learning_rate=2"]
+    [bar] = plot_improvement(study, repetitions=50).axes[0].patches
+    assert bar.get_extents().width == 0
+
+
+def test_pictures_are_written_also_of_runs_that_go_on(grid, tmp_path):
+    assert [path.name for path in plot_study(grid)] == ["curves.png", "scores.png", "improvement.png", "profiles.png"]
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (grid / "plots").iterdir())
+    write_run(tmp_path / "new/run_0", rows=(), status="running")
+    assert plot_study(tmp_path / "new", out=tmp_path / "pictures") == [tmp_path / "pictures/curves.png"]
+
+
+def test_any_text_can_be_drawn(tmp_path):
+    """A dollar would start a formula, a label that begins with _ would be left out."""
+    for i, text in enumerate([r"$\frac$", "_hidden", "line\nbreak\x00", "x" * 500]):
+        write_run(tmp_path / f"{i}/run_0", algo=text, settings={"text": text}, env=text)
+    path = write_page(tmp_path)
+    assert path.stat().st_size > 10_000
+    axes = plot_scores(read_study(tmp_path), repetitions=2).axes if read_study(tmp_path).scores else []
+    assert axes == []
+
+
+def points(line) -> list[list[float]]:
+    return np.asarray(line.get_xydata()).tolist()
+
+
+class Page(HTMLParser):
+    """Elements and texts of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def evil_grid(grid: Path) -> Path:
+    write_run(grid / f"lr_1/run_{EVIL.replace('/', '')}", env=EVIL, algo=EVIL, settings={"text": EVIL}, seed=10)
+    return grid
+
+
+def test_a_page_is_one_file_that_no_name_gets_into(grid):
+    page = Page(write_page(evil_grid(grid)))
+    names = [tag for tag, _ in page.tags]
+    assert names.count("script") == 1
+    assert names.count("table") == 2
+    assert [str(attributes["src"])[:26] for tag, attributes in page.tags if tag == "img"] == [
+        "data:image/svg+xml;base64,"
+    ]
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert not any(name in ("href", "action", "srcset") for _, attributes in page.tags for name in attributes)
+    assert f"ValueError: {EVIL}" in page.texts
+    [policy] = [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert re.fullmatch(
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-[^']+'", policy or ""
+    )
+    for status in ("finished", "failed"):
+        assert any(status in text.split() for text in page.texts)
+
+
+CLICK = """
+window.addEventListener("load", () => {
+  const pictures = [...document.images].filter(image => image.naturalWidth > 100).length;
+  const seeds = () => [...document.querySelectorAll("#runs tbody tr")].map(row => row.cells[3].textContent).join(" ");
+  const button = document.querySelector("#runs th.number button");
+  button.click();
+  const up = seeds();
+  button.click();
+  document.body.dataset.seen = `${pictures} pictures; ${up}; ${seeds()}`;
+});
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium, or its path in RLPYT_TEST_BROWSER")
+def test_a_browser_shows_and_sorts_the_page(grid, tmp_path, monkeypatch):
+    """Pictures load, a click sorts by number, and no script from a name runs."""
+    page = write_page(evil_grid(grid))
+    shot = tmp_path / "shot.png"
+    opened(page, tmp_path, f"--screenshot={shot}", "--window-size=1200,1600")
+    assert shot.stat().st_size > 20_000
+    monkeypatch.setattr("rlpyt.results.page._SCRIPT", _SCRIPT + CLICK)
+    found = opened(write_page(grid), tmp_path, "--dump-dom")
+    [seen] = re.findall('data-seen="(.*?)"', found)
+    assert seen == "1 pictures; 0 0 1 1 2 2 10; 10 2 2 1 1 0 0"
+    assert "<title>grid</title>" in found
+
+
+def opened(page: Path, folder: Path, *options: str) -> str:
+    """Open a page in the browser and return what it prints."""
+    assert BROWSER is not None
+    fixed = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    command = [BROWSER, *fixed, *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

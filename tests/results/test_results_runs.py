@@ -1,0 +1,250 @@
+"""Reading the runs of a grid, and grouping them by what differs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from rlpyt.logging import logger_context
+from rlpyt.results import aligned_curves, find_runs, group_runs, read_study
+from tests.results.grid_kit import write_run
+
+
+def labels(runs):
+    return [(group.method, group.task, len(group.runs)) for group in group_runs(runs)]
+
+
+def test_runs_are_found_and_nothing_else(tmp_path):
+    for place in ("b/run_10", "b/run_2", "a/x/run_name"):
+        write_run(tmp_path / place)
+    (tmp_path / "b/run_2/earlier_1").mkdir()
+    (tmp_path / "b/run_2/earlier_1/progress.csv").write_text("a\n1\n")
+    write_run(tmp_path / "b/run_2/checkpoints/run_7")
+    (tmp_path / "run_scripts/inner").mkdir(parents=True)
+    (tmp_path / "b/run_3").mkdir()
+    runs = find_runs(tmp_path)
+    assert [run.name for run in runs] == ["a/x/run_name", "b/run_2", "b/run_3", "b/run_10"]
+    assert [run.status for run in runs] == ["finished", "finished", "no record", "finished"]
+    assert runs[2].note == "no status.json; no params.json; no rows yet"
+    assert [run.name for run in find_runs(tmp_path / "b/run_10")] == ["run_10"]
+
+
+def test_a_real_run_while_it_goes_on_and_after_its_kill(tmp_path):
+    script = f"""
+        import time
+        from rlpyt.logging import logger_context
+        with logger_context({str(tmp_path)!r}, run_ID=0, log_params={{"mine": 1}}) as logger:
+            logger.record_tabular("Diagnostics/CumSteps", 10)
+            logger.record_tabular("ReturnAverage", 2.0)
+            logger.dump_tabular(10)
+            print("here", flush=True)
+            time.sleep(60)
+        """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        while process.stdout.readline() not in ("here\n", ""):
+            pass
+        [run] = find_runs(tmp_path)
+        assert (run.status, run.n_rows, run.settings) == ("running", 1, {"mine": 1})
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    finally:
+        process.kill()
+        process.wait(10)
+    [run] = find_runs(tmp_path)
+    assert (run.status, run.note, run.n_rows) == ("killed", "its process is gone", 1)
+
+
+def test_a_number_of_another_process_is_not_taken_for_the_run(tmp_path):
+    run = write_run(tmp_path / "run_0", status="running", pid=os.getpid())
+    status = json.loads((run / "status.json").read_text()) | {"host": os.uname().nodename}
+    (run / "status.json").write_text(json.dumps(status))
+    (run / "run.lock").write_text("")
+    assert find_runs(tmp_path)[0].status == "killed"
+    with open(run / "run.lock"):
+        assert find_runs(tmp_path)[0].status == "running"
+
+
+def test_a_row_that_is_being_written_does_not_count(tmp_path):
+    run = write_run(tmp_path / "run_0", [(100, 12.5)])
+    with open(run / "progress.csv", "a") as file:
+        file.write("200,1")  # of 13.5
+    [found] = find_runs(tmp_path)
+    assert found.columns["ReturnAverage"].tolist() == [12.5]
+    assert found.columns["Diagnostics/CumSteps"].tolist() == [100]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "note"),
+    [
+        ("params.json", "{", "params.json cannot be read"),
+        ("params.json", "[1]", "params.json is not a dictionary"),
+        ("status.json", "", "status.json cannot be read"),
+        ("progress.csv", "", "no rows yet"),
+        ("progress.csv", "a,b\n", "no rows yet"),
+        ("progress.csv", "\xff\xfe\n1\n", "cannot be read"),
+        ("../variant_config.json", "nonsense", "variant_config.json cannot be read"),
+    ],
+)
+def test_records_that_cannot_be_read_are_named(tmp_path, file, content, note):
+    run = write_run(tmp_path / "run_0")
+    (run / file).write_bytes(content.encode("latin-1"))
+    assert note in find_runs(tmp_path)[0].note
+
+
+def test_no_run_and_no_folder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"there is none in .*; expected directories such as run_0"):
+        find_runs(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        find_runs(tmp_path / "nothing")
+    write_run(tmp_path / "run_0")
+    with pytest.raises(ValueError, match=r"got columns .* and 'Return', expected two of \['Diagnostics/CumSteps'"):
+        read_study(tmp_path, y="Return")
+
+
+def test_groups_are_what_differs_but_seeds(tmp_path):
+    for seed in (0, 1):
+        for rate in (1e-3, 3e-4):
+            write_run(tmp_path / f"{rate}" / f"run_{seed}", settings={"learning_rate": rate, "epochs": 4}, seed=seed)
+    assert labels(find_runs(tmp_path)) == [
+        ("learning_rate=0.0003", "CartPole-v1", 2),
+        ("learning_rate=0.001", "CartPole-v1", 2),
+    ]
+    # 4 and 4.0 are one value; a setting that changes together with another is not repeated only if it is the same.
+    write_run(tmp_path / "c/run_0", settings={"learning_rate": 3e-4, "epochs": 4.0}, seed=2)
+    assert [n for _, _, n in labels(find_runs(tmp_path))] == [3, 2]
+
+
+def test_labels_leave_out_what_follows_from_a_class(tmp_path):
+    write_run(tmp_path / "a/run_0", algo="PPO", settings={"epochs": 4, "learning_rate": 1e-3})
+    write_run(tmp_path / "b/run_0", algo="PPO", settings={"epochs": 8, "learning_rate": 1e-3})
+    write_run(tmp_path / "c/run_0", algo="SAC", settings={"tau": 0.005, "learning_rate": 3e-4})
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO, epochs=4", "PPO, epochs=8", "SAC"]
+
+
+def test_tasks_are_not_part_of_a_method(tmp_path):
+    for env in ("Pong", "Breakout"):
+        for rate in (1, 2):
+            write_run(tmp_path / env / str(rate) / "run_0", settings={"learning_rate": rate}, env=f"ALE/{env}-v5")
+    assert labels(find_runs(tmp_path)) == [
+        ("learning_rate=1", "ALE/Breakout-v5", 1),
+        ("learning_rate=2", "ALE/Breakout-v5", 1),
+        ("learning_rate=1", "ALE/Pong-v5", 1),
+        ("learning_rate=2", "ALE/Pong-v5", 1),
+    ]
+
+
+def test_variants_count_where_the_runner_is_not_recorded(tmp_path):
+    """So did runs of rlpyt 0.1."""
+    for i, changes in enumerate([{"algo": {"discount": 0.9}}, {"algo": {"discount": 0.99}}]):
+        (tmp_path / f"{i}").mkdir()
+        (tmp_path / f"{i}/variant_config.json").write_text(json.dumps(changes))
+        (tmp_path / f"{i}/run_0").mkdir()
+        (tmp_path / f"{i}/run_0/params.json").write_text(json.dumps({"run_ID": i, "name": f"x{i}", "seed": i}))
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["discount=0.9", "discount=0.99"]
+
+
+def test_long_values_do_not_join_two_methods(tmp_path):
+    for i in range(2):
+        write_run(tmp_path / f"{i}/run_0", settings={"sizes": [0] * 40 + [i]})
+    first, second = [method for method, _, _ in labels(find_runs(tmp_path))]
+    assert first.startswith("sizes=[0, 0,")
+    assert second == first + " (2)"
+
+
+def test_what_is_left_out_is_named(tmp_path):
+    write_run(tmp_path / "run_0", seed=3)
+    write_run(tmp_path / "run_1", seed=3)
+    write_run(tmp_path / "run_2", seed=4, status="failed", exception={"type": "ValueError", "message": "loss is nan"})
+    write_run(tmp_path / "run_3", seed=5, rows=())
+    (write_run(tmp_path / "run_4") / "params.json").unlink()
+    study = read_study(tmp_path)
+    assert [run.name for group in study.groups for run in group.runs] == ["run_0", "run_1", "run_2"]
+    assert study.scores["PPO"].tolist() == [[3.0], [3.0]]
+    where = "PPO on CartPole-v1"
+    assert study.remarks == (
+        f"run_2 ({where}): failed, ValueError: loss is nan",
+        f"run_0, run_1 ({where}): the same seed 3, so these runs are not independent",
+        "run_3: not drawn, no rows yet",
+        "run_4: not drawn, as its settings are not recorded",
+    )
+
+
+def test_curves_are_interpolated_and_never_extended(tmp_path):
+    nan = math.nan
+    write_run(tmp_path / "run_0", [(0, nan), (100, 1.0), (200, nan), (300, 5.0)])
+    write_run(tmp_path / "run_1", [(50, 0.0), (150, 2.0)])
+    write_run(tmp_path / "run_2", [(100, 7.0), (100, 8.0), (50, 1.0)])  # written again after a resume
+    curves = aligned_curves(find_runs(tmp_path), "ReturnAverage")
+    assert curves.steps.tolist() == [50, 100, 150, 300]
+    np.testing.assert_array_equal(curves.values, [[nan, 1, 2, 5], [0, 1, 2, nan], [1, 8, nan, nan]])
+    assert curves.complete.tolist() == [False, True, False, False]
+    few = aligned_curves(find_runs(tmp_path), "ReturnAverage", n_points=3)
+    assert few.steps.tolist() == [50, 175, 300]
+    np.testing.assert_array_equal(few.values[0], [nan, 2.5, 5])
+    assert aligned_curves([], "ReturnAverage").values.shape == (0, 0)
+
+
+def test_the_score_of_a_run_is_the_mean_of_its_last_tenth(tmp_path):
+    rows = [(100 * i, float(i)) for i in range(1, 21)]
+    write_run(tmp_path / "run_0", rows)
+    [run] = find_runs(tmp_path)
+    assert run.final("ReturnAverage") == (18 + 19 + 20) / 3
+    assert run.final("ReturnAverage", fraction=0.04) == 20
+
+
+def test_a_run_without_a_late_value_has_no_score(tmp_path):
+    write_run(tmp_path / "run_0", [(100, 5.0), (1000, math.nan)])
+    assert math.isnan(find_runs(tmp_path)[0].final("ReturnAverage"))
+    study = read_study(tmp_path)
+    assert study.scores == {}
+    assert study.remarks == ("PPO: no scores, as its finished runs with a score are 0 on CartPole-v1",)
+
+
+def test_scores_over_tasks_are_human_normalised_and_complete(tmp_path):
+    for env, raw in (("Pong", 14.6), ("Breakout", 1.7)):
+        for seed in (0, 1):
+            for algo in ("DQN", "IQN"):
+                where = tmp_path / algo / env / f"run_{seed}"
+                write_run(where, [(100, raw)], algo=algo, env=f"ALE/{env}-v5", seed=seed, column="GameScoreAverage")
+    study = read_study(tmp_path)
+    assert (study.y, study.scale, study.tasks) == (
+        "GameScoreAverage",
+        "human-normalised score",
+        ["ALE/Breakout-v5", "ALE/Pong-v5"],
+    )
+    assert {name: matrix.tolist() for name, matrix in study.scores.items()} == {
+        "DQN": [[0.0, 1.0], [0.0, 1.0]],
+        "IQN": [[0.0, 1.0], [0.0, 1.0]],
+    }
+    write_run(tmp_path / "IQN/Pong/run_2", [(100, 1.0)], algo="IQN", env="ALE/Pong-v5", column="GameScoreAverage")
+    study = read_study(tmp_path)
+    assert list(study.scores) == ["DQN"]
+    assert (
+        "IQN: no scores, as its finished runs with a score are 2 on ALE/Breakout-v5, 3 on ALE/Pong-v5" in study.remarks
+    )
+
+
+def test_tasks_of_different_scales_have_no_common_score(tmp_path):
+    for env in ("CartPole-v1", "Acrobot-v1"):
+        write_run(tmp_path / env / "run_0", env=env)
+    study = read_study(tmp_path)
+    assert study.scores == {}
+    assert study.remarks == ("no scores over tasks: ReturnAverage of Acrobot-v1, CartPole-v1 is not on one scale",)
+
+
+def test_a_run_of_this_process(tmp_path):
+    with logger_context(tmp_path, run_ID=0):
+        assert find_runs(tmp_path)[0].status == "running"
+    assert find_runs(tmp_path)[0].status == "finished"

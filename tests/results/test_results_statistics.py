@@ -1,0 +1,133 @@
+"""Statistics of scores against rliable 1.2.0 (scipy 1.17, arch 7.2) and against hand numbers.
+
+The data that rliable publishes was out of reach, so a fixed matrix of its Atari 100k shape (10 runs x 26 games) was put
+through rliable itself. Its bootstrap drew from `numpy.random` after the seeds below.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlpyt.results import (
+    interquartile_mean,
+    mean_interval,
+    mean_score,
+    median_score,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    stratified_bootstrap_interval,
+)
+from rlpyt.results.statistics import student_t_quantile
+
+
+def assert_as_rliable(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
+
+
+def matrices() -> tuple[np.ndarray, np.ndarray]:
+    """The matrices that rliable was given: rounded, so that no other numpy draws other digits."""
+    random = np.random.RandomState(20211)
+    x = np.round(random.lognormal(-0.5, 0.8, (10, 26)), 3)
+    y = np.round(random.lognormal(-0.7, 0.9, (7, 26)), 3)
+    y[:3, 0] = x[:3, 0]  # ties
+    y[:, 5] = y[0, 5]
+    return x, y
+
+
+def test_points_equal_those_of_rliable():
+    x, y = matrices()
+    same = x.copy()
+    same[:, 1:] *= 1.25
+    ours = [
+        interquartile_mean(x), interquartile_mean(y), mean_score(x), median_score(x), optimality_gap(x),
+        optimality_gap(y, goal=0.5), probability_of_improvement(x, y), probability_of_improvement(y, x),
+        probability_of_improvement(same, x),
+    ]  # fmt: skip
+    theirs = [
+        0.6656076923076922, 0.5540108695652173, 0.8679769230769231, 0.79865, 0.36117692307692306,
+        0.10183516483516486, 0.5664835164835165, 0.4335164835164835, 0.6115384615384616,
+    ]  # fmt: skip
+    assert_as_rliable(ours, theirs)
+
+
+def test_intervals_equal_those_of_rliable():
+    x, y = matrices()
+    found = stratified_bootstrap_interval(
+        lambda s: [interquartile_mean(s), mean_score(s), median_score(s), optimality_gap(s)],
+        x, repetitions=500, seed=7,
+    )  # fmt: skip
+    low = [0.5948740384615384, 0.7824799038461538, 0.71872125, 0.32335153846153847]
+    high = [0.751970192307692, 0.9602057692307692, 0.9329287499999999, 0.3964258653846154]
+    assert_as_rliable(found[1:], [low, high])
+    assert found.point[0] == interquartile_mean(x)
+
+    found = stratified_bootstrap_interval(probability_of_improvement, x, y, repetitions=500, seed=8)
+    assert_as_rliable(found[1:], [0.5058997252747253, 0.6229601648351648])
+
+
+def test_profiles_equal_those_of_rliable():
+    x, _ = matrices()
+    thresholds = np.linspace(0, 3, 7)
+    found = stratified_bootstrap_interval(lambda s: performance_profile(s, thresholds), x, repetitions=300, seed=9)
+    point = [1.0, 0.6, 0.3, 0.16153846153846155, 0.05, 0.03461538461538462, 0.03076923076923077]
+    low = [1.0, 0.5384615384615384, 0.24615384615384617, 0.12105769230769234]
+    low += [0.026923076923076925, 0.015384615384615385, 0.011538461538461539]
+    high = [1.0, 0.6615384615384615, 0.3576923076923077, 0.20586538461538453]
+    high += [0.07692307692307693, 0.06153846153846154, 0.05]
+    assert_as_rliable(found, [point, low, high])
+
+
+def test_intervals_over_curves_equal_those_of_rliable():
+    curves = np.round(np.random.RandomState(3).normal(0, 1, (4, 3, 5)).cumsum(2), 3)
+    found = stratified_bootstrap_interval(
+        lambda s: [interquartile_mean(s[..., i]) for i in range(5)], curves, confidence=0.9, repetitions=200, seed=10
+    )
+    theirs = [
+        [-0.7275, -0.525666666667, -0.588666666667, -0.930833333333, -1.578],
+        [-1.039, -1.014666666667, -1.5258, -2.192958333333, -2.7983],
+        [-0.081, 0.44805, 0.68015, 0.387666666667, -0.156791666667],
+    ]
+    assert_as_rliable(found, theirs)
+
+
+def test_hand_numbers():
+    assert interquartile_mean([1, 2, 3, 100]) == 2.5
+    assert interquartile_mean([[7.0]]) == 7.0
+    assert interquartile_mean([0, 1, 2, 3, 4]) == 2.0
+    assert probability_of_improvement([[1], [3]], [[2], [3]]) == (0 + 0 + 1 + 0.5) / 4
+    assert performance_profile([[0, 1], [2, 3]], [0, 0.5, 3]).tolist() == [0.75, 0.75, 0.0]
+    assert optimality_gap([[0.5, 3.0]]) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("degrees", "t"), [(1, 12.706205), (2, 4.302653), (3, 3.182446), (4, 2.776445), (9, 2.262157), (30, 2.042272)]
+)
+def test_quantiles_of_student(degrees, t):
+    assert student_t_quantile(0.95, degrees) == pytest.approx(t, abs=1e-6)
+
+
+def test_mean_interval_leaves_out_what_is_missing():
+    nan = np.nan
+    found = mean_interval([[1.0, 1.0, nan, nan], [3.0, 2.0, 5.0, nan], [5.0, nan, nan, nan]])
+    np.testing.assert_allclose(found.point, [3.0, 1.5, 5.0, nan])
+    half = [4.302653 * 2 / np.sqrt(3), 12.706205 * 0.5, nan, nan]
+    np.testing.assert_allclose(found.high - found.point, half, rtol=1e-6)
+    np.testing.assert_allclose(found.point - found.low, half, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: interquartile_mean([1.0, np.nan]), "got 1 scores that are not finite"),
+        (lambda: mean_score([]), "got no score"),
+        (lambda: median_score([1.0, 2.0]), r"shape \(2,\); expected runs x tasks"),
+        (lambda: probability_of_improvement([[1, 2]], [[1]]), "got 2 and 1 tasks"),
+        (lambda: stratified_bootstrap_interval(mean_score, [[1.0]], confidence=95), "expected a confidence between"),
+        (lambda: student_t_quantile(0.95, 0), "degrees=0"),
+    ],
+)
+def test_bad_scores_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
