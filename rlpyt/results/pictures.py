@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlpyt.results.curves import aligned_curves
 from rlpyt.results.runs import STEPS
 from rlpyt.results.statistics import (
+    Array,
+    Interval,
     interquartile_mean,
     mean_interval,
     mean_score,
@@ -34,14 +37,16 @@ Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MANY = 6
 """Number of methods up to which all pairs are compared."""
+ENOUGH = 3
+"""Number of runs from which a curve has a band: the interval of two is 18 standard deviations wide."""
 _INK, _PALE = "#333333", "#DDDDDD"
 
 
 def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
     """Draw the learning curves of a study: a panel for each task, a line for each method.
 
-    A line is the mean over runs, with a Student t interval; it is dotted where some runs have no value. Thin lines are
-    the runs.
+    A line is the mean over runs; it is dotted where some runs have no value. A band is the Student t interval, from
+    `ENOUGH` runs on. Thin lines are the runs.
 
     Args:
         study: the runs.
@@ -61,7 +66,8 @@ def plot_curves(study: Study, confidence: float = 0.95) -> Figure:
         _draw_task(axes, study, task, confidence)
     for axes in panels.flat[len(tasks) :]:
         axes.remove()
-    note = f"Mean over runs and its {100 * confidence:g} % Student t interval; dotted where some runs have no value."
+    interval = f"{100 * confidence:g} % Student t interval from {ENOUGH} runs on"
+    note = f"Mean over runs, {interval}; dotted: a mean of fewer runs; thin: the runs."
     _add_legend(figure, list(range(len(labels))), labels, note)
     return figure
 
@@ -90,16 +96,12 @@ def plot_scores(study: Study, confidence: float = 0.95, repetitions: int = 2000)
         axes.set_title(title, fontsize=10)
         axes.locator_params(axis="x", nbins=4)
         for row, name in enumerate(names):
-            found = stratified_bootstrap_interval(
-                statistic, study.scores[name], confidence=confidence, repetitions=repetitions
-            )
+            found = _interval(statistic, [study.scores[name]], confidence, repetitions)
             _draw_interval(axes, row, found, _colour(study.methods.index(name)))
     _rows(all_axes[0], [_wrapped(name) for name in names])
     counts = " or ".join(map(str, sorted({len(matrix) for matrix in study.scores.values()})))
-    runs = f"{counts} runs" + (f" on each of {len(study.tasks)} tasks" if len(study.tasks) > 1 else "")
-    figure.supxlabel(
-        f"{study.scale}, {runs}; {100 * confidence:g} % stratified bootstrap interval", fontsize=8, color=_INK
-    )
+    runs = f"runs: {counts}" + (f" on each of {len(study.tasks)} tasks" if len(study.tasks) > 1 else "")
+    figure.supxlabel(f"{_plain(study.scale)}; {runs}; {_note(confidence)}", fontsize=8, color=_INK)
     return figure
 
 
@@ -122,13 +124,8 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     axes = figure.subplots()
     _style(axes, grid="x")
     for row, (a, b) in enumerate(pairs):
-        found = stratified_bootstrap_interval(
-            probability_of_improvement,
-            study.scores[a],
-            study.scores[b],
-            confidence=confidence,
-            repetitions=repetitions,
-        )
+        matrices = [study.scores[a], study.scores[b]]
+        found = _interval(probability_of_improvement, matrices, confidence, repetitions)
         _draw_interval(axes, row, found, _colour(study.methods.index(a)))
     _rows(axes, [_wrapped(a) for a, _ in pairs])
     right = axes.secondary_yaxis("right")
@@ -138,7 +135,8 @@ def plot_improvement(study: Study, confidence: float = 0.95, repetitions: int = 
     axes.axvline(0.5, color=_INK, linewidth=1, linestyle="--", zorder=0)
     axes.set_xlim(-0.02, 1.02)
     axes.set_title("P(a run on the left scores higher than one on the right)", fontsize=10)
-    note = f"{100 * confidence:g} % stratified bootstrap interval; 0.5: no difference"
+    choice = "; the best method and each other one" if len(names) > MANY else ""
+    note = f"{_note(confidence)}; 0.5: no difference{choice}"
     figure.supxlabel(note, fontsize=8, color=_INK)
     return figure
 
@@ -161,19 +159,14 @@ def plot_profiles(study: Study, confidence: float = 0.95, repetitions: int = 500
         margin = 0.03 * (high - low) or 1.0
         thresholds = np.linspace(low - margin, high + margin, 121)
     for name, matrix in study.scores.items():
-        found = stratified_bootstrap_interval(
-            lambda scores: performance_profile(scores, thresholds),
-            matrix,
-            confidence=confidence,
-            repetitions=repetitions,
-        )
+        found = _interval(lambda scores: performance_profile(scores, thresholds), [matrix], confidence, repetitions)
         index = study.methods.index(name)
         axes.plot(thresholds, found.point, color=_colour(index), linestyle=_dash(index), linewidth=1.8)
         axes.fill_between(thresholds, found.low, found.high, color=_colour(index), alpha=0.15, linewidth=0)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel(_plain(study.scale))
     axes.set_ylabel("fraction of runs with a higher score")
-    note = f"{100 * confidence:g} % stratified bootstrap interval"
+    note = _note(confidence)
     _add_legend(figure, [study.methods.index(name) for name in study.scores], labels, note)
     return figure
 
@@ -232,29 +225,53 @@ def _draw_task(axes: Axes, study: Study, task: str, confidence: float) -> None:
     axes.set_xlabel("steps" if study.x.endswith("CumSteps") else _plain(study.x))
     axes.set_ylabel(_plain(study.y))
     axes.xaxis.set_major_formatter(_thousands)
-    drawn = False
+    seen: list[Array] = []
     for group in (group for group in study.groups if group.task == task):
         index = study.methods.index(group.method)
         colour = _colour(index)
         curves = aligned_curves(group.runs, study.y, study.x)
         if not len(curves.steps):
             continue
-        drawn = True
+        seen.append(curves.values[np.isfinite(curves.values)])
         found = mean_interval(curves.values, confidence)
         for values in curves.values if 1 < len(curves.values) <= 10 else ():
             axes.plot(curves.steps, values, color=colour, alpha=0.25, linewidth=0.7, zorder=1)
-        axes.fill_between(curves.steps, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        axes.plot(curves.steps, found.point, color=colour, linestyle=(0, (1, 1.5)), linewidth=1.4, zorder=2)
+        enough = np.isfinite(curves.values).sum(axis=0) >= ENOUGH
+        low, high = (np.where(enough, end, np.nan) for end in (found.low, found.high))
+        axes.fill_between(curves.steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        gap = np.pad(~curves.complete, 1)
+        fewer = np.where(gap[:-2] | gap[1:-1] | gap[2:], found.point, np.nan)
+        axes.plot(curves.steps, fewer, color=colour, linestyle=(0, (1, 1.5)), linewidth=1.4, zorder=2)
         whole = np.where(curves.complete, found.point, np.nan)
         mark = "o" if len(curves.steps) == 1 else None
         axes.plot(curves.steps, whole, color=colour, linestyle=_dash(index), linewidth=1.8, marker=mark, zorder=3)
-    if not drawn:
+    if seen:
+        # A wide interval must not make the curves flat.
+        values = np.concatenate(seen)
+        margin = 0.08 * float(np.ptp(values)) or 1.0
+        axes.set_ylim(float(values.min()) - margin, float(values.max()) + margin)
+    else:
         axes.text(0.5, 0.5, f"no {_plain(study.y)} yet", transform=axes.transAxes, ha="center", color=_INK)
 
 
-def _draw_interval(axes: Axes, row: int, found: tuple[np.ndarray, ...], colour: str) -> None:
+def _interval(
+    statistic: Callable[..., ArrayLike], matrices: Sequence[Array], confidence: float, repetitions: int
+) -> Interval:
+    """Return the bootstrap interval; its ends are nan for one run, whose samples are all equal."""
+    if all(len(matrix) == 1 for matrix in matrices):
+        point = np.asarray(statistic(*matrices), dtype=np.float64)
+        return Interval(point, np.full_like(point, np.nan), np.full_like(point, np.nan))
+    return stratified_bootstrap_interval(statistic, *matrices, confidence=confidence, repetitions=repetitions)
+
+
+def _note(confidence: float) -> str:
+    return f"{100 * confidence:g} % stratified bootstrap interval, none for a single run"
+
+
+def _draw_interval(axes: Axes, row: int, found: Interval, colour: str) -> None:
     point, low, high = map(float, found)
-    axes.barh(row, high - low, left=low, height=0.5, color=colour, alpha=0.35, linewidth=0)
+    if np.isfinite(low):
+        axes.barh(row, high - low, left=low, height=0.5, color=colour, alpha=0.35, linewidth=0)
     axes.plot([point, point], [row - 0.25, row + 0.25], color=colour, linewidth=2.2, solid_capstyle="butt")
 
 

@@ -49,6 +49,8 @@ def _flat(part: object) -> dict[str, Value]:
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, Value]]:
     place = ".".join(path)
+    if isinstance(value, dict) and list(value) == ["tuple"]:
+        value = value["tuple"]
     if not isinstance(value, dict):
         yield place, _plain(value)
         return

@@ -129,7 +129,8 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunResult]:
     """Read all runs in and below a folder, in the order of their names.
 
     A run is a directory `run_<ID>` with records, or an empty one. Runs that are not finished or have no record are
-    there too, and their status says so. Records of earlier starts (`earlier_<n>/` in a run) are no runs.
+    there too, and their status says so. Links to folders are followed. Records of earlier starts (`earlier_<n>/` in a
+    run) are no runs.
 
     Args:
         folder: the directory of a grid, of an experiment, or of one run.
@@ -157,8 +158,14 @@ def is_task(key: str) -> bool:
 
 
 def _directories(root: Path) -> Iterator[Path]:
-    for path, folders, files in os.walk(root):
+    seen = set()
+    for path, folders, files in os.walk(root, followlinks=True):
         directory = Path(path)
+        if (place := directory.resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(place)
+        folders.sort()
         if directory.name.startswith("run_") and (set(_RECORDS) & set(files) or not (folders or files)):
             folders.clear()
             yield directory

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def test_curves_are_the_mean_and_its_interval(grid):
     low, high = mean_interval([[1.0], [2.0], [3.0]])[1:]
     ends = [y for x, y in np.asarray(band).tolist() if x == 100]
     assert (min(ends), max(ends)) == (low[0], high[0])
+    # Two runs get no band.
+    assert 200 not in np.asarray(axes.collections[1].get_paths()[0].vertices)[:, 0]
 
 
 def test_scores_and_improvement_are_those_of_finished_runs(grid):
@@ -66,6 +69,19 @@ def test_scores_and_improvement_are_those_of_finished_runs(grid):
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["learning_rate=1", "learning_rate=2"]
     [bar] = plot_improvement(study, repetitions=50).axes[0].patches
     assert bar.get_extents().width == 0
+
+
+def test_one_run_has_no_interval(tmp_path):
+    write_run(tmp_path / "run_0")
+    axes = plot_scores(read_study(tmp_path)).axes[0]
+    assert len(axes.lines) == 1
+    assert not axes.patches
+
+
+def test_a_missing_matplotlib_is_named(grid, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install rlpyt\[plot\]"):
+        plot_study(grid)
 
 
 def test_pictures_are_written_also_of_runs_that_go_on(grid, tmp_path):
@@ -81,8 +97,6 @@ def test_any_text_can_be_drawn(tmp_path):
         write_run(tmp_path / f"{i}/run_0", algo=text, settings={"text": text}, env=text)
     path = write_page(tmp_path)
     assert path.stat().st_size > 10_000
-    axes = plot_scores(read_study(tmp_path), repetitions=2).axes if read_study(tmp_path).scores else []
-    assert axes == []
 
 
 def points(line) -> list[list[float]]:

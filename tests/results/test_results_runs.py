@@ -37,6 +37,14 @@ def test_runs_are_found_and_nothing_else(tmp_path):
     assert [run.name for run in find_runs(tmp_path / "b/run_10")] == ["run_10"]
 
 
+def test_links_are_followed_and_each_run_counts_once(tmp_path):
+    write_run(tmp_path / "elsewhere/run_0")
+    (tmp_path / "grid").mkdir()
+    for name, target in (("a", "elsewhere"), ("b", "elsewhere"), ("loop", "grid")):
+        (tmp_path / "grid" / name).symlink_to(tmp_path / target)
+    assert [run.name for run in find_runs(tmp_path / "grid")] == ["a/run_0"]
+
+
 def test_a_real_run_while_it_goes_on_and_after_its_kill(tmp_path):
     script = f"""
         import time
