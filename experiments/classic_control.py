@@ -23,21 +23,24 @@ def cartpole_ppo() -> MinibatchRlBase:
 
 
 def cartpole_dqn() -> MinibatchRlBase:
-    """Return double DQN on CartPole, whose return is 500 at most."""
+    """Return double DQN on CartPole with priorities and 3-step returns; the return is 500 at most."""
     return MinibatchRl(
         algo=DQN(
-            learning_rate=1e-3,
+            learning_rate="lin_1e-3",
             batch_size=64,
-            replay_ratio=16,
-            replay_size=int(2e4),
+            replay_ratio=32,
+            replay_size=int(5e4),
             min_steps_learn=1000,
-            target_update_interval=100,
             eps_steps=5e3,
+            target_update_interval=50,
+            n_step_return=3,
             double_dqn=True,
+            prioritized_replay=True,
+            pri_beta_steps=3e4,
         ),
-        agent=DqnAgent(model_kwargs=dict(hidden_sizes=(64, 64))),
-        sampler=SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=4),
-        n_steps=6e4,
+        agent=DqnAgent(eps_eval=0.0, model_kwargs=dict(hidden_sizes=(64, 64), normalize_observation=True)),
+        sampler=SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=4, batch_B=4),
+        n_steps=3e4,
         log_interval_steps=5e3,
     )
 

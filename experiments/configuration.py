@@ -49,8 +49,7 @@ def replaced(part: PartT, changes: Mapping[str, Any]) -> PartT:
     Cls = changes.get("Cls", type(part))
     given = part.given()
     new = {name: _replaced(given.get(name), change) for name, change in changes.items() if name != "Cls"}
-    if Cls is type(part):
-        return part.replace(**new)
+    # Not `replace`: it would give the seed that a runner has drawn, and a run goes on only with the same settings.
     kept = {name: value for name, value in part.arguments().items() if name in argument_names(Cls)}
     return Cls(**{**kept, **new})  # type: ignore[no-any-return]
 
