@@ -51,7 +51,7 @@ def replaced(part: PartT, changes: Mapping[str, Any]) -> PartT:
     new = {name: _replaced(given.get(name), change) for name, change in changes.items() if name != "Cls"}
     # Not `replace`: it would give the seed that a runner has drawn, and a run goes on only with the same settings.
     kept = {name: value for name, value in part.arguments().items() if name in argument_names(Cls)}
-    return Cls(**{**kept, **new})  # type: ignore[no-any-return]
+    return Cls(**{**kept, **new})
 
 
 def _replaced(value: object, change: object) -> object:

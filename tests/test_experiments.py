@@ -13,7 +13,7 @@ import pytest
 from experiments import train
 from experiments.configuration import Config, changed
 from experiments.smoke import in_process, smoke
-from experiments.studies import STUDIES, make
+from experiments.studies import RENAMED, STUDIES, make
 from rlpyt import old_names
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context, read_progress
@@ -21,7 +21,7 @@ from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_
 from rlpyt.samplers import CpuSampler, GpuSampler, evaluate
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
-from tests.markdown import ROOT
+from tests.markdown import ROOT, quoted, tables
 from tests.rlpyt_0_1_configs import OLD, Numbers
 
 EXPERIMENTS = ROOT / "experiments"
@@ -73,6 +73,13 @@ def test_a_configuration_has_the_numbers_of_rlpyt_0_1(study, config):
     assert len(numbers) >= 10
 
 
+def test_environments_rest_at_ends_of_episodes_where_they_did_and_no_replay_forbids_it():
+    for study, config in ALL:
+        sampler = make(study, config).sampler.given()  # type: ignore[attr-defined]
+        rests = study.startswith(("atari_ff", "atari_lstm"))
+        assert sampler["mid_batch_reset"] is not rests
+
+
 def settings_of(part: Settings) -> Iterator[tuple[str, object]]:
     for value in part.given().values():
         if isinstance(value, Settings):
@@ -83,7 +90,8 @@ def settings_of(part: Settings) -> Iterator[tuple[str, object]]:
 
 
 def test_two_configurations_share_no_part_and_no_dictionary():
-    configs: list[Config] = [config for configs in STUDIES.values() for config in configs.values()]
+    pinned = changed(STUDIES["mujoco_ddpg"]["async_serial"], affinity=dict(optimizer=[{}], sampler={}))
+    configs: list[Config] = [pinned, *(config for configs in STUDIES.values() for config in configs.values())]
     runners = [config() for config in (*configs, *configs)]
     identities = [[id(value) for _, value in settings_of(runner)] for runner in runners]
     assert len({i for ids in identities for i in ids}) == sum(len(set(ids)) for ids in identities)
@@ -106,6 +114,22 @@ def test_another_class_gets_what_was_given_and_keeps_its_own_defaults():
     runner = changed(serial, algo={"Cls": A2C, "discount": 0.9})()
     assert (type(runner.algo), runner.algo.discount, runner.algo.learning_rate) == (A2C, 0.9, 3e-4)  # type: ignore[attr-defined]
     assert runner.algo.value_loss_coeff == 0.5  # type: ignore[attr-defined]  # PPO's default is 1
+
+
+def test_the_page_names_every_configuration_and_every_mistake():
+    page = ROOT / "docs" / "experiments.md"
+    by_head = {table[0][0] + table[0][1]: table[1:] for table in tables(page)}
+    assert {row[0]: quoted(row[1]) for row in by_head["studyconfigurations"]} == {
+        f"`{study}`": list(configs) for study, configs in STUDIES.items()
+    }
+    renamed = [(study, old, entry) for study, entries in RENAMED.items() for old, entry in entries.items()]
+    for row, (study, old, entry) in zip(by_head["studyin rlpyt 0.1"], renamed, strict=True):
+        sizes = f", `--n_envs {entry.n_envs} --eval_n_envs {entry.eval_n_envs}`" if entry.n_envs else ""
+        assert row == [f"`{study}`", f"`{old}`", f"`{entry.now}`{sizes}", entry.why]
+    mended = "\n".join(" ".join(row) for row in by_head["configurationwhat was wrong in rlpyt 0.1"])
+    assert all(f"`{config}`" in mended for _, config in MENDED if config not in RENAMED["atari_r2d1"])
+    agents = {quoted(row[0])[0]: float(row[2]) for row in by_head["agentalgorithm"]}
+    assert agents == SCORES
 
 
 # ---- the constructor calls of rlpyt 0.1 ----
@@ -133,6 +157,7 @@ def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
     passed, refused = 0, Counter[str]()
     for study, config in CASES:
         for make_part, kwargs in calls(study, config):
+            kwargs = dict(kwargs)
             while gone := NO_MORE & kwargs.keys():
                 with pytest.raises(TypeError) as caught:
                     make_part(**kwargs)
