@@ -3,7 +3,8 @@
     python -m experiments.train atari_dqn double --env breakout --seed 0 --log_dir data/dqn
     python -m experiments.train atari_dqn --list
 
-The run is data/dqn/run_0. With --run_ID the same command goes on with a run that was killed.
+The run is data/dqn/run_0. With --run_ID the same command goes on with a run that was killed. `run_experiments` starts
+it too, with an affinity code, a folder and a run_ID before the study; see experiments/launch.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if __name__ == "__main__" and not __package__:  # started by its path, as a laun
 from experiments.configuration import replaced, with_environment, with_n_envs
 from experiments.smoke import smoke
 from experiments.studies import RENAMED, STUDIES, make
+from rlpyt.launching import launched_run, update_config
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRlBase
 
@@ -61,13 +63,18 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the options and train."""
-    p = parser()
-    options = p.parse_args(arguments)
+    p, launched = parser(), launched_run(arguments)
+    options = p.parse_args(arguments if launched is None else launched.args)
     if options.list or options.config is None:
         print(listing(options.study))
         return
     try:
         runner = runner_of(options)
+        if launched is not None:
+            options.log_dir, options.run_ID = launched.log_dir, str(launched.run_ID)
+            seed = launched.run_ID if options.seed is None else options.seed
+            runner = replaced(runner, {"affinity": launched.affinity, "seed": seed})
+            runner = update_config(runner, launched.variant)
     except ValueError as error:
         p.error(str(error))
     log_dir = options.log_dir or f"data/{options.study}/{options.config}"

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from experiments import train
+from experiments import launch, train
 from experiments.configuration import Config, changed
 from experiments.smoke import in_process, smoke
 from experiments.studies import RENAMED, STUDIES, make
 from rlpyt import old_names
 from rlpyt.algos import A2C
+from rlpyt.launching import save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
 from rlpyt.samplers import CpuSampler, GpuSampler, evaluate
@@ -237,6 +238,24 @@ def test_the_script_lists_and_refuses(capsys):
     with pytest.raises(SystemExit):
         train.main(["atari_dqn", "duble"])
     assert "expected one such as double" in capsys.readouterr().err
+
+
+def test_the_launcher_runs_a_study_and_a_variant_changes_it(tmp_path, capsys):
+    arguments = ["classic_control", "cartpole_ppo", "--games", "CartPole-v0", "--data_dir", str(tmp_path), "--smoke"]
+    assert launch.main([*arguments, "--affinity", "1cpu"]) == 0
+    log_dir = tmp_path / "classic_control" / "cartpole_ppo" / "CartPole-v0"
+    params = json.loads((log_dir / "run_0" / "params.json").read_text())
+    assert params["runner"]["settings"]["sampler"]["settings"]["env_kwargs"]["id"] == "CartPole-v0"
+    assert params["runner"]["settings"]["seed"] == 0
+    with pytest.raises(SystemExit):
+        launch.main(["classic_control", "cartpole_pp", "--games", "CartPole-v0"])
+    assert "expected one such as cartpole_ppo" in capsys.readouterr().err
+
+    save_variant({"algo": {"learning_rate": 1e-5}}, tmp_path)
+    train.main(["0slt_1cpu", str(tmp_path), "1", "classic_control", "cartpole_ppo", "--smoke"])
+    runner = runner_from_params(tmp_path / "run_1")
+    assert (runner.algo.given()["learning_rate"], runner.seed) == (1e-5, 1)  # type: ignore[attr-defined]
+    assert "master_cpus" in (runner.affinity or {})
 
 
 # ---- agents that are kept ----
