@@ -46,9 +46,7 @@ _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/o
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
-_CONFIGS = (
-    "the file of the same name in experiments/ of the repository has them (docs/experiments.md). Import from there"
-)
+_CONFIGS = "experiments/ of the repository has them in a file of this name (docs/experiments.md). Import from there"
 _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
