@@ -46,7 +46,7 @@ _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/o
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
-_CONFIGS = "configurations are arguments of the scripts in examples/. Write the dictionary into your script"
+_CONFIGS = "experiments/ of the repository has them in a file of this name (docs/experiments.md). Import from there"
 _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
@@ -54,9 +54,9 @@ _NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debu
 _SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
 
 _CONFIG_FILES = (
-    "atari.dqn.atari_dqn atari.dqn.atari_r2d1 atari.pg.atari_ff_a2c atari.pg.atari_ff_ppo atari.pg.atari_lstm_a2c "
-    "atari.pg.atari_lstm_ppo mujoco.pg.mujoco_a2c mujoco.pg.mujoco_ppo mujoco.qpg.mujoco_ddpg mujoco.qpg.mujoco_td3 "
-    "mujoco.qpg.mujoco_sac"
+    "atari.dqn.atari_dqn atari.dqn.atari_dqn_debug atari.dqn.atari_r2d1 atari.pg.atari_ff_a2c atari.pg.atari_ff_ppo "
+    "atari.pg.atari_lstm_a2c atari.pg.atari_lstm_ppo mujoco.pg.mujoco_a2c mujoco.pg.mujoco_ppo mujoco.qpg.mujoco_ddpg "
+    "mujoco.qpg.mujoco_td3 mujoco.qpg.mujoco_sac mujoco.qpg.mujoco_sac_v"
 )
 
 # (old module without "rlpyt.", new module, or the sentence that says what to do instead, names or OLD=NEW).
@@ -262,7 +262,7 @@ _TABLE = (
     ("utils.launching.exp_launcher", "rlpyt.launching", "run_experiments"),
     ("utils.launching.exp_launcher", _QUEUE, "launch_experiment get_log_dir log_exps_tree log_num_launched"),
     # ---- experiments ----
-    *((f"experiments.configs.{path}", _CONFIGS, "configs") for path in _CONFIG_FILES.split()),
+    *((f"experiments.configs.{x}", _CONFIGS, "configs") for x in _CONFIG_FILES.split()),
 )
 
 SETTINGS = {

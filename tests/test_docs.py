@@ -18,6 +18,7 @@ import pytest
 from gymnasium import spaces
 
 import rlpyt
+from experiments.studies import RENAMED, STUDIES
 from rlpyt import algos
 from rlpyt.agents import DqnAgent, PgAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DQN, PPO, SAC, TD3
@@ -182,6 +183,7 @@ def parameters(thing: Any) -> list[str]:
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
     metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
+    before += [STUDIES, *STUDIES.values(), *RENAMED.values()]
     known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]

@@ -13,7 +13,8 @@ import pytest
 import rlpyt
 
 ROOT = Path(rlpyt.__file__).parent.parent
-SOURCES = sorted(p for folder in ("rlpyt", "examples", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("rlpyt", "examples", "experiments", "benchmarks")
+SOURCES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SLACK = 25

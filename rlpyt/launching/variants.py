@@ -21,6 +21,7 @@ VARIANT_FILE = "variant_config.json"
 Variant: TypeAlias = dict[str, Any]
 """Changes of a configuration by name, nested: `{"algo": {"learning_rate": 1e-3}}`."""
 Part = TypeVar("Part", bound=Settings)
+_CHANGEABLE = (Settings, dict, list, tuple)
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ def _changed_part(part: Part, variant: Mapping[str, object], place: str) -> Part
             raise TypeError(unknown_argument(f"update_config: {place} ({cls.__name__})", name, argument_names(cls)))
     changes = {name: _changed(given.get(name), new, f"{place}.{name}", is_open=True) for name, new in variant.items()}
     # What was not given is not given to the copy either: it may follow from another setting.
-    parts = [name for name, x in given.items() if isinstance(x, Settings) or name in part.arguments()]
-    fresh = {name: _fresh(given[name]) for name in parts if name not in changes}
+    held = {name: x for name, x in given.items() if isinstance(x, Settings) or name in part.arguments()}
+    fresh = {name: _fresh(x) for name, x in held.items() if name not in changes and isinstance(x, _CHANGEABLE)}
     return part.replace(**fresh, **changes)
 
 

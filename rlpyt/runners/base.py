@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from signal import SIGTERM
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -100,6 +100,10 @@ class MinibatchRlBase(ResumableRun):
         self.lock = NoLock()  # of what the algorithm shares with other processes
         self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
+
+    def replace(self, **changes: object) -> Self:
+        """Return a new runner with the same settings except for these changes; it draws its seed if this one did."""
+        return super().replace(**{"seed": self.given_seed, **changes})
 
     @property
     def replicas(self) -> Replicas:

@@ -18,6 +18,7 @@ import torch
 
 from rlpyt.agents import PgAgent
 from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
 from rlpyt.types import TrajInfo
@@ -213,6 +214,14 @@ def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, caps
     assert f"seed {first.seed}," in capsys.readouterr().out
     run(tmp_path / "b", "ppo", seed=first.seed)
     assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
+
+
+def test_a_copy_of_a_runner_draws_its_seed_where_the_runner_did(tmp_path):
+    drawn = run(tmp_path / "a", "ppo", seed=None)
+    assert drawn.replace(n_steps=100).given_seed is None
+    assert update_config(drawn, {"n_steps": 100}).given_seed is None
+    assert drawn.replace(seed=5).seed == 5
+    assert run(tmp_path / "b", "ppo", seed=3).replace(n_steps=100).given_seed == 3
 
 
 @pytest.mark.parametrize(
