@@ -19,6 +19,7 @@ from rlpyt.models.joining import join_replicas
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
 from rlpyt.models.pg import PgModel
+from rlpyt.models.policy import PolicyModel
 from rlpyt.models.presets import (
     AtariCatDqnModel,
     AtariDqnModel,
@@ -38,6 +39,7 @@ __all__ = [
     # full models
     "Model",
     "PgModel",
+    "PolicyModel",
     "QModel",
     "IqnModel",
     "Quantiles",
