@@ -183,6 +183,10 @@ class Agent(CheckedSubclasses, ABC):
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw what the networks are random in for the next update; None turns the randomness off."""
 
+    def rewinder(self) -> Callable[[], None]:
+        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
+        return lambda: None
+
     @abstractmethod
     def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
         """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""

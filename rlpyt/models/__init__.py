@@ -17,7 +17,7 @@ from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlp
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.joining import join_replicas
 from rlpyt.models.mlp import MlpModel, OutputLinear
-from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
+from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel
 from rlpyt.models.policy import PolicyModel
 from rlpyt.models.presets import (
@@ -86,7 +86,10 @@ __all__ = [
     # functions
     "uses_prev_action",
     "takes_n_models",
+    "Stream",
+    "copy_streams",
     "draw_randomness",
+    "set_streams",
     "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",

@@ -232,7 +232,7 @@ def test_a_run_is_loaded_and_made_again(tmp_path: Path):
     assert agent.step(np.ones((1, 1), np.float32), None, None).action.shape == (1, 1)
     torch.testing.assert_close(agent.population.individuals, own.population.individuals)
     again = runner_from_params(tmp_path / "run_0", known=[Telling])
-    assert (again.algo.given()["sigma"], again.agent.given()["population_size"]) == (0.2, N)
+    assert (repr(again.algo), repr(again.agent)) == (repr(runner.algo), repr(runner.agent))
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
