@@ -19,7 +19,7 @@ from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network
 from rlpyt.core import Agent
-from rlpyt.models import Model, NoisyLinear, copy_streams, draw_randomness, set_streams, uses_prev_action
+from rlpyt.models import Model, NoisyLinear, draw_randomness, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
@@ -385,17 +385,6 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """Draw what the networks are random in (noisy layers, IQN's fractions, dropout); None turns it off."""
         for network in self.modules():
             draw_randomness(network, generator)
-
-    def rewinder(self) -> Callable[[], None]:
-        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
-        networks = self.modules()
-        streams = [copy_streams(network) for network in networks]
-
-        def rewind() -> None:
-            for network, of_it in zip(networks, streams, strict=True):
-                set_streams(network, of_it)
-
-        return rewind
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Return what an optimiser updates."""

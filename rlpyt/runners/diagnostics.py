@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler
-from rlpyt.logging import Logger, ProgBarCounter
+from rlpyt.logging import Logger, ProgBarCounter, plot_progress
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.agreement import Agreement, TrainingDiverged
 from rlpyt.runners.checkpointing import RunCheckpoints
@@ -171,6 +172,10 @@ class LoggedRun(Settings, CheckedSubclasses):
             return own
         on_cpu = {name: values.cpu() for name, values in own.items()}
         return merged_metrics(*zip(*self.agreement.gather((on_cpu, self._metrics.of_rows)), strict=True))
+
+    def plot(self, y: str = "ReturnAverage", x: str = "Diagnostics/CumSteps", file: str = "learning_curve.png") -> Path:
+        """Draw a column of the run's log over another, and return the picture; see `rlpyt.logging.plot_progress`."""
+        return plot_progress(self.logger.directory, x, y, file)
 
     # ---- snapshots ----
 
