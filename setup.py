@@ -16,6 +16,7 @@ extras = {
     "envpool": ["envpool>=1.2.5"],
     "gym": ["gym>=0.25,<0.27"],
     "tensorboard": ["tensorboard>=2.14"],
+    "cmaes": ["cmaes>=0.11"],
     "plot": ["matplotlib>=3.8"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],

@@ -22,7 +22,6 @@ import gymnasium
 from gymnasium.error import DependencyNotInstalled
 
 from rlpyt.runners import load_agent, part_from_record
-from rlpyt.spaces import to_env, to_rows
 
 
 def environment(run: Path, render_mode: str | None, trusted: list[str]) -> gymnasium.Env[Any, Any]:
@@ -46,19 +45,6 @@ def record_video(env: gymnasium.Env[Any, Any], folder: str) -> gymnasium.Env[Any
         sys.exit(f"--video needs MoviePy: pip install moviepy. ({error})")
 
 
-def play(agent: Any, env: gymnasium.Env[Any, Any], seed: int, deterministic: bool) -> tuple[float, int]:
-    """Run one episode; return its return and length."""
-    to_observation, to_action = to_rows(env.observation_space), to_env(env.action_space)
-    agent.eval_mode(0, deterministic=deterministic)
-    (observation, _), action, reward, done = env.reset(seed=seed), None, None, False
-    total, length = 0.0, 0
-    while not done:
-        action = agent.step(to_observation(observation), action, reward).action
-        observation, reward, terminated, truncated, _ = env.step(to_action(action))
-        total, length, done = total + float(reward), length + 1, terminated or truncated
-    return total, length
-
-
 def main() -> None:
     """Read the options, load, and play."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,9 +65,9 @@ def main() -> None:
         env = record_video(env, args.video)
     returns = []
     for episode in range(args.episodes):
-        total, length = play(agent, env, args.seed + episode, deterministic=not args.sample)
-        returns.append(total)
-        print(f"episode {episode}: return {total:g}, {length} steps")
+        (info,) = agent.play(env, seed=args.seed + episode, deterministic=not args.sample)
+        returns.append(info.Return)
+        print(f"episode {episode}: return {info.Return:g}, {info.Length} steps")
     env.close()  # writes the last video
     print(f"mean return of {len(returns)} episodes: {fmean(returns):g}")
 

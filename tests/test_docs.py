@@ -181,7 +181,11 @@ def parameters(thing: Any) -> list[str]:
 
 @every_page
 def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict[tuple[str, str], set[str]]) -> None:
-    metrics = (AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS)
+    metrics = [
+        *(AlgoCls.opt_info_fields for AlgoCls in ALGORITHMS),
+        algos.CMAES.opt_info_fields,
+        ("lossBefore", "lossAfter"),
+    ]
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     before += [STUDIES, *STUDIES.values(), *RENAMED.values()]
     known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rlpyt import agents, algos
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot, read_progress
+from rlpyt.settings import Settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
@@ -31,6 +34,7 @@ RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not i
     ["a2c_atari", "--sample_mode", "native"],
     ["ppo_lstm", "--feed_forward"],
     ["vtrace_cartpole", "--lag", "1"],
+    *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "td3", "sac", "sac_fixed_alpha")),
     ["dqn_atari", "--lag", "2", "--sample_mode", "alternating"],
     ["dqn_atari", "--lag", "1", "--sample_mode", "native"],
     ["r2d1_atari", "--lag", "1", "--sample_mode", "serial"],
@@ -106,6 +110,14 @@ def test_examples_need_nothing_but_what_is_installed(tmp_path):
     scripts = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in ALONE]
     process = python(tmp_path, "-c", f"import runpy\nfor script in {scripts}: runpy.run_path(script)")
     assert process.returncode == 0, process.stderr[-2000:]
+
+
+def test_every_setting_that_can_be_is_scheduled():
+    example = runpy.run_path(str(EXAMPLES / "schedules.py"))
+    parts = [example[kind][name]() for kind in ("ALGORITHMS", "AGENTS") for name in example["ALGORITHMS"]]
+    shown = {name for part in parts for name in part.scheduled() if callable(part.given()[name])}
+    kinds = [kind for module in (algos, agents) for kind in vars(module).values() if isinstance(kind, type)]
+    assert {name for kind in kinds if issubclass(kind, Settings) for name in kind.scheduled()} == shown
 
 
 def test_custom_environment_is_short():

@@ -33,6 +33,7 @@ from rlpyt.agents.names import (
 )
 from rlpyt.agents.policy_export import export_policy
 from rlpyt.agents.policy_gradient import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from rlpyt.agents.population import PopulationAgent
 from rlpyt.agents.qpg import QpgAgent
 from rlpyt.agents.sac import SacAgent
 from rlpyt.agents.weight_files import load_weights, save_weights
@@ -67,6 +68,7 @@ __all__ = [
     "Network",
     "OffPolicyAgent",
     "PgAgent",
+    "PopulationAgent",
     "QpgAgent",
     "QrDqnAgent",
     "R2d1Agent",

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, subspaces
-from rlpyt.types import AgentStep
+from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, subspaces, to_env, to_rows
+from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
 
@@ -101,6 +102,36 @@ class ActsByHand:
         """
         step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
         return step
+
+    def play(
+        self, env: gymnasium.Env[Any, Any], n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True
+    ) -> list[TrajInfo]:
+        """Run whole episodes in an environment of one's own, such as one that shows them in a window.
+
+            agent.play(gymnasium.make("CartPole-v1", render_mode="human"))
+
+        Args:
+            env: of gymnasium's interface, with the spaces of the agent; it stays open.
+            n_episodes: how many.
+            seed: of the first episode; the next ones have the next seeds.
+            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+
+        Returns:
+            The statistics of every episode, such as `Return` and `Length`.
+        """
+        to_observation, to_action = to_rows(self.env_spaces.observation), to_env(self.env_spaces.action)
+        infos = []
+        for episode in range(n_episodes):
+            self.eval_mode(0, deterministic=deterministic)
+            (observation, _), action, reward, done = env.reset(seed=seed + episode), None, None, False
+            info = TrajInfo()
+            while not done:
+                action = self.step(to_observation(observation), action, reward).action
+                observation, reward, terminated, truncated, env_info = env.step(to_action(action))
+                done = terminated or truncated
+                info.step(None, None, float(reward), done, None, env_info)
+            infos.append(info)
+        return infos
 
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of rows, or [] of one row by hand; the recurrent state stays where it is."""

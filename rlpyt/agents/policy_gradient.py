@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from torch import nn
 
@@ -22,7 +21,7 @@ from rlpyt.agents.own_models import (
 )
 from rlpyt.agents.weights import Network
 from rlpyt.core import PolicyAgent
-from rlpyt.distributions import Categorical, Gaussian, MultiCategorical
+from rlpyt.distributions import Categorical, Gaussian, MultiCategorical, categorical_of
 from rlpyt.models import PgModel, RunningMeanStdModel, encoded_action_size
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
@@ -92,12 +91,8 @@ class PgAgent(BaseAgent, PolicyAgent):
     def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | Gaussian:
         """Return the distribution for the action space."""
         space = env_spaces.action
-        if isinstance(space, gymnasium.spaces.Discrete):
-            return Categorical(int(space.n))
-        if isinstance(space, gymnasium.spaces.MultiDiscrete):
-            return MultiCategorical(space.nvec)
-        if isinstance(space, gymnasium.spaces.MultiBinary):
-            return MultiCategorical(np.full(space.shape, 2))
+        if (choices := categorical_of(space)) is not None:
+            return choices
         if isinstance(space, gymnasium.spaces.Box):
             return Gaussian.from_space(space)
         raise TypeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
@@ -15,7 +15,7 @@ from torch import nn
 from rlpyt.agents.given import check_state
 from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
 from rlpyt.agents.weight_versions import WeightVersions
-from rlpyt.models import join_replicas
+from rlpyt.models import copy_streams, join_replicas, set_streams
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
@@ -107,6 +107,17 @@ class HasNetworks:
         """Let the normalisers of observations and rewards take in the batches of all replicas."""
         for network in self.modules():
             join_replicas(network, replicas)
+
+    def rewinder(self) -> Callable[[], None]:
+        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
+        networks = self.modules()
+        streams = [copy_streams(network) for network in networks]
+
+        def rewind() -> None:
+            for network, of_it in zip(networks, streams, strict=True):
+                set_streams(network, of_it)
+
+        return rewind
 
     def to_model(self, inputs: Buffer) -> Buffer:
         """Return tensors on the model's device."""

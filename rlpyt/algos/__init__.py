@@ -3,6 +3,7 @@
 from rlpyt.algos.a2c import A2C
 from rlpyt.algos.augmentation import RandomShift
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.cma_es import CMAES
 from rlpyt.algos.ddpg import DDPG, TD3
 from rlpyt.algos.distributional_dqn import IQN, QRDQN, CategoricalDQN
 from rlpyt.algos.dqn import DQN, ErrorBatch
@@ -16,6 +17,7 @@ from rlpyt.algos.vtrace import VTrace, VTraceInputs
 
 __all__ = [
     "A2C",
+    "CMAES",
     "DDPG",
     "DQN",
     "IQN",

@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
+from rlpyt.algos.loss_after import LossAfter
 from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Settings
@@ -46,6 +47,9 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     """Further arguments of the optimiser."""
     initial_optim_state_dict: StateDict | None = None
     """Optimiser state to start from."""
+    log_loss_after: bool = False
+    """Whether the loss of each update's rows is computed again after it, for debugging: the metrics `lossBefore` and
+    `lossAfter`, for another forward pass. No other number changes."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range. A subclass calls this first and then makes its own checks."""
@@ -148,6 +152,10 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         grad_norm = self.descend(self.counted_descent, loss, hyper)
         self.update_counter += 1
         return grad_norm
+
+    def before_loss(self) -> LossAfter | None:
+        """Return what computes the loss again after the update, where that is asked for; called before the loss is."""
+        return LossAfter(self.agent, self.generator) if self.log_loss_after else None
 
     def descend(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does."""

@@ -141,6 +141,7 @@ class DQN(OffPolicyAlgo[QAgent]):
 
     def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:
         """Take one step down the loss of a batch, update priorities, and the target network where it is due."""
+        again = self.before_loss()
         loss, td_abs_error, own = loss_and_errors(self, "loss", self.loss(batch, hyper))
         metrics = {
             "loss": loss.detach(),
@@ -148,6 +149,9 @@ class DQN(OffPolicyAlgo[QAgent]):
             "tdAbsErr": self.mean_error(td_abs_error, batch),
             "priority": self.update_priorities(batch, td_abs_error, hyper),
         }
+        if again is not None:
+            after = again(lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
+            own = {**own, "lossBefore": loss, "lossAfter": after}
         if self.update_counter % self.target_update_interval == 0:
             self.agent.update_target(hyper.target_update_tau)
         return own_and_named_metrics(self, metrics, own)

@@ -186,10 +186,14 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
             hyper: the hyper-parameters as they stand.
             weight: of the loss among those of the other replicas, of `GlobalRows.weights`.
         """
+        again = self.before_loss()
         loss, metrics = loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))
         self.loss_weight = weight
         metrics = {name: self.weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
+        if again is not None:
+            after = again(lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0])
+            metrics |= {"lossBefore": self.weighted(loss.detach()), "lossAfter": self.weighted(after)}
         return metrics
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

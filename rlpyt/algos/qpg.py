@@ -102,12 +102,19 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     def update_q(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values."""
         y = self.q_target(batch, outputs, hyper)
-        q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
+        again = self.before_loss()
+        action = self.agent.distribution.encode(batch.action)
+        q = self.agent.q(outputs.online, action)
         delta = y - q
         losses = self.mean_loss(squared_loss(delta), batch)
         grad_norm = self.gradient_step(losses.sum(), hyper)
         self.update_priorities(batch, delta.detach().abs().mean(0), hyper)
-        return self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
+        metrics = self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
+        if again is not None:
+            # At the features of before: those of a vector are the vector.
+            after = again(lambda: self.mean_loss(squared_loss(y - self.agent.q(outputs.online, action)), batch).sum())
+            metrics |= {"lossBefore": losses.sum().detach(), "lossAfter": after}
+        return metrics
 
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:

@@ -8,6 +8,7 @@ from rlpyt.core.agent import (
     MuAgent,
     NoisyTargetAgent,
     PolicyAgent,
+    PopulationPolicyAgent,
     QAgent,
     QpgPolicyAgent,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "MuAgent",
     "NoisyTargetAgent",
     "PolicyAgent",
+    "PopulationPolicyAgent",
     "QAgent",
     "QpgPolicyAgent",
     "Replay",

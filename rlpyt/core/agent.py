@@ -183,6 +183,10 @@ class Agent(CheckedSubclasses, ABC):
     def draw_randomness(self, generator: torch.Generator | None) -> None:
         """Draw what the networks are random in for the next update; None turns the randomness off."""
 
+    def rewinder(self) -> Callable[[], None]:
+        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
+        return lambda: None
+
     @abstractmethod
     def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
         """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""
@@ -218,6 +222,26 @@ class PolicyAgent(Agent):
     kind: ClassVar[str] = "policy"
     reward_rms: RewardStatistics
     """Statistics that rewards may be normalised by."""
+
+
+class PopulationPolicyAgent(Agent):
+    """Policy whose training environments act with the parameters of different individuals, as CMAES asks of an agent.
+
+    What it records beside every action has the fields `individual` (number of the one that acted), `generation` (of it)
+    and `restarts` (of the process that acted). Evaluation acts with the model's own parameters.
+    """
+
+    kind: ClassVar[str] = "population"
+    population_size: int
+    """Individuals; environment number b of the run acts with individual b % population_size."""
+
+    @abstractmethod
+    def set_population(self, individuals: torch.Tensor, generation: int) -> None:
+        """Let the training environments act with individuals [population_size, n_parameters] from the next batch on."""
+
+    @abstractmethod
+    def set_parameters(self, parameters: torch.Tensor) -> None:
+        """Set the model's own parameters [n_parameters], in the order of `parameters()`."""
 
 
 class ExploringAgent(Agent):

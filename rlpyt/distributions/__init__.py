@@ -2,7 +2,7 @@
 
 from rlpyt.distributions.action_units import ActionUnits
 from rlpyt.distributions.base import Distribution
-from rlpyt.distributions.categorical import Categorical, DistInfoLogits, MultiCategorical
+from rlpyt.distributions.categorical import Categorical, DistInfoLogits, MultiCategorical, categorical_of
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.distributions.squashed_gaussian import SquashedGaussian
@@ -17,4 +17,5 @@ __all__ = [
     "Gaussian",
     "MultiCategorical",
     "SquashedGaussian",
+    "categorical_of",
 ]

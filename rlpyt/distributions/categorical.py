@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
+from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from rlpyt.distributions.base import Distribution, flatten_action, shape_action
@@ -160,6 +161,17 @@ class MultiCategorical(Distribution[DistInfoLogits]):
     def kl(self, old: DistInfoLogits, new: DistInfoLogits) -> torch.Tensor:
         """Return KL(old || new), the sum over the choices, [...]."""
         return self._each.kl(self._table(old.logits), self._table(new.logits)).sum(-1)
+
+
+def categorical_of(space: spaces.Space[object]) -> Categorical | MultiCategorical | None:
+    """Return the distribution over a space of choices; None for any other space."""
+    if isinstance(space, spaces.Discrete):
+        return Categorical(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategorical(space.nvec)
+    if isinstance(space, spaces.MultiBinary):
+        return MultiCategorical(np.full(space.shape, 2))
+    return None
 
 
 def _gumbel(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

@@ -17,8 +17,9 @@ from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlp
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.joining import join_replicas
 from rlpyt.models.mlp import MlpModel, OutputLinear
-from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, draw_randomness
+from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel
+from rlpyt.models.policy import PolicyModel
 from rlpyt.models.presets import (
     AtariCatDqnModel,
     AtariDqnModel,
@@ -38,6 +39,7 @@ __all__ = [
     # full models
     "Model",
     "PgModel",
+    "PolicyModel",
     "QModel",
     "IqnModel",
     "Quantiles",
@@ -84,7 +86,10 @@ __all__ = [
     # functions
     "uses_prev_action",
     "takes_n_models",
+    "Stream",
+    "copy_streams",
     "draw_randomness",
+    "set_streams",
     "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+Stream = tuple[int | None, torch.Generator | None]
+"""Random stream of a module: the seed of one that begins with the next forward pass, and the one at hand."""
 
 
 class RandomModule(nn.Module, ABC):
@@ -16,6 +20,25 @@ class RandomModule(nn.Module, ABC):
     @abstractmethod
     def draw(self, generator: torch.Generator | None) -> None:
         """Draw from a CPU generator for the next forward passes; None makes all of them deterministic."""
+
+    def copy_stream(self) -> Stream:
+        """Return a copy of the random stream that the module has of its own, if it has one."""
+        return None, None
+
+    def set_stream(self, stream: Stream) -> None:
+        """Let the stream stand where a copy stands."""
+
+
+def copy_streams(module: nn.Module) -> list[Stream]:
+    """Return copies of the own streams of all random modules of a network."""
+    return [part.copy_stream() for part in module.modules() if isinstance(part, RandomModule)]
+
+
+def set_streams(module: nn.Module, streams: Sequence[Stream]) -> None:
+    """Let the own streams of a network stand where copies stand."""
+    parts = [part for part in module.modules() if isinstance(part, RandomModule)]
+    for part, stream in zip(parts, streams, strict=True):
+        part.set_stream(stream)
 
 
 def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> None:
@@ -56,6 +79,15 @@ class Dropout(RandomModule):
         self._drops = generator is not None
         if generator is not None:
             self._seed = int(torch.randint(2**62, (), generator=generator))
+
+    def copy_stream(self) -> Stream:
+        """Return seed and stream of the masks."""
+        return self._seed, None if self._generator is None else self._generator.clone_state()
+
+    def set_stream(self, stream: Stream) -> None:
+        """Go on with the masks of a copy."""
+        self._seed, generator = stream
+        self._generator = None if generator is None else generator.clone_state()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y, of the shape of x."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler
-from rlpyt.logging import Logger, ProgBarCounter
+from rlpyt.logging import Logger, ProgBarCounter, plot_progress
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.agreement import Agreement, TrainingDiverged
 from rlpyt.runners.checkpointing import RunCheckpoints
@@ -22,6 +23,7 @@ from rlpyt.runners.columns import (
     merged_metrics,
     merged_numbers,
 )
+from rlpyt.runners.hints import divergence_hints
 from rlpyt.settings import Settings
 from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -88,12 +90,13 @@ class LoggedRun(Settings, CheckedSubclasses):
         step = (itr + 1) * self.steps_per_itr
         saved = self.checkpoints.newest_step if self.checkpoints else None
         newest = f" The newest checkpoint is of step {saved:,}." if saved is not None else ""
-        hyper = ", ".join(f"{k} {v}" for k, v in vars(self.algo.hyper(itr * self.steps_per_itr)).items())
+        hyper = vars(self.algo.hyper(itr * self.steps_per_itr))
+        hints = divergence_hints(self.algo.hyper_parameters(), hyper, self.compute.precision)
         return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
-            f"{what} not finite; expected finite numbers. Worth looking at: a lower learning_rate or clip_grad_norm, "
-            f"the scale of rewards and observations, float32 instead of {self.compute}. The hyper-parameters were: "
-            f"{hyper}. Snapshots, if any, are from before.{newest}"
+            f"{what} not finite; expected finite numbers. Worth changing: {'; '.join(hints)}. "
+            f"The hyper-parameters were: {', '.join(f'{k} {v}' for k, v in hyper.items()) or 'no schedules'}. "
+            f"Snapshots, if any, are from before.{newest}"
         )
 
     def log_diagnostics(self, itr: int) -> None:
@@ -169,6 +172,10 @@ class LoggedRun(Settings, CheckedSubclasses):
             return own
         on_cpu = {name: values.cpu() for name, values in own.items()}
         return merged_metrics(*zip(*self.agreement.gather((on_cpu, self._metrics.of_rows)), strict=True))
+
+    def plot(self, y: str = "ReturnAverage", x: str = "Diagnostics/CumSteps", file: str = "learning_curve.png") -> Path:
+        """Draw a column of the run's log over another, and return the picture; see `rlpyt.logging.plot_progress`."""
+        return plot_progress(self.logger.directory, x, y, file)
 
     # ---- snapshots ----
 

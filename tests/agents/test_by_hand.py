@@ -57,6 +57,42 @@ def test_a_batch_has_noise_for_every_row() -> None:
     assert agent.value(torch.zeros(3), None, None).shape == ()
 
 
+class Counting(gymnasium.Env[Any, Any]):
+    """Rewards 1, 2, 3; an episode has as many steps as its seed says."""
+
+    observation_space, action_space = SPACES
+
+    def __init__(self) -> None:
+        self.actions: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        assert seed is not None
+        self.length, self.t = seed, 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.actions.append(int(action))
+        self.t += 1
+        return np.full(3, self.t / 9, np.float32), self.t, False, self.t == self.length, {"game_score": 2.0}
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_play_runs_whole_episodes(recurrent: bool) -> None:
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent=recurrent, model_kwargs={**SMALL, **({"rnn_size": 8} if recurrent else {})})
+    agent.initialize(SPACES)
+    env = Counting()
+    seen = env.actions
+    infos = agent.play(env, 3, seed=2)
+    assert [(info.Return, info.Length, info.GameScore) for info in infos] == [(3, 2, 4.0), (6, 3, 6.0), (10, 4, 8.0)]
+    # every episode begins afresh
+    assert seen[:2] == seen[2:4] == seen[5:7]
+    first = list(seen)
+    agent.play(env, 3, seed=2)
+    assert seen == 2 * first
+
+
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
     agent = make_agent(next(kind for kind in KINDS if kind.startswith("RecurrentGaussian")))
     agent.eval_mode(0)

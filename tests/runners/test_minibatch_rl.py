@@ -21,6 +21,7 @@ from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
+from rlpyt.runners.hints import divergence_hints
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_cpus
@@ -368,14 +369,31 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_snapshot(tmp
     with pytest.raises(TrainingDiverged) as info:
         run(tmp_path, (algo, make_algo("ppo")[1]), n_steps=1000, log_interval_steps=20)
     message = str(info.value)
-    for part in ("Iteration 3", "step 80", "NanAt", "gradNorm", "learning_rate", "clip_grad_norm 1", "float32"):
+    for part in ("Iteration 3", "step 80", "NanAt", "gradNorm", "clip_grad_norm 1",
+                 "learning_rate was 0.00094: try 9.4e-05", "normalize_reward=True"):  # fmt: skip
         assert part in message
+    assert "bfloat16" not in message
     snapshot = load_snapshot(tmp_path / "run_0" / "params.pkl")
     assert snapshot["itr"] == 2
     assert all(x.isfinite().all() for x in snapshot["agent_state_dict"]["model"].values())
     assert len(rows_of(tmp_path)) == 3
     assert status_of(tmp_path)["status"] == "failed"
     assert status_of(tmp_path)["exception"]["type"] == "TrainingDiverged"
+
+
+def test_the_hints_of_a_divergence_follow_from_the_settings():
+    hyper = dict(learning_rate=0.02, q_learning_rate=None, clip_grad_norm=inf, q_target_clip=inf, discount=0.99)
+    assert divergence_hints({"normalize_reward": False}, hyper, "bfloat16") == [
+        "learning_rate was 0.02: try 0.002",
+        "clip_grad_norm was inf, which clips no gradient: try 1",
+        "q_target_clip was inf, which bounds no target: try the largest return that is possible",
+        "rewards were as they came: try normalize_reward=True, or rewards of about 1",
+        "the networks computed in bfloat16: try settings=ComputeSettings(precision='float32')",
+        "look at the largest observations and rewards, and normalise them",
+    ]
+    tame = dict(learning_rate=0.0, clip_grad_norm=0.5, q_target_clip=100.0)
+    assert len(divergence_hints({"normalize_reward": True}, tame, "float32")) == 1
+    assert "clip_grad_norm was 10: try 1" in divergence_hints({}, dict(clip_grad_norm=10.0), "float32")
 
 
 @dataclass(kw_only=True, eq=False)

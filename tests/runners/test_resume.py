@@ -20,8 +20,8 @@ import torch
 from gymnasium import spaces
 
 from benchmarks.resume_kit import Started, files_left, first_difference, progress_of, state_of, steps_saved
-from rlpyt.agents import CategoricalPgAgent
-from rlpyt.algos import PPO, QpgAlgo
+from rlpyt.agents import CategoricalPgAgent, PopulationAgent
+from rlpyt.algos import CMAES, PPO, QpgAlgo
 from rlpyt.logging import logger_context
 from rlpyt.logging.run_directory import PREEMPTED, RunDirectoryError
 from rlpyt.logging.segments import CheckpointError
@@ -40,8 +40,11 @@ N_ITR, STOP, LOG, SAVE = 16, 8, 2, 3
 EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4)
 
 
-OWN_CASES: dict[str, Any] = {  # whose masks are drawn from torch's global stream
+OWN_CASES: dict[str, Any] = {
+    # whose masks are drawn from torch's global stream
     "PPO dropout of torch": lambda: (PPO(), CategoricalPgAgent(model_kwargs=dict(nonlinearity=torch.nn.Dropout))),
+    "CMAES": lambda: (CMAES(evaluated="best"), PopulationAgent(model_kwargs=dict(hidden_sizes=2), population_size=4)),
+    "CMAES separable": lambda: (CMAES(separable=True, n_episodes=2), PopulationAgent(population_size=2)),
 }
 
 
@@ -142,6 +145,8 @@ REPLICAS: dict[str, Any] = dict(n_replicas=2)
         ("DroQ", "serial", MinibatchRlEval, dict(eval_beside=True)),
         ("DQN n-step soft", "serial", SyncRl, REPLICAS),
         ("DroQ", "serial", SyncRlEval, REPLICAS),
+        ("CMAES", "cpu2", MinibatchRlEval, {}),
+        ("CMAES separable", "serial", MinibatchRl, {}),
         ("PPO", "cpu2", AsyncRl, dict(lag=2)),
         ("R2D1", "serial", AsyncRl, dict(lag=1)),
         ("DroQ", "serial", AsyncRlEval, dict(lag=1)),

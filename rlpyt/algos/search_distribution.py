@@ -1,0 +1,113 @@
+"""Search distribution of CMA-ES by the package `cmaes`, with a state of plain data."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rlpyt.types import StateDict
+
+FULL_COVARIANCE_LIMIT = 2000
+"""Parameters up to which a full covariance matrix is adapted: memory grows with their square, time with their cube."""
+
+
+def covariance_bytes(n_parameters: int, population_size: int) -> int:
+    """Return the memory that an update of a full covariance matrix takes: matrices of float64, two an individual."""
+    return 8 * n_parameters**2 * (2 * population_size + 8)
+
+
+class SearchDistribution:
+    """Normal distribution N(mean, sigma^2 C) that individuals are drawn from, and that moves to the fitter of them.
+
+    Source: Hansen 2016, arXiv:1604.00772; with `separable`, where C is diagonal, Ros and Hansen 2008.
+
+    Args:
+        mean: [D] float64, at the start.
+        sigma: step size at the start.
+        population_size: N, individuals of a generation.
+        seed: of the individuals.
+        separable: whether C is diagonal, so that memory and time grow with D alone.
+
+    Raises:
+        ImportError: if the package is not installed.
+        ValueError: if C is full, and D above `FULL_COVARIANCE_LIMIT`.
+    """
+
+    def __init__(self, mean: np.ndarray, sigma: float, population_size: int, seed: int, separable: bool) -> None:
+        try:
+            from cmaes import CMA, SepCMA
+        except ImportError as error:
+            raise ImportError(
+                "CMAES: the package cmaes was not found; it is optional. Install it with `pip install rlpyt[cmaes]`."
+            ) from error
+        if not separable and len(mean) > FULL_COVARIANCE_LIMIT:
+            gigabytes = covariance_bytes(len(mean), population_size) / 1e9
+            raise ValueError(
+                f"CMAES: the model has {len(mean):,} parameters, and an update of their covariance matrix would take "
+                f"{gigabytes:,.1f} GB; expected at most {FULL_COVARIANCE_LIMIT:,}. Set separable=True, which adapts "
+                "its diagonal, or take a smaller model."
+            )
+        Cma = SepCMA if separable else CMA
+        self._cma = Cma(mean=mean, sigma=sigma, seed=seed, population_size=population_size)
+        vars(self._cma)["_funhist_values"][:] = 0.0  # else memory as it was found, which two states would differ in
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean [D]."""
+        return self._cma.mean
+
+    @property
+    def sigma(self) -> float:
+        """Step size."""
+        return float(vars(self._cma)["_sigma"])
+
+    @property
+    def generation(self) -> int:
+        """Generations that were told."""
+        return self._cma.generation
+
+    def ask(self) -> np.ndarray:
+        """Return the individuals [N, D] of a generation."""
+        return np.stack([self._cma.ask() for _ in range(self._cma.population_size)])
+
+    def tell(self, individuals: np.ndarray, fitness: np.ndarray) -> None:
+        """Move to the fitter individuals.
+
+        Args:
+            individuals: [N, D], as `ask` returned them.
+            fitness: [N], higher is better; the package minimises.
+        """
+        self._cma.tell([(x, -float(f)) for x, f in zip(individuals, fitness, strict=True)])
+
+    def state_dict(self) -> StateDict:
+        """Return all numbers of the distribution, and its random stream."""
+        attributes = {name: value for name, value in vars(self._cma).items() if name != "_rng"}
+        name, keys, pos, has_gauss, cached = vars(self._cma)["_rng"].get_state()
+        return {
+            "attributes": {name: _plain(value) for name, value in attributes.items()},
+            "stream": (str(name), keys.copy(), int(pos), int(has_gauss), float(cached)),
+        }
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            ValueError: if it is of another class or version of the package.
+        """
+        own, saved = vars(self._cma), state_dict["attributes"]
+        if own.keys() - {"_rng"} != saved.keys():
+            raise ValueError(
+                f"CMAES: the state has {sorted(saved)} of a search distribution; expected "
+                f"{sorted(own.keys() - {'_rng'})}. Load it with the same setting of separable, and with the version "
+                "of the package cmaes that saved it."
+            )
+        own.update({name: _plain(value) for name, value in saved.items()})
+        name, keys, *place = state_dict["stream"]
+        own["_rng"].set_state((name, np.asarray(keys), *place))
+
+
+def _plain(value: object) -> object:
+    """Return a copy of an array, as which a file gives a tensor; of a number of numpy the same one of Python."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return np.asarray(value).copy()
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,300 @@
+"""CMA-ES: who is credited with which return, and where the search goes from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from cmaes import CMA, SepCMA
+from gymnasium import spaces
+
+from rlpyt.agents import CategoricalPgAgent, PopulationAgent
+from rlpyt.agents.population import PopulationInfo
+from rlpyt.algos import CMAES
+from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT
+from rlpyt.algos.whole_episodes import WholeEpisodes
+from rlpyt.logging import logger_context
+from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl, load_agent, runner_from_params
+from rlpyt.samplers import WaitResetCollector
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import AgentSamples, EnvSamples, Samples
+from rlpyt.utils.arrays import buffer_func, torchify_buffer
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.agents.agent_kinds import ACTIONS, OBSERVATIONS, SMALL, random_inputs
+from tests.runners.runner_kit import make_sampler, without_times
+
+N = 4
+
+
+class Telling(gymnasium.Env[Any, Any]):
+    """An episode's return is the mean of its actions, in as many steps as it has: mixed if individuals take turns."""
+
+    observation_space = spaces.Box(1, 1, (1,))
+    action_space = spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length, self.t = int(self.np_random.integers(2, 12)), 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        ends = self.t == self.length
+        return np.ones(1, np.float32), float(action[0]) / self.length, ends and self.t % 2 == 0, ends, {}
+
+
+def value_of(individuals: np.ndarray) -> np.ndarray:
+    """Return what one individual's episodes return: tanh(weight + bias)."""
+    return np.tanh(individuals.sum(-1))
+
+
+class Recorded(CMAES):
+    """Keeps the fitness of every generation beside its individuals."""
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        self.generations: list[tuple[np.ndarray, np.ndarray]] = []
+        super().initialize(*args, **kwargs)
+
+    def _fitness(self) -> np.ndarray:
+        fitness = super()._fitness()
+        self.generations.append((self._individuals, fitness))
+        return fitness
+
+
+def linear(**kwargs: Any) -> PopulationAgent:
+    return PopulationAgent(model_kwargs=dict(hidden_sizes=()), population_size=N, **kwargs)
+
+
+def searched(kind: str = "serial", Runner: Any = MinibatchRl, B: int = 8, n_itr: int = 40, **settings: Any) -> Any:
+    """Return a run over `Telling`, trained."""
+    options = {k: settings.pop(k) for k in ("CollectorCls", "max_decorrelation_steps") if k in settings}
+    of_runner = {k: settings.pop(k) for k in ("lag", "n_replicas") if k in settings}
+    sampler = make_sampler(kind, Telling, T=7, B=B, **options)
+    n_steps = n_itr * 7 * B * of_runner.get("n_replicas", 1)
+    runner = Runner(Recorded(**settings), linear(), sampler, n_steps=n_steps, seed=5, **of_runner)
+    runner.train()
+    return runner
+
+
+# ---- credit ----
+
+
+def batch(**rows: Any) -> Samples:
+    """Return rows [T, 1] of one environment; what is left out is that of individual 1 in generation 3."""
+    T = len(rows["reward"])
+    constant = dict(done=[0] * T, valid=[1] * T, individual=[1] * T, generation=[3] * T, restarts=[0] * T)
+    x = {name: np.array(column)[:, None] for name, column in {**constant, **rows}.items()}
+    done, valid = x["done"].astype(bool), x["valid"].astype(bool)
+    info = PopulationInfo(x["individual"], x["generation"], x["restarts"])
+    env = EnvSamples(None, x["reward"].astype(np.float32), None, done, done & False, valid, None)
+    return Samples(AgentSamples(None, None, info, None), env)
+
+
+def credited(*batches: Samples, n_episodes: int = 2) -> list[float]:
+    episodes = WholeEpisodes(1, n_episodes)
+    episodes.take(batch(reward=[9], done=[1]), 3)  # the first of a run never counts
+    for samples in batches:
+        restored = WholeEpisodes(1, n_episodes)
+        restored.load_state_dict(episodes.state_dict())  # a checkpoint at every border
+        episodes = restored
+        episodes.take(samples, 3)
+    assert (episodes.individual[episodes.counts > 0] == 1).all()
+    return episodes.returns[0, : episodes.counts[0]].tolist()
+
+
+def test_returns_are_of_whole_episodes():
+    # final rows are not valid: their rewards are not there, and are not counted where they are
+    rewards, done, valid = [0, 1, 2, 50, 4, 8], [0, 0, 1, 0, 0, 1], [0, 1, 1, 0, 1, 1]
+    assert credited(batch(reward=rewards, done=done, valid=valid)) == [3.0, 12.0]
+    # the same over a border
+    first, second = (dict(reward=rewards[i], done=done[i], valid=valid[i]) for i in (slice(5), slice(5, None)))
+    assert credited(batch(**first), batch(**second)) == [3.0, 12.0]
+
+
+def test_the_first_episodes_count_and_no_more_of_them():
+    assert credited(batch(reward=[1, 2, 3, 4], done=[1, 1, 1, 1])) == [1.0, 2.0]
+    assert credited(batch(reward=[1, 2], done=[1, 0]), n_episodes=2) == [1.0]
+
+
+def test_an_episode_of_two_generations_is_nobodys():
+    before = batch(reward=[1, 2], generation=[2, 2])
+    assert credited(before, batch(reward=[4, 8, 16], done=[1, 0, 1])) == [24.0]
+    assert credited(batch(reward=[1, 2], done=[0, 1], generation=[2, 2]), batch(reward=[5], done=[1])) == [5.0]
+
+
+def test_the_first_episode_of_a_run_does_not_count():
+    episodes = WholeEpisodes(1, 2)
+    episodes.take(batch(reward=[1, 2, 4], done=[0, 1, 1]), 3)
+    assert episodes.returns[0, : episodes.counts[0]].tolist() == [4.0]
+
+
+def test_an_episode_that_a_lost_worker_cut_off_does_not_count():
+    # marked as truncated in the batch: the row after it is of the next process
+    inside = batch(reward=[1, 0, 2, 4], done=[1, 0, 0, 1], valid=[1, 0, 1, 1], restarts=[0, 1, 1, 1])
+    assert credited(inside) == [6.0]
+    # between two batches: not marked, but for a row that is not valid
+    border = batch(reward=[1]), batch(reward=[0, 2, 4], done=[0, 0, 1], valid=[0, 1, 1], restarts=[1, 1, 1])
+    assert credited(*border) == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_episodes"), [("serial", 1), ("halves", 2), ("cpu2", 2), ("gpu2", 1), ("alternating2", 2)]
+)
+def test_every_return_is_that_of_the_individual(kind, n_episodes):
+    generations = searched(kind, n_episodes=n_episodes, max_decorrelation_steps=5).algo.generations
+    assert len(generations) >= 6
+    for individuals, fitness in generations:
+        np.testing.assert_allclose(fitness, value_of(individuals), atol=1e-5)
+
+
+def test_it_counts_who_acted_where_batches_are_behind():
+    generations = searched(Runner=AsyncRl, lag=2).algo.generations
+    assert len(generations) >= 6
+    for individuals, fitness in generations:
+        np.testing.assert_allclose(fitness, value_of(individuals), atol=1e-5)
+
+
+def test_environments_that_rest_lose_no_episode():
+    B, T, n_itr = N, 12, 10
+    sampler = make_sampler("serial", Telling, T=T, B=B, CollectorCls=WaitResetCollector)
+    runner = MinibatchRl(Recorded(), linear(), sampler, n_steps=n_itr * T * B, seed=5)
+    runner.train()
+    # the first episode of the run does not count
+    assert runner.algo.update_counter == n_itr - 1
+
+
+# ---- the search ----
+
+
+@pytest.mark.parametrize(("separable", "Cma"), [(False, CMA), (True, SepCMA)])
+def test_the_path_is_that_of_the_package(separable, Cma):
+    runner = searched(separable=separable, sigma=0.3)
+    algo = runner.algo
+    torch.manual_seed(stream_seed(5, Role.MODEL))
+    own = linear()
+    own.initialize(runner.agent.env_spaces)
+    mean = torch.nn.utils.parameters_to_vector(own.parameters()).detach().double().numpy()
+    reference = Cma(mean=mean.copy(), sigma=0.3, seed=stream_seed(5, Role.ALGO), population_size=N)
+    for individuals, fitness in algo.generations:
+        x = [reference.ask() for _ in range(N)]
+        np.testing.assert_array_equal(individuals, x)
+        reference.tell([(x, -f) for x, f in zip(x, fitness, strict=True)])
+    reference.ask()  # the package makes the matrix symmetric there
+    np.testing.assert_array_equal(algo.search.mean, reference.mean)
+    np.testing.assert_array_equal(vars(algo.search._cma)["_C"], reference._C)
+    assert value_of(algo.search.mean) > value_of(mean)
+
+
+@pytest.mark.parametrize("evaluated", ["mean", "best"])
+def test_what_is_evaluated(evaluated):
+    runner = searched(evaluated=evaluated)
+    every = np.concatenate([individuals for individuals, _ in runner.algo.generations])
+    fitness = np.concatenate([fitness for _, fitness in runner.algo.generations])
+    expected = runner.algo.search.mean if evaluated == "mean" else every[fitness.argmax()]
+    parameters = torch.nn.utils.parameters_to_vector(runner.agent.parameters()).detach().numpy()
+    np.testing.assert_array_equal(parameters, expected.astype(np.float32))
+    actor = runner.agent.actor([0], 1, seed=0, evaluation=True)
+    actor.begin(0)
+    action = actor.step(torch.ones(1, 1), torch.zeros(1, 1), torch.zeros(1)).action
+    assert action.item() == pytest.approx(value_of(expected), abs=1e-6)
+
+
+def test_samplers_give_the_same_rows_of_the_log(tmp_path: Path):
+    for kind in ("serial", "cpu2", "gpu2"):
+        with logger_context(tmp_path / kind, run_ID=0):
+            searched(kind, n_itr=12)
+    rows = [[{k: v for k, v in row.items() if k != "Diagnostics/WorkerRestarts"} for row in without_times(tmp_path / x)]
+            for x in ("serial", "cpu2", "gpu2")]  # fmt: skip
+    common = set(rows[0][0]) & set(rows[1][0]) & set(rows[2][0])
+    assert {"fitnessAverage", "sigmaAverage", "ReturnAverage"} <= common
+    assert [[{k: row[k] for k in common} for row in of] for of in rows[1:]] == [
+        [{k: row[k] for k in common} for row in rows[0]]
+    ] * 2
+
+
+def test_two_replicas_search_together():
+    alone = searched(B=8, n_itr=20).algo
+    together = searched(B=4, n_itr=20, Runner=SyncRl, n_replicas=2).algo
+    assert together.update_counter == alone.update_counter
+    np.testing.assert_array_equal(together.search.mean, alone.search.mean)
+
+
+def test_a_run_is_loaded_and_made_again(tmp_path: Path):
+    with logger_context(tmp_path, run_ID=0):
+        own = linear()
+        runner = MinibatchRl(CMAES(sigma=0.2), own, make_sampler("serial", Telling, T=7, B=8), n_steps=300, seed=5)
+        runner.train()
+    agent = load_agent(tmp_path / "run_0")
+    assert agent.step(np.ones((1, 1), np.float32), None, None).action.shape == (1, 1)
+    torch.testing.assert_close(agent.population.individuals, own.population.individuals)
+    again = runner_from_params(tmp_path / "run_0", known=[Telling])
+    assert (repr(again.algo), repr(again.agent)) == (repr(runner.algo), repr(runner.agent))
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("action", ["discrete", "table", "box"])
+def test_every_environment_acts_with_its_individual(observation, action):
+    agent = PopulationAgent(model_kwargs=SMALL, population_size=N)
+    env_spaces = EnvSpaces(OBSERVATIONS[observation], ACTIONS[action])
+    agent.initialize(env_spaces)
+    size = sum(parameter.numel() for parameter in agent.parameters())
+    individuals = torch.randn(N, size, generator=torch.Generator().manual_seed(0))
+    agent.set_population(individuals, 7)
+    inputs = tuple(torchify_buffer(random_inputs(env_spaces, 6)))
+    ranks = [0, 2, 3, 4, 5, 7]  # those of one worker
+    actor = agent.actor(ranks, 8, seed=0)
+    actor.begin(0)
+    step = actor.step(*inputs)
+    assert step.agent_info.individual.tolist() == [0, 2, 3, 0, 1, 3]
+    assert set(step.agent_info.generation.tolist()) == {7}
+    for row, rank in enumerate(ranks):
+        agent.set_parameters(individuals[rank % N])
+        alone = agent.actor([0], 1, seed=0, evaluation=True)
+        alone.begin(1)
+        expected = alone.step(*buffer_func(inputs, lambda x, row=row: x[row : row + 1]))
+        torch.testing.assert_close(step.action[row], expected.action[0], rtol=1e-4, atol=1e-5)
+        assert expected.agent_info.individual.tolist() == [-1]
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "expected"),
+    [
+        (lambda: CMAES(sigma=0.0), ValueError, "sigma is 0.0; expected a number above 0"),
+        (lambda: CMAES(n_episodes=0), ValueError, "n_episodes is 0; expected a whole number from 1"),
+        (lambda: CMAES(evaluated="last"), ValueError, "evaluated is 'last'; expected \"mean\" or \"best\""),
+        (lambda: PopulationAgent(population_size=1), ValueError, "population_size is 1; expected a whole number"),
+        (lambda: PopulationAgent(recurrent=True), ValueError, "recurrent is True; expected False"),
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(make, error, expected):
+    with pytest.raises(error, match=expected):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("agent", "B", "error", "expected"),
+    [
+        (linear(), 6, ValueError, "6 environments .* population_size is 4; expected a multiple"),
+        (CategoricalPgAgent(), 4, TypeError, "CategoricalPgAgent, has no population"),
+        (PopulationAgent(model_kwargs=dict(hidden_sizes=(60, 60)), population_size=N), 4, ValueError,
+         f"3,841 parameters, .* 1.9 GB; expected at most {FULL_COVARIANCE_LIMIT:,}. Set separable=True"),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_are_refused(agent, B, error, expected):
+    EnvCls, kwargs = (gymnasium.make, dict(id="CartPole-v1")) if B == 4 and error is TypeError else (Telling, {})
+    sampler = make_sampler("serial", EnvCls, T=3, B=B, env_kwargs=kwargs)
+    with pytest.raises(error, match=expected):
+        MinibatchRl(CMAES(), agent, sampler, n_steps=100, seed=1).train()
+
+
+def test_the_state_of_another_search_is_refused():
+    full, separable = (searched(n_itr=1, separable=x).algo for x in (False, True))
+    with pytest.raises(ValueError, match="same setting of separable"):
+        full.load_state_dict(separable.state_dict())

@@ -1,0 +1,66 @@
+"""`log_loss_after`: the loss of an update's rows before and after it, and no other number changed."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.algos import A2C
+from tests.algos.small_problems import batches, check_parameters, parameters64
+from tests.algos.test_algo_state import CASES, learn, started
+
+
+def trained(case: str, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
+    """Return the agent and the metrics of some iterations, on batches that are the same in every call."""
+    torch.manual_seed(0)
+    algo, agent = CASES[case]()
+    algo = algo.replace(**settings)
+    collected = batches(started(algo, agent), 6)
+    torch.manual_seed(1)
+    metrics = learn(algo, collected, range(6))
+    metrics[-1]["stream"] = torch.cat([torch.get_rng_state(), algo.generator.get_state()])
+    return agent, metrics
+
+
+@pytest.mark.parametrize("case", ["A2C", "PPO LSTM", "VTrace", "Rainbow", "IQN", "R2D1", "TD3", "DroQ", "SAC LSTM"])
+def test_it_changes_no_other_number(case):
+    agent, metrics = trained(case)
+    other, with_losses = trained(case, log_loss_after=True)
+    check_parameters(other, parameters64(agent), rtol=0, atol=0)
+    n_losses = 0
+    for one, more in zip(metrics, with_losses, strict=True):
+        assert "lossAfter" not in one
+        assert all(torch.equal(one[name], more[name]) for name in one)
+        if "loss" in more:
+            assert torch.equal(more["lossBefore"], more["loss"])
+        n_losses += more["lossAfter"].numel() if "lossAfter" in more else 0
+    assert n_losses >= 3
+
+
+@pytest.mark.parametrize("case", ["A2C", "DQN", "Rainbow", "DroQ", "IQN"])
+def test_a_small_step_lowers_the_loss_and_none_leaves_it(case):
+    """Masks, noise and fractions are those of the first time: else the loss would be another one without a step."""
+    rates = dict(q_learning_rate=0.0) if case == "DroQ" else {}
+    sgd: dict[str, Any] = dict(OptimCls=torch.optim.SGD, log_loss_after=True)
+    for more in trained(case, learning_rate=0.0, **rates, **sgd)[1]:
+        if "lossAfter" in more:
+            torch.testing.assert_close(more["lossAfter"], more["lossBefore"], rtol=0, atol=0)
+    rates = dict(q_learning_rate=1e-3) if case == "DroQ" else {}
+    metrics = [m for m in trained(case, learning_rate=1e-3, **rates, **sgd)[1] if "lossAfter" in m]
+    assert metrics
+    assert all((m["lossAfter"] < m["lossBefore"]).all() for m in metrics)
+
+
+def test_it_is_the_loss_of_the_new_weights():
+    algo, agent = CASES["A2C"]()
+    algo = algo.replace(log_loss_after=True)
+    (samples,) = batches(started(algo, agent), 1)
+    (metrics,) = learn(algo, [samples], range(1))
+    after = deepcopy(agent.model.state_dict())
+    batch, _ = A2C.loss_inputs(algo, samples, algo.hyper(0))
+    agent.model.load_state_dict(after)
+    assert algo.loss(batch, None, algo.hyper(0))[0].item() == pytest.approx(metrics["lossAfter"].item(), abs=1e-6)
+    assert metrics["lossAfter"] != metrics["lossBefore"]
