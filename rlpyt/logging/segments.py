@@ -205,9 +205,10 @@ class RingOnDisk(RingRows):
                 if file.read(1):
                     raise ValueError("it has more rows than its name says")
 
-        # The first segment may begin with rows that were written over since: the others write those places after it.
-        on_all_cores(read, self._segments[:1])
-        on_all_cores(read, self._segments[1:])
+        # The first segment may begin with rows that were written over since. Others write those places after it.
+        n_old = sum(segment.first < self["written"] - self["T"] for segment in self._segments)
+        on_all_cores(read, self._segments[:n_old])
+        on_all_cores(read, self._segments[n_old:])
         for name, array in arrays.items():
             start = 0
             for part in _open_places(self, name):
