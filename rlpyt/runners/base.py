@@ -21,7 +21,7 @@ from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.runners.plan import plan_of_replicas
-from rlpyt.runners.record import class_names_of, record_of, settings_of
+from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
 from rlpyt.types import Kwargs, Run, StateDict
@@ -308,7 +308,7 @@ class MinibatchRlBase(ResumableRun):
         manifest = self.checkpoints.manifest(has_rows) if resumes else None
         if manifest is not None:
             seed = manifest["seed"] if self.given_seed is None else self.seed
-            for change in check_same(manifest["settings"], {**self._compared(), "seed": seed}):
+            for change in check_same(manifest["settings"], {**self._compared(), "seed": seed}, at_default(self)):
                 self.logger.log(f"Changed since the checkpoint: {change}.")
         return manifest
 

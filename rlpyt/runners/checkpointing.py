@@ -6,7 +6,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import inf
 from pathlib import Path
 
@@ -156,17 +156,20 @@ class RunCheckpoints:
         return missing is None
 
 
-def check_same(saved: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_default: Container[str]) -> list[str]:
     """Compare the settings of a run with those that it is to go on with; return what has changed and may.
 
     Args:
         saved: settings by name, of the checkpoint.
         now: those of now.
+        at_default: names of those that have their default. One of them may be missing in a checkpoint of an earlier
+            version, which did not have it: a new setting does by default what was done before.
 
     Raises:
         ValueError: if a setting has changed with which the run would be another one.
     """
-    names = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
+    different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
+    names = [name for name in different if name in saved or name not in at_default]
     texts = {name: f"{name} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
     refused = [text for name, text in texts.items() if not _MAY_CHANGE.match(name)]
     if refused:

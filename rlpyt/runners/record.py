@@ -42,6 +42,7 @@ TAGS = frozenset(
 )
 """Keys that mark a recorded value; a dictionary that has one of them is recorded as pairs."""
 _MAX_DEPTH = 15
+_PLAIN = (bool, int, float, str, type(None))
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 
 
@@ -61,6 +62,15 @@ def settings_of(part: Settings) -> dict[str, Json]:
     Classes and functions are left out: those of a script have other names in other processes.
     """
     return dict(_leaves(record_of(part)[0], ""))
+
+
+def at_default(part: Settings) -> set[str]:
+    """Return the places of the settings of a part, and of the parts in it, that have their default."""
+    given = part.given()
+    defaults: dict[str, object] = {f.name: f.default for f in fields(part)} if is_dataclass(part) else {}
+    inner = {f"{name}.{place}" for name, x in given.items() if isinstance(x, Settings) for place in at_default(x)}
+    plain = {name: x for name, x in given.items() if isinstance(x, _PLAIN) and name in defaults}
+    return inner | {name for name, x in plain.items() if x is defaults[name] or x == defaults[name]}
 
 
 def class_names_of(part: object, name: str) -> dict[str, str]:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from rlpyt.algos import PPO
 from rlpyt.runners import checkpointing
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.checkpointing import RunCheckpoints
+from rlpyt.runners.checkpointing import RunCheckpoints, check_same
+from rlpyt.runners.record import at_default, settings_of
 from rlpyt.utils.replicas import Replicas
 
 STEPS_PER_ITR = 20
@@ -75,3 +77,24 @@ def test_a_score_is_due_if_it_is_higher_than_all_before_also_those_of_earlier_st
         assert not checkpoints.is_due(5, 2.0)
         assert not checkpoints.is_due(5, 3.0)
         assert checkpoints.is_due(5, 3.1)
+
+
+# ---- settings of a run that goes on ----
+
+
+def test_a_setting_that_an_earlier_version_lacked_may_have_its_default_alone():
+    now = {"algo.old": 1, "algo.new": 2}
+    assert check_same({"algo.old": 1}, now, at_default={"algo.old", "algo.new"}) == []
+    with pytest.raises(ValueError, match=r"algo\.new is 2, and was None"):
+        check_same({"algo.old": 1}, now, at_default={"algo.old"})
+    with pytest.raises(ValueError, match=r"algo\.new is 2, and was 3"):
+        check_same({"algo.old": 1, "algo.new": 3}, now, at_default={"algo.new"})
+    with pytest.raises(ValueError, match=r"algo\.new is None, and was 2"):
+        check_same(now, {"algo.old": 1}, at_default={"algo.old"})
+
+
+def test_the_settings_at_their_default_are_found_by_their_places():
+    algo = PPO(learning_rate=0.5, epochs=4, clip_grad_norm=inf)
+    places = at_default(algo)
+    assert {"learning_rate", "clip_grad_norm"}.isdisjoint(places)
+    assert {"epochs", "discount", "target_kl"} <= places <= set(settings_of(algo))
