@@ -123,6 +123,13 @@ def dumps(message: Any) -> bytes:
     return file.getvalue()
 
 
+def dumps_by_value(message: Any) -> bytes:
+    """Pickle a message for another machine: shared arrays by value, too."""
+    file = io.BytesIO()
+    _ValuePickler(file).dump(message)
+    return file.getvalue()
+
+
 def unsendable(value: object, name: str = "what it works with", depth: int = 6) -> str:
     """Return the name of the part that `dumps` refuses, such as "SyncRl.agent.lock".
 
@@ -153,7 +160,16 @@ def _parts_of(value: object, name: str) -> list[tuple[str, object]]:
 _NOT_BY_TORCH = (torch.uint16, torch.uint32, torch.uint64)  # which torch pickles, and cannot load again
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray and obj.flags.writeable:
+            return obj.__reduce__()  # an array of its own memory, which can be saved in a state
+        if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
+            return torch.from_numpy, (obj.numpy(),)
+        return super().reducer_override(obj)
+
+
+class _Pickler(_ValuePickler):
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:
             memory = _memory_of(obj)
@@ -161,10 +177,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
                 offset = obj.__array_interface__["data"][0] - start
                 return _view, (memory, obj.shape, obj.dtype, offset, obj.strides)
-            if obj.flags.writeable:
-                return obj.__reduce__()  # an array of its own memory, which can be saved in a state
-        if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
-            return torch.from_numpy, (obj.numpy(),)
         if isinstance(obj, SharedMemory):
             return SharedMemory.attach, (os.getpid(), obj.fd, len(obj))
         return super().reducer_override(obj)
