@@ -17,6 +17,7 @@ extras = {
     "gym": ["gym>=0.25,<0.27"],
     "tensorboard": ["tensorboard>=2.14"],
     "plot": ["matplotlib>=3.8"],
+    "ray": ["ray>=2.40,<3"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],
 }

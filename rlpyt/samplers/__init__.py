@@ -2,7 +2,8 @@
 
 Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
 `parts`; `native_part` and `collector`; `fleet` and `evaluator`; `server` and `evaluate`; `background_server`;
-`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`; `gpu` and `ray_host`; `ray_workers`; `ray_sampler`.
+`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`;
+`gpu` and `ray_host`; `ray_workers`; `ray_sampler`.
 """
 
 from rlpyt.samplers.base import BaseSampler

@@ -214,7 +214,9 @@ class ParallelSampler(BaseSampler):
         return request
 
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
-        env_ranks = ", ".join(map(str, self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks))
+        lost = self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks
+        self.n_cut_episodes += len(lost)
+        env_ranks = ", ".join(map(str, lost))
         current_logger().warn(
             f"{error}\n{self._role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
             f"{env_ranks} begin new episodes, and the lost ones are truncated where they stood."

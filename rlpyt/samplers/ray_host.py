@@ -1,13 +1,14 @@
 """Host of workers on one node of a Ray cluster: it relays between the master and processes on its own machine.
 
 The processes are those of `CpuSampler`: the same server, with weights and rows in the shared memory of the node. The
-host adds what another machine needs: weights come in and rows go out as arrays. It answers at least twice a second, with
-the progress of the worker. So the master sees a node that hangs.
+host adds what another machine needs: weights come in and rows go out as arrays. It answers at least twice a second,
+with the progress of the worker. So the master sees a node that hangs.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import sys
 import threading
@@ -173,6 +174,10 @@ class RayHost:
         except WorkerError as error:
             return Answer(worker.progress.numbers(), error=str(error))
         return Answer(worker.progress.numbers(), dumps_by_value(reply), self._written(key, itr))
+
+    def pid(self) -> int:
+        """Return the process number on its node."""
+        return os.getpid()
 
     def stop(self, keys: Sequence[int], seconds: float | None) -> None:
         """Stop workers, which close their environments."""

@@ -12,12 +12,12 @@ from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.ray_host import Layout
-from rlpyt.samplers.ray_workers import RayConnection, RayWorkers
+from rlpyt.samplers.ray_workers import RayConnection, RayWorker, RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import Request
 from rlpyt.types import Kwargs
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import AnyWorker, WorkerKind, WorkerPool
+from rlpyt.utils.worker_pool import WorkerKind, WorkerPool
 
 
 class RayCollectors(RemoteCollectors):
@@ -37,7 +37,7 @@ class RayCollectors(RemoteCollectors):
     def __init__(
         self,
         workers: RayWorkers,
-        pool: WorkerPool[AnyWorker],
+        pool: WorkerPool[RayWorker],
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
@@ -107,7 +107,7 @@ class RaySampler(CpuSampler):
             self.shutdown()
             raise
 
-    def worker_kind(self, n_workers: int) -> WorkerKind[AnyWorker]:
+    def worker_kind(self, n_workers: int) -> WorkerKind[RayWorker]:
         """Return the workers on the nodes of the cluster."""
         assert self._connection is not None, "start_pool connects"
         kind = RayWorkers(self._connection, self.server, self.start_method, n_workers, self.node_timeout)

@@ -107,7 +107,7 @@ class Host:
     ) -> None:
         self.node_id, self.name = node_id, f"node {address} ({node_id[:8]})"
         self.places = n_workers
-        self.is_lost = False
+        self.is_lost = self.has_answered = False
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         options = {"num_cpus": n_workers, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
         # A call for every worker, and one that still waits for a worker that was replaced.
@@ -153,7 +153,8 @@ class RayWorker:
         cluster, first, agent = self._cluster, None, None
         rows = cluster.rows.get(self.rank)
         if not self._has_rows:
-            first = First(self._server, rows and Columns.of(rows, last_place(rows), is_whole=False))
+            boundary = None if rows is None else Columns.of(rows, last_place(rows), is_whole=False)
+            first = First(self._server, boundary)
             agent = cluster.agent
         match pickle.loads(data):
             case ("collect", int(itr), _):
@@ -176,7 +177,7 @@ class RayWorker:
         except ray.exceptions.RayError as error:
             self.lose(f"was lost with its node or its host: {type(error).__name__}: {str(error).splitlines()[0]}")
             return True
-        self.heard = time.monotonic()
+        self.heard, self.host.has_answered = time.monotonic(), True
         self.progress.array[:] = answer.progress
         if answer.error is not None:
             self._error = WorkerError(f"On {self.host.name}: {answer.error}", self.rank)
@@ -195,8 +196,9 @@ class RayWorker:
         """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
         if self._error is not None:
             raise self._error
-        assert self._answer is not None and self._answer.reply is not None, "fetch comes first"
         answer, self._answer = self._answer, None
+        assert answer is not None, "fetch comes first"
+        assert answer.reply is not None, "an answer without a reply is not kept"
         if answer.columns is not None:
             self._has_rows = True
             answer.columns.copy_to(self._cluster.rows[self.rank])
@@ -233,7 +235,7 @@ class RayWatch:
     def _check(self) -> None:
         now, limit = time.monotonic(), self._cluster.node_timeout
         for worker in self._waiting.values():
-            if now - worker.heard > limit:
+            if worker.host.has_answered and now - worker.heard > limit:  # its start takes as long as it may take
                 worker.lose(
                     f"was lost: its node has not answered for {limit:g} s. If its network may be silent for that long, "
                     "raise the sampler's node_timeout."
