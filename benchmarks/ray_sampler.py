@@ -5,6 +5,7 @@ python benchmarks/ray_sampler.py
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any
@@ -79,10 +80,10 @@ def main() -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    size = {"num_cpus": 1, "object_store_memory": 150 * 2**20}
+    size: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 150 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
     node = cluster.add_node(**size)
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
     try:
         for game in ("CartPole", "Pong"):
             local, remote = milliseconds(CpuSampler, game), milliseconds(RaySampler, game)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
@@ -17,13 +17,15 @@ from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps_by_value, unsendable
-from rlpyt.utils.watched import Stalls, receive_watched
+from rlpyt.utils.watched import Picklable, Stalls, receive_watched
 
+Ray: TypeAlias = Any
+"""The module, which has no types where it is not installed."""
 _CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
 _LOOK_SECONDS = 0.5  # between two looks at what the workers are at
 
 
-def import_ray() -> Any:
+def import_ray() -> Ray:
     """Return the module of Ray.
 
     Raises:
@@ -103,7 +105,7 @@ class Host:
     """
 
     def __init__(
-        self, ray: Any, node_id: str, address: str, n_workers: int, max_workers: int, start_method: str
+        self, ray: Ray, node_id: str, address: str, n_workers: int, max_workers: int, start_method: str
     ) -> None:
         self.node_id, self.name = node_id, f"node {address} ({node_id[:8]})"
         self.places = n_workers
@@ -134,7 +136,7 @@ class RayWorker:
         self._has_rows = False
         self._answer: Answer | None = None
         self._error: WorkerError | None = None
-        self.pending: Any = None
+        self.pending: object = None
         self.heard = time.monotonic()
 
     @property
@@ -155,7 +157,7 @@ class RayWorker:
         if not self._has_rows:
             boundary = None if rows is None else Columns.of(rows, last_place(rows), is_whole=False)
             first = First(self._server, boundary)
-            agent = cluster.agent
+            agent = cluster.agent_sent
         match pickle.loads(data):
             case ("collect", int(itr), _):
                 self._itr = itr
@@ -192,7 +194,7 @@ class RayWorker:
         self._error = WorkerError(f"{self.seen_at()} {how}", self.rank)
         self._cluster.give_up(self.host)
 
-    def receive(self, timeout: float = 300.0) -> Any:
+    def receive(self, timeout: float = 300.0) -> Picklable:
         """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
         if self._error is not None:
             raise self._error
@@ -265,7 +267,7 @@ class RayWorkers:
     def __init__(
         self,
         connection: RayConnection,
-        serve: Callable[..., Any],
+        serve: Callable[..., object],
         start_method: str,
         n_workers: int,
         node_timeout: float,
@@ -274,8 +276,8 @@ class RayWorkers:
         self._serve, self._start_method, self._n_workers = serve, start_method, n_workers
         self.rows: Mapping[int, Rows] = {}
         """Every worker's columns of the batch."""
-        self.agent: Any = None
-        self.weights: Any = None
+        self.agent_sent: object = None
+        self.weights: object = None
         self.version = 0
         self._keys = itertools.count()
         self._load: dict[int, Host] = {}  # host of every worker
@@ -294,13 +296,13 @@ class RayWorkers:
 
     def share_agent(self, copy: Agent) -> None:
         """Let workers that start from now on have a worker's copy of the agent."""
-        self.agent = self.ray.put(dumps_by_value(copy))
+        self.agent_sent = self.ray.put(dumps_by_value(copy))
 
     def share_weights(self, agent: Agent) -> None:
         """Let the workers act by the weights that the agent has published, from their next request on."""
         self.weights, self.version = self.ray.put(agent.published()), self.version + 1
 
-    def start(self, rank: int, args: tuple[Any, ...]) -> RayWorker:
+    def start(self, rank: int, args: tuple[object, ...]) -> RayWorker:
         """Start a worker with its first request, on the host with the most cores for a worker."""
         try:
             server = dumps_by_value((self._serve, args))
@@ -340,7 +342,7 @@ class RayWorkers:
         timeout: float,
         replace: Callable[[WorkerError], RayWorker] | None = None,
         on_wait: Callable[[], None] | None = None,
-    ) -> list[Any]:
+    ) -> list[Picklable]:
         """Return one reply of every worker."""
         return receive_watched(workers, lambda some: RayWatch(some, timeout, self), timeout, replace, on_wait)
 
@@ -365,5 +367,5 @@ class RayWorkers:
         """End the hosts, and disconnect."""
         for host in self.hosts:
             self.give_up(host)
-        self.agent = self.weights = None
+        self.agent_sent = self.weights = None
         self._connection.close()

@@ -116,14 +116,14 @@ def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray
     return np.ndarray(shape, dtype, buffer=SharedMemory.allocate(max(size, 1)))
 
 
-def dumps(message: Any) -> bytes:
+def dumps(message: object) -> bytes:
     """Pickle a message for another process: shared arrays by reference, classes by value if they are not importable."""
     file = io.BytesIO()
     _Pickler(file).dump(message)
     return file.getvalue()
 
 
-def dumps_by_value(message: Any) -> bytes:
+def dumps_by_value(message: object) -> bytes:
     """Pickle a message for another machine: shared arrays by value, too."""
     file = io.BytesIO()
     _ValuePickler(file).dump(message)

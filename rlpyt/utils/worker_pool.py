@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
-from rlpyt.utils.watched import AnyWorker, W
+from rlpyt.utils.watched import AnyWorker, Picklable, W
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
@@ -18,11 +18,11 @@ _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the p
 class Message(NamedTuple):
     """Pickled request, which may be sent many times. It keeps the shared arrays in it alive."""
 
-    request: Any
+    request: Picklable
     data: bytes
 
     @classmethod
-    def of(cls, request: Any) -> Message:
+    def of(cls, request: Picklable) -> Message:
         """Pickle a request."""
         return cls(request, dumps(request))
 
@@ -31,21 +31,21 @@ class SetUp(NamedTuple):
     """Request that every new worker is sent before it works, and the check of its reply."""
 
     message: Message
-    accept: Callable[[Any], None]
+    accept: Callable[[Picklable], None]
 
 
-def _same_request(progress: Progress, request: Any) -> Any:
+def _same_request(progress: Progress, request: Picklable) -> Picklable:
     return request
 
 
-def _ignore(*args: Any) -> None:
+def _ignore(*args: object) -> None:
     """Accept every reply."""
 
 
 class WorkerKind(Protocol[W]):
     """Way to run workers: in processes of this machine, or elsewhere."""
 
-    def start(self, rank: int, args: tuple[Any, ...]) -> W:
+    def start(self, rank: int, args: tuple[object, ...]) -> W:
         """Start a worker; args are those of its server."""
 
     def receive(
@@ -54,7 +54,7 @@ class WorkerKind(Protocol[W]):
         timeout: float,
         replace: Callable[[WorkerError], W] | None = None,
         on_wait: Callable[[], None] | None = None,
-    ) -> list[Any]:
+    ) -> list[Picklable]:
         """Return one reply of every worker; see `rlpyt.utils.processes.receive_watched`."""
 
     def stop(self, workers: Sequence[W], seconds: float | None = None) -> None:
@@ -64,7 +64,7 @@ class WorkerKind(Protocol[W]):
 class LocalWorkers(NamedTuple):
     """Workers in processes of this machine."""
 
-    serve: Callable[..., Any]
+    serve: Callable[..., object]
     """Makes the server in a worker; called with rank, progress and the worker's arguments."""
     start_method: str
     """"forkserver", "spawn" or "fork"."""
@@ -73,7 +73,7 @@ class LocalWorkers(NamedTuple):
     role: str = "Worker"
     """Noun of the workers in messages."""
 
-    def start(self, rank: int, args: tuple[Any, ...]) -> Worker:
+    def start(self, rank: int, args: tuple[object, ...]) -> Worker:
         """Start a process."""
         return Worker(rank, self.serve, args, self.start_method, has_workers=self.has_workers, role=self.role)
 
@@ -83,7 +83,7 @@ class LocalWorkers(NamedTuple):
         timeout: float,
         replace: Callable[[WorkerError], Worker] | None = None,
         on_wait: Callable[[], None] | None = None,
-    ) -> list[Any]:
+    ) -> list[Picklable]:
         """Return one reply of every process."""
         return receive_all(workers, timeout, replace, on_wait)
 
@@ -121,16 +121,16 @@ class WorkerPool(Generic[W_co]):
     def __init__(
         self,
         kind: WorkerKind[W_co],
-        args_of: Callable[[int, int], tuple[Any, ...]],
+        args_of: Callable[[int, int], tuple[object, ...]],
         n_workers: int,
         restarts: int = 0,
         restart_seconds: float = math.inf,
-        on_loss: Callable[[Progress, Any], Any] = _same_request,
+        on_loss: Callable[[Progress, Picklable], Picklable] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
         on_wait: Callable[[], None] = _ignore,
     ) -> None:
         self._kind = kind
-        self._args_of: Callable[[int, int], tuple[Any, ...]] | None = args_of
+        self._args_of: Callable[[int, int], tuple[object, ...]] | None = args_of
         self._on_loss, self._tell, self._on_wait = on_loss, tell, on_wait
         self._restarts, self._restart_seconds = restarts, restart_seconds
         self._restarted_at: list[float] = []  # all restarts of the run
@@ -183,7 +183,7 @@ class WorkerPool(Generic[W_co]):
         if late:
             self.receive(late)
 
-    def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Any]:
+    def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
         """Return the replies to posted requests.
 
         Args:
@@ -199,12 +199,14 @@ class WorkerPool(Generic[W_co]):
             del self._under_way[rank]
         return replies
 
-    def ask(self, requests: Mapping[int, Any], on_wait: Callable[[], None] | None = None) -> list[Any]:
+    def ask(self, requests: Mapping[int, Picklable], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
         """Send requests by rank, and return the replies."""
         self.post({rank: Message.of(request) for rank, request in requests.items()})
         return self.receive(list(requests), on_wait)
 
-    def set_up(self, requests: Mapping[int, Any], accept: Callable[[Any], None] = _ignore) -> list[Any]:
+    def set_up(
+        self, requests: Mapping[int, Picklable], accept: Callable[[Picklable], None] = _ignore
+    ) -> list[Picklable]:
         """Send requests by rank that every later worker of the rank is sent too, and return the replies.
 
         Args:

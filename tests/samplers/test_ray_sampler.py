@@ -75,12 +75,12 @@ def batches_with_learning(sampler: Any, agent: Any, itrs: range) -> list[Any]:
 
 
 def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
-    options = {"env_info_keys": ["t"], "eval_n_envs": 2, "eval_max_trajectories": 4}
+    options = {"env_info_keys": ["t"], "eval_n_envs": 2, "eval_max_trajectories": 4, "mid_batch_reset": False}
     results = []
     state: dict[str, Any] = {}
     for Cls in (CpuSampler, RaySampler):
         agent = random_agent(recurrent=True)
-        with running(Cls, agent, bootstrap_value=True, n_batches=2, **options) as sampler:
+        with running(Cls, agent, bootstrap_value=True, bootstrap_inputs=True, n_batches=2, **options) as sampler:
             batches = batches_with_learning(sampler, agent, range(3))
             state = state or sampler.state_dict()
             result = sampler.evaluate_agent(3)
@@ -95,21 +95,13 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
                     sampler.load_state_dict(saved)
                     assert sampler.n_cut_episodes == 0
                     assert_equal_batches(collect(sampler, 2, first), expected)
+                hosts = [psutil.Process(host_pid(sampler, rank)) for rank in (0, 1)]
+                processes = hosts + [process for host in hosts for process in host.children(recursive=True)]
+                assert len(processes) >= 2 * 3, "host, forkserver and worker on each node"
     (local, local_eval), (remote, remote_eval) = results
     assert_equal_batches(remote, local)
     assert remote_eval == local_eval
-
-
-def test_environments_that_rest_give_the_same_rows_and_no_process_is_left(cluster):
-    options: dict[str, Any] = {"mid_batch_reset": False, "bootstrap_inputs": True}
-    with running(CpuSampler, **options) as sampler:
-        local = collect(sampler, 3)
-    with running(**options) as sampler:
-        assert_equal_batches(collect(sampler, 3), local)
-        hosts = [psutil.Process(host_pid(sampler, rank)) for rank in (0, 1)]
-        processes = hosts + [process for host in hosts for process in host.children(recursive=True)]
-        assert len(processes) >= 2 * 3, "host, forkserver and worker on each node"
-    assert not psutil.wait_procs(processes, timeout=5)[1]
+    assert not psutil.wait_procs(processes, timeout=5)[1], "none is left"
 
 
 def host_pid(sampler: Any, rank: int) -> int:
@@ -135,7 +127,7 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(clus
         host = sampler.pool.workers[1].host
         assert not host.is_lost, "the node is well"
         process = psutil.Process(host_pid(sampler, 1))
-        sampler._ray_workers.node_timeout = 1.5
+        sampler._ray_workers.node_timeout, sampler.pool.timeout = 1.5, 60.0
         process.suspend()
         try:
             sampler.obtain_samples(3)
@@ -150,11 +142,13 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(clus
         assert time.monotonic() - start < 20
     out = "".join(capsys.readouterr())
     assert re.search(PLACE + "OSError", out)
-    assert re.search(r"Worker 1 on node [\d.]+ \(\w{8}\), .* environment 2, step 10, has made no progress for 1 s", out)
+    assert re.search(
+        r"Worker 1 on node [\d.]+ \(\w{8}\), .* environment 2, step \d+, has made no progress for 1 s", out
+    )
     assert re.search(r"Worker 1 on node [\d.]+ \(\w{8}\), .* its node has not answered for 1.5 s", out)
 
 
-PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step 10, raised EnvError: .*"
+PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step \d+, raised EnvError: .*"
 
 
 # ---- settings ----
@@ -243,9 +237,12 @@ def _cmdline_of_ancestors(process: psutil.Process) -> list[str]:
 
 
 def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(cluster, capfd):
-    agent = random_agent()
-    with running(agent=agent, restart_workers=2, restart_seconds=600, env_kwargs={"lengths": (10**6,)}) as sampler:
+    options: dict[str, Any] = {"env_kwargs": {"lengths": (10**6,)}}
+    with running(CpuSampler, **options) as sampler:
+        local = collect(sampler, 2)
+    with running(restart_workers=2, restart_seconds=600, **options) as sampler:
         batches = collect(sampler, 2)
+        assert_equal_batches(batches, local)
         [lost] = [node for node in cluster.list_all_nodes() if node is not cluster.head_node]
         [worker] = [worker for worker in sampler.pool.workers if worker.host.node_id == lost.node_id]
         ranks = sampler._worker_specs[worker.rank]
