@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -222,15 +222,12 @@ def test_nothing_of_a_run_is_left_when_its_master_ends(cluster, tmp_path, number
 def workers_of_ray() -> set[psutil.Process]:
     """Return the workers of rlpyt on the nodes, which a forkserver in a host has started."""
     found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        cmdline = " ".join(process.info["cmdline"] or ())
-        if "multiprocessing.forkserver" in cmdline and "RayHost" in " ".join(_cmdline_of_ancestors(process)):
-            found.add(process)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            is_worker = "multiprocessing.forkserver" in " ".join(process.cmdline())
+            if is_worker and any("RayHost" in " ".join(parent.cmdline()) for parent in process.parents()):
+                found.add(process)
     return found
-
-
-def _cmdline_of_ancestors(process: psutil.Process) -> list[str]:
-    return [" ".join(parent.cmdline()) for parent in process.parents()]
 
 
 # ---- the loss of a node: last, as the cluster has only one node then ----
