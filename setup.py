@@ -18,6 +18,7 @@ extras = {
     "tensorboard": ["tensorboard>=2.14"],
     "cmaes": ["cmaes>=0.11"],
     "plot": ["matplotlib>=3.8"],
+    "ray": ["ray>=2.40,<3"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],
 }

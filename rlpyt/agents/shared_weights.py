@@ -80,6 +80,11 @@ class SharedWeights:
             tensor.copy_(state[name])
         self._publish_extra(_extra_state_of(state))
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All that is published, in shared memory: arrays that another machine's copy of this object has, too."""
+        return [self._block, self._extra, self._extra_version]
+
     def attach(self, module: nn.Module) -> None:
         """Let a copy of the module, on the CPU, have its tensors in the shared memory from now on.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -190,6 +191,16 @@ class HasNetworks:
         """Publish the weights to the copies in other processes."""
         if self._shared is not None:
             self._shared.publish(self.acting)
+
+    def published(self) -> list[np.ndarray]:
+        """Return what `sync_shared_memory` has published, as arrays in shared memory, for other machines."""
+        assert self._shared is not None, "worker_copy comes first"
+        return [*self._shared.arrays, self.numbers.values]
+
+    def publish_received(self, arrays: Sequence[np.ndarray]) -> None:
+        """Publish to the copies on this machine what `published` returned on another one."""
+        for mine, received in zip(self.published(), arrays, strict=True):
+            mine[...] = received
 
     # ---- versions of the weights ----
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 
 from rlpyt.namedarraytuple import Buffer
@@ -122,6 +123,14 @@ class Agent(CheckedSubclasses, ABC):
     @abstractmethod
     def sync_shared_memory(self) -> None:
         """Publish the weights to the workers' copies, while none of them acts."""
+
+    @abstractmethod
+    def published(self) -> list[np.ndarray]:
+        """Return what `sync_shared_memory` has published, for other machines."""
+
+    @abstractmethod
+    def publish_received(self, arrays: Sequence[np.ndarray]) -> None:
+        """Publish to the copies on this machine what `published` returned on another one."""
 
     @abstractmethod
     def versioned_copy(self, n_versions: int) -> Self:

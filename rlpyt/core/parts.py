@@ -237,7 +237,8 @@ class Sampler(CheckedSubclasses, ABC):
     they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
     n_cut_episodes: int = 0
-    """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment."""
+    """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment, or
+    their worker was lost and replaced."""
 
     @abstractmethod
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:

@@ -2,7 +2,8 @@
 
 Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
 `parts`; `native_part` and `collector`; `fleet` and `evaluator`; `server` and `evaluate`; `background_server`;
-`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`; `gpu`.
+`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`;
+`gpu` and `ray_host`; `ray_workers`; `ray_sampler`.
 """
 
 from rlpyt.samplers.base import BaseSampler
@@ -30,6 +31,7 @@ from rlpyt.samplers.gpu import (
     NoOverlapAlternatingSampler,
 )
 from rlpyt.samplers.parts import Part
+from rlpyt.samplers.ray_sampler import RaySampler
 from rlpyt.samplers.serial import AsyncSerialSampler, SerialSampler
 from rlpyt.types import AgentSamples, AtariTrajInfo, BatchSpec, EnvSamples, Samples, TrajInfo
 
@@ -61,6 +63,7 @@ __all__ = [
     "GpuWaitResetCollector",
     "NoOverlapAlternatingSampler",
     "Part",
+    "RaySampler",
     "Samples",
     "SerialEvalCollector",
     "SerialSampler",

@@ -23,7 +23,7 @@ from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import Kwargs
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import WorkerPool
+from rlpyt.utils.worker_pool import LocalWorkers, WorkerPool
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,15 +79,13 @@ class GpuSampler(ParallelSampler):
         samplers = self._samplers = self._samplers_of_servers(sizes, servers)
         self._specs, self._worker_specs, self._role = specs, server_specs, "Action server"
         self._pool = WorkerPool(
-            ActionServer,
+            LocalWorkers(ActionServer, self.start_method, has_workers=True, role=self._role),
             lambda rank, restarts: (restarted(server_specs[rank], restarts), samplers[rank], *servers[rank]),
             len(servers),
-            self.start_method,
             self._whole("restart_workers", 0),
+            self._restart_seconds,
             RemoteCollectors.on_loss,
             self._log_loss,
-            has_workers=True,
-            role=self._role,
         )
 
     def _samplers_of_servers(self, sizes: Sequence[int], servers: Sequence[ServerAffinity]) -> list[GpuSampler]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -20,7 +21,7 @@ from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import WorkerPool
+from rlpyt.utils.worker_pool import LocalWorkers, WorkerKind, WorkerPool
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,6 +44,8 @@ class ParallelSampler(BaseSampler):
     """Lost workers (dead, raising or standing still) that are replaced, all together, before a loss ends the run. The
     new worker's environments begin new episodes with seeds of their own; in the data the lost episodes are truncated
     where they stood, and their statistics are dropped."""
+    restart_seconds: float | None = None
+    """Seconds in which at most `restart_workers` losses may come; older ones no longer count. None is the whole run."""
 
     def __post_init__(self) -> None:
         """Refuse workers without an environment, and times that are none."""
@@ -55,6 +58,11 @@ class ParallelSampler(BaseSampler):
                 f"{type(self).__name__}: worker_timeout is {self.worker_timeout}; expected a number of seconds above 0."
             )
         self._whole("restart_workers", 0)
+        if self.restart_seconds is not None and not self.restart_seconds > 0:
+            raise ValueError(
+                f"{type(self).__name__}: restart_seconds is {self.restart_seconds}; expected a number of seconds above "
+                "0, or None to count the losses of the whole run."
+            )
         self._pool: WorkerPool | None = None
         self._worker_specs: list[Specs] = []
         self._remote: RemoteCollectors | None = None  # where the collectors are in the processes of the pool
@@ -120,15 +128,19 @@ class ParallelSampler(BaseSampler):
         self._specs, self._worker_specs, self._progress = specs, worker_specs, progress
         before = specs[FleetRole.TRAIN].restarts
         self._pool = WorkerPool(
-            self.server,
+            self.worker_kind(len(cpus)),
             lambda rank, restarts: (restarted(worker_specs[rank], before + restarts), cpus[rank]),
             len(cpus),
-            self.start_method,
             self._whole("restart_workers", 0),
+            self._restart_seconds,
             self.on_loss,
             self._log_loss,
             (progress or Progress()).beat,
         )
+
+    def worker_kind(self, n_workers: int) -> WorkerKind[Any]:
+        """Return the way to run the workers."""
+        return LocalWorkers(self.server, self.start_method)
 
     def _ask_all(self, *request: object) -> list[Reply]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
@@ -192,13 +204,19 @@ class ParallelSampler(BaseSampler):
 
     # ---- losses ----
 
+    @property
+    def _restart_seconds(self) -> float:
+        return math.inf if self.restart_seconds is None else self.restart_seconds
+
     @staticmethod
     def on_loss(progress: Progress, request: Request) -> Request:
         """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
-        env_ranks = ", ".join(map(str, self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks))
+        lost = self._worker_specs[error.rank][FleetRole.TRAIN].env_ranks
+        self.n_cut_episodes += len(lost)
+        env_ranks = ", ".join(map(str, lost))
         current_logger().warn(
             f"{error}\n{self._role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
             f"{env_ranks} begin new episodes, and the lost ones are truncated where they stood."

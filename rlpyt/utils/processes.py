@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -31,25 +31,12 @@ from rlpyt.utils.cgroups import cpu_quota
 from rlpyt.utils.process_start import PRELOAD, start_process
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
+from rlpyt.utils.watched import Picklable, Stalls, receive_watched
+from rlpyt.utils.watched import WorkerError as WorkerError
 from rlpyt.utils.worker_main import DONE, WORKER_NAME, Failure, poll_for, spin, worker_main
 
-Picklable: TypeAlias = Any
-"""Whatever pickles: a request to a worker, or its reply."""
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
-
-
-class WorkerError(RuntimeError):
-    """Error of a worker that raised, died or stood still; the message has its place and traceback.
-
-    Args:
-        message: text of the error.
-        rank: of the worker.
-    """
-
-    def __init__(self, message: str, rank: int = -1) -> None:
-        super().__init__(message)
-        self.rank = rank
 
 
 class Worker:
@@ -154,7 +141,7 @@ class Worker:
                 self.receive()  # raises the error that the worker died of, if it sent one, or that it is dead
             raise self._death() from None
         except BlockingIOError:
-            text = f"{self._where()} has made no progress for {timeout:g} s: it does not read what it is sent."
+            text = f"{self.seen_at()} has made no progress for {timeout:g} s: it does not read what it is sent."
             raise WorkerError(text, self.rank) from None
 
     def receive(self, timeout: float = 300.0) -> Picklable:
@@ -173,18 +160,19 @@ class Worker:
         try:
             data = self._connection.recv_bytes()
         except BlockingIOError:
-            text = f"{self._where()} has made no progress for {timeout:g} s: the rest of its reply does not come."
+            text = f"{self.seen_at()} has made no progress for {timeout:g} s: the rest of its reply does not come."
             raise WorkerError(text, self.rank) from None
         except (EOFError, OSError):  # also "got end of file during message"
             raise self._death() from None
         self._sent = None
         reply = pickle.loads(data)
         if isinstance(reply, Failure):
-            text = f"{self._where()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
+            text = f"{self.seen_at()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
             raise WorkerError(text, self.rank)
         return reply
 
-    def _where(self) -> str:
+    def seen_at(self) -> str:
+        """Return the name of the worker and where it was last seen, for messages."""
         at = self.progress
         seen = f", last seen at environment {at.env_rank}, step {at.step}," if any(at.numbers()) else ""
         return f"{self._role} {self.rank} (pid {self.pid}){seen}"
@@ -200,7 +188,7 @@ class Worker:
             " If it died before its first reply, look above for its own message; a script that starts workers must "
             "stand under `if __name__ == '__main__':`."
         )
-        return WorkerError(f"{self._where()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
+        return WorkerError(f"{self.seen_at()} {how}.{'' if any(self.progress.numbers()) else hint}", self.rank)
 
 
 def _timeval(seconds: float) -> bytes:
@@ -223,10 +211,9 @@ class Watch:
     """
 
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
-        self._timeout = timeout
+        self._timeout, self._stalls = timeout, Stalls(workers, timeout)
         self._worker_of = {fd: w for w in workers for fd in (w._connection.fileno(), w._process.sentinel)}
         self._poller = poll_for(self._worker_of)
-        self._seen = {w.rank: (w.progress.numbers(), time.monotonic()) for w in workers}
 
     def wait(self) -> list[Worker]:
         """Return workers with a reply and dead ones; none after a while, so that the caller can do other work.
@@ -242,7 +229,7 @@ class Watch:
 
     def _ready(self, ready: Sequence[tuple[int, int]]) -> list[Worker]:
         if not ready:
-            self._check_progress()
+            self._stalls.check(set(self._worker_of.values()))
         return list({(worker := self._worker_of[fd]).rank: worker for fd, _ in ready}.values())
 
     def forget(self, worker: Worker) -> None:
@@ -250,20 +237,6 @@ class Watch:
         for fd in (worker._connection.fileno(), worker._process.sentinel):
             self._poller.unregister(fd)
             del self._worker_of[fd]
-        del self._seen[worker.rank]
-
-    def _check_progress(self) -> None:
-        now = time.monotonic()
-        for worker in set(self._worker_of.values()):
-            progress, since = self._seen[worker.rank]
-            if worker.progress.numbers() != progress:
-                self._seen[worker.rank] = (worker.progress.numbers(), now)
-            elif now - since > self._timeout:
-                raise WorkerError(
-                    f"{worker._where()} has made no progress for {self._timeout:g} s. If a step or reset of the "
-                    "environment may take that long, raise the sampler's worker_timeout.",
-                    worker.rank,
-                )
 
 
 def receive_all(
@@ -272,37 +245,8 @@ def receive_all(
     replace: Callable[[WorkerError], Worker] | None = None,
     on_wait: Callable[[], None] | None = None,
 ) -> list[Picklable]:
-    """Wait for one reply of every worker, and return the replies.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-        replace: takes the error of a lost worker, and returns a new worker of the same rank with the request under way;
-            it raises the error if there is none. None always raises.
-        on_wait: called from time to time while there is nothing to receive.
-
-    Raises:
-        WorkerError: as soon as any of them has raised, died or stood still.
-    """
-    replies: dict[int, Picklable] = {}
-    waiting = {worker.rank: worker for worker in workers}
-    watch = Watch(workers, timeout)
-    while waiting:
-        try:
-            ready = watch.wait()
-            for worker in ready:
-                replies[worker.rank] = worker.receive(timeout)
-                watch.forget(worker)
-                del waiting[worker.rank]
-        except WorkerError as error:
-            if replace is None:
-                raise
-            waiting[error.rank] = replace(error)
-            watch = Watch(list(waiting.values()), timeout)
-        else:
-            if not ready and on_wait is not None:
-                on_wait()
-    return [replies[worker.rank] for worker in workers]
+    """Wait for one reply of every process, and return the replies; see `receive_watched`."""
+    return receive_watched(workers, lambda waiting: Watch(waiting, timeout), timeout, replace, on_wait)
 
 
 def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Picklable]]:

@@ -116,10 +116,17 @@ def shared_array(shape: int | Sequence[int], dtype: npt.DTypeLike) -> np.ndarray
     return np.ndarray(shape, dtype, buffer=SharedMemory.allocate(max(size, 1)))
 
 
-def dumps(message: Any) -> bytes:
+def dumps(message: object) -> bytes:
     """Pickle a message for another process: shared arrays by reference, classes by value if they are not importable."""
     file = io.BytesIO()
     _Pickler(file).dump(message)
+    return file.getvalue()
+
+
+def dumps_by_value(message: object) -> bytes:
+    """Pickle a message for another machine: shared arrays by value, too."""
+    file = io.BytesIO()
+    _ValuePickler(file).dump(message)
     return file.getvalue()
 
 
@@ -153,7 +160,16 @@ def _parts_of(value: object, name: str) -> list[tuple[str, object]]:
 _NOT_BY_TORCH = (torch.uint16, torch.uint32, torch.uint64)  # which torch pickles, and cannot load again
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray and obj.flags.writeable:
+            return obj.__reduce__()  # an array of its own memory, which can be saved in a state
+        if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
+            return torch.from_numpy, (obj.numpy(),)
+        return super().reducer_override(obj)
+
+
+class _Pickler(_ValuePickler):
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray:
             memory = _memory_of(obj)
@@ -161,10 +177,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 start = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
                 offset = obj.__array_interface__["data"][0] - start
                 return _view, (memory, obj.shape, obj.dtype, offset, obj.strides)
-            if obj.flags.writeable:
-                return obj.__reduce__()  # an array of its own memory, which can be saved in a state
-        if type(obj) is torch.Tensor and obj.dtype in _NOT_BY_TORCH and obj.device.type == "cpu":
-            return torch.from_numpy, (obj.numpy(),)
         if isinstance(obj, SharedMemory):
             return SharedMemory.attach, (os.getpid(), obj.fd, len(obj))
         return super().reducer_override(obj)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
+from rlpyt.utils.watched import AnyWorker, Picklable, W
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
@@ -15,11 +18,11 @@ _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the p
 class Message(NamedTuple):
     """Pickled request, which may be sent many times. It keeps the shared arrays in it alive."""
 
-    request: Any
+    request: Picklable
     data: bytes
 
     @classmethod
-    def of(cls, request: Any) -> Message:
+    def of(cls, request: Picklable) -> Message:
         """Pickle a request."""
         return cls(request, dumps(request))
 
@@ -28,35 +31,86 @@ class SetUp(NamedTuple):
     """Request that every new worker is sent before it works, and the check of its reply."""
 
     message: Message
-    accept: Callable[[Any], None]
+    accept: Callable[[Picklable], None]
 
 
-def _same_request(progress: Progress, request: Any) -> Any:
+def _same_request(progress: Progress, request: Picklable) -> Picklable:
     return request
 
 
-def _ignore(*args: Any) -> None:
+def _ignore(*args: object) -> None:
     """Accept every reply."""
 
 
-class WorkerPool:
+class WorkerKind(Protocol[W]):
+    """Way to run workers: in processes of this machine, or elsewhere."""
+
+    def start(self, rank: int, args: tuple[object, ...]) -> W:
+        """Start a worker; args are those of its server."""
+
+    def receive(
+        self,
+        workers: Sequence[W],
+        timeout: float,
+        replace: Callable[[WorkerError], W] | None = None,
+        on_wait: Callable[[], None] | None = None,
+    ) -> list[Picklable]:
+        """Return one reply of every worker; see `rlpyt.utils.processes.receive_watched`."""
+
+    def stop(self, workers: Sequence[W], seconds: float | None = None) -> None:
+        """Stop workers, whatever state they are in; see `rlpyt.utils.processes.stop_workers`."""
+
+
+class LocalWorkers(NamedTuple):
+    """Workers in processes of this machine."""
+
+    serve: Callable[..., object]
+    """Makes the server in a worker; called with rank, progress and the worker's arguments."""
+    start_method: str
+    """"forkserver", "spawn" or "fork"."""
+    has_workers: bool = False
+    """Whether the servers start workers of their own."""
+    role: str = "Worker"
+    """Noun of the workers in messages."""
+
+    def start(self, rank: int, args: tuple[object, ...]) -> Worker:
+        """Start a process."""
+        return Worker(rank, self.serve, args, self.start_method, has_workers=self.has_workers, role=self.role)
+
+    def receive(
+        self,
+        workers: Sequence[Worker],
+        timeout: float,
+        replace: Callable[[WorkerError], Worker] | None = None,
+        on_wait: Callable[[], None] | None = None,
+    ) -> list[Picklable]:
+        """Return one reply of every process."""
+        return receive_all(workers, timeout, replace, on_wait)
+
+    def stop(self, workers: Sequence[Worker], seconds: float | None = None) -> None:
+        """Stop processes."""
+        stop_workers(workers, seconds)
+
+
+W_co = TypeVar("W_co", bound=AnyWorker, covariant=True)
+
+
+class WorkerPool(Generic[W_co]):
     """Workers, each with at most one request under way.
 
     A lost worker is replaced by a new process, which is sent the set-up requests of the lost one in their order, and
     then the request that was under way.
 
     Args:
-        serve: makes the server in a worker; called with rank, progress and the worker's arguments.
+        kind: starts, hears and stops the workers.
         args_of: `args_of(rank, restarts)` returns the arguments; restarts is 0 at first, then counts up.
         n_workers: number of workers.
-        start_method: "forkserver", "spawn" or "fork".
         restarts: lost workers that are replaced, all together, before a loss is raised.
+        restart_seconds: only the restarts of the last so many seconds count; infinity counts all.
         on_loss: `on_loss(progress, request)` returns the request that the new worker takes up; it is given the
             progress that the lost worker had made, and the request that was under way. It changes nothing.
         tell: `tell(error, restarts_left)` is called for every worker that was replaced.
         on_wait: called from time to time while there is nothing to receive, where a call gives no function of its own.
-        has_workers: whether the servers start workers of their own.
-        role: noun of the workers in messages.
     """
 
     start_timeout: float = 600.0
@@ -66,38 +120,52 @@ class WorkerPool:
 
     def __init__(
         self,
-        serve: Callable[..., Any],
-        args_of: Callable[[int, int], tuple[Any, ...]],
+        kind: WorkerKind[W_co],
+        args_of: Callable[[int, int], tuple[object, ...]],
         n_workers: int,
-        start_method: str,
         restarts: int = 0,
-        on_loss: Callable[[Progress, Any], Any] = _same_request,
+        restart_seconds: float = math.inf,
+        on_loss: Callable[[Progress, Picklable], Picklable] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
         on_wait: Callable[[], None] = _ignore,
-        has_workers: bool = False,
-        role: str = "Worker",
     ) -> None:
-        self._serve, self._start_method = serve, start_method
-        self._args_of: Callable[[int, int], tuple[Any, ...]] | None = args_of
+        self._kind = kind
+        self._args_of: Callable[[int, int], tuple[object, ...]] | None = args_of
         self._on_loss, self._tell, self._on_wait = on_loss, tell, on_wait
-        self._has_workers, self._role = has_workers, role
-        self.restarts_left = restarts
-        self.n_restarts = 0
+        self._restarts, self._restart_seconds = restarts, restart_seconds
+        self._restarted_at: list[float] = []  # all restarts of the run
         self._under_way: dict[int, Message] = {}  # requests without a reply yet, by rank
         self._set_up: dict[int, list[SetUp]] = {rank: [] for rank in range(n_workers)}
-        self.workers: list[Worker] = []
+        self._workers: list[W_co] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
             for rank in range(n_workers):
-                self.workers.append(self._start(rank))
+                self._workers.append(self._start(rank))
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, rank: int) -> Worker:
+    @property
+    def workers(self) -> Sequence[W_co]:
+        """The running workers, by rank."""
+        return self._workers
+
+    @property
+    def n_restarts(self) -> int:
+        """Restarts so far."""
+        return len(self._restarted_at)
+
+    @property
+    def restarts_left(self) -> int:
+        """Lost workers that may be replaced now."""
+        now = time.monotonic()
+        # One of an earlier process of the run was infinitely long ago: only an unlimited time counts it.
+        recent = sum(now - at <= self._restart_seconds for at in self._restarted_at)
+        return max(0, self._restarts - recent)
+
+    def _start(self, rank: int) -> W_co:
         assert self._args_of is not None, "a stopped pool starts no worker"
-        args = self._args_of(rank, self.n_restarts)
-        return Worker(rank, self._serve, args, self._start_method, has_workers=self._has_workers, role=self._role)
+        return self._kind.start(rank, self._args_of(rank, self.n_restarts))
 
     def post(self, requests: Mapping[int, Message]) -> None:
         """Send requests by rank, without waiting; a reply not yet received is waited for."""
@@ -115,7 +183,7 @@ class WorkerPool:
         if late:
             self.receive(late)
 
-    def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Any]:
+    def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
         """Return the replies to posted requests.
 
         Args:
@@ -126,17 +194,19 @@ class WorkerPool:
             WorkerError: if a worker is lost and may not be replaced.
         """
         workers = [self.workers[rank] for rank in ranks]
-        replies = receive_all(workers, self.timeout, self._replace, on_wait or self._on_wait)
+        replies = self._kind.receive(workers, self.timeout, self._replace, on_wait or self._on_wait)
         for rank in ranks:
             del self._under_way[rank]
         return replies
 
-    def ask(self, requests: Mapping[int, Any], on_wait: Callable[[], None] | None = None) -> list[Any]:
+    def ask(self, requests: Mapping[int, Picklable], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
         """Send requests by rank, and return the replies."""
         self.post({rank: Message.of(request) for rank, request in requests.items()})
         return self.receive(list(requests), on_wait)
 
-    def set_up(self, requests: Mapping[int, Any], accept: Callable[[Any], None] = _ignore) -> list[Any]:
+    def set_up(
+        self, requests: Mapping[int, Picklable], accept: Callable[[Picklable], None] = _ignore
+    ) -> list[Picklable]:
         """Send requests by rank that every later worker of the rank is sent too, and return the replies.
 
         Args:
@@ -151,20 +221,19 @@ class WorkerPool:
             self._set_up[rank].append(SetUp(message, accept))
         return replies
 
-    def _replace(self, error: WorkerError) -> Worker:
+    def _replace(self, error: WorkerError) -> W_co:
         """Replace a lost worker and send the new one the request under way; raise the error if none is left."""
         rank = error.rank
         progress, lost = self.workers[rank].progress.copy(), self._under_way.pop(rank)
         while self.restarts_left > 0:
-            self.restarts_left -= 1
-            self.n_restarts += 1
-            stop_workers([self.workers[rank]], seconds=0.5)
+            self._restarted_at.append(time.monotonic())
+            self._kind.stop([self._workers[rank]], seconds=0.5)
             try:
-                worker = self.workers[rank] = self._start(rank)
+                worker = self._workers[rank] = self._start(rank)
                 self._tell(error, self.restarts_left)
                 for message, accept in self._set_up[rank]:
                     worker.send_bytes(message.data, self.start_timeout)
-                    accept(receive_all([worker], self.start_timeout)[0])
+                    accept(self._kind.receive([worker], self.start_timeout)[0])
                 request = self._on_loss(progress, lost.request)
                 resumed = lost if request is lost.request else Message.of(request)
                 worker.send_bytes(resumed.data)
@@ -181,8 +250,7 @@ class WorkerPool:
 
     def count_restarts(self, n: int) -> None:
         """Count restarts of an earlier process of this run, too: later ones have other seeds, and fewer are left."""
-        self.restarts_left = max(0, self.restarts_left + self.n_restarts - n)
-        self.n_restarts = n
+        self._restarted_at = [-math.inf] * n
 
     def stop(self) -> None:
         """Stop all workers; may be called again.
@@ -190,7 +258,7 @@ class WorkerPool:
         The pool also drops the functions that it calls. They belong to the owner of the pool, and the circle would keep
         shared memory until the garbage collector runs.
         """
-        workers, self.workers = self.workers, []
+        workers, self._workers = self._workers, []
         self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
         self._on_wait = _ignore
-        stop_workers(workers)
+        self._kind.stop(workers)

@@ -52,7 +52,7 @@ def make(kind: str, EnvCls: Any, batch_T: int, batch_B: int, **options: Any) -> 
     if batch_B == 1:
         name = {"halves": "serial", "alternating": "gpu", "no_overlap": "gpu"}.get(name, name)
     if CLASSES[name] is SerialSampler:
-        for key in ("worker_timeout", "start_method", "restart_workers"):
+        for key in ("worker_timeout", "start_method", "restart_workers", "restart_seconds"):
             options.pop(key, None)
         return SerialSampler(EnvCls, batch_T=batch_T, batch_B=batch_B, n_parts=1 + (name == "halves"), **options)
     n_workers = min(int(kind[len(kind.rstrip("0123456789")) :]), batch_B)

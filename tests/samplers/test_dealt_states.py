@@ -247,7 +247,7 @@ class Histogram(TrajInfo):
 def test_workers_lost_before_are_counted(kind):
     with running(kind, random_agent(), restart_workers=3) as sampler:
         assert isinstance(sampler, ParallelSampler)
-        sampler.pool.n_restarts = 2
+        sampler.pool.count_restarts(2)
         state = sampler.state_dict()
     with running(kind, random_agent(), restart_workers=3) as sampler:
         assert isinstance(sampler, ParallelSampler)

@@ -19,7 +19,7 @@ from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import shared_array
-from rlpyt.utils.worker_pool import Message, WorkerPool
+from rlpyt.utils.worker_pool import LocalWorkers, Message, WorkerPool
 from tests.runners.runner_kit import start_forkserver
 from tests.utils.worker_servers import ReplaceableServer
 
@@ -40,8 +40,8 @@ def pool_of(
 ) -> Iterator[WorkerPool]:
     """Yield a pool; all processes that it ever had must be gone at its end."""
     pids: set[int] = set()
-    args = ReplaceableServer, lambda rank, k: (k, tuple(broken), slow), n, "forkserver", restarts
-    pool = WorkerPool(*args, **calls)
+    kind = LocalWorkers(ReplaceableServer, "forkserver")
+    pool = WorkerPool(kind, lambda rank, k: (k, tuple(broken), slow), n, restarts, **calls)
     pool.timeout = timeout
     try:
         pids.update(w.pid or 0 for w in pool.workers)
@@ -249,6 +249,18 @@ def test_every_loss_counts_until_none_is_left():
         assert (pool.n_restarts, pool.restarts_left) == (3, 0)
 
 
+def test_only_the_restarts_of_the_last_seconds_count():
+    with pool_of(1, restarts=1, restart_seconds=60) as pool:
+        pool.count_restarts(3)  # of an earlier process: long ago, so that they only change the seeds
+        assert (pool.n_restarts, pool.restarts_left) == (3, 1)
+        assert pool.ask({0: ("unless_new", "kill")}) == [(0, 4)]
+        pool._restarted_at[-1] -= 61  # time goes by
+        assert pool.restarts_left == 1
+        pool._restarted_at[-1] = time.monotonic()
+        with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
+            pool.ask({0: ("kill",)})
+
+
 def test_several_may_be_lost_at_once():
     with pool_of(3, restarts=3) as pool:
         replies = pool.ask(dict.fromkeys(range(3), ("unless_new", "kill")))
@@ -366,7 +378,7 @@ def test_a_pool_that_cannot_be_started_leaves_nothing():
         return (restarts,)
 
     with pytest.raises(ZeroDivisionError, match="no plan for the third"):
-        WorkerPool(ReplaceableServer, args_of, 3, "forkserver")
+        WorkerPool(LocalWorkers(ReplaceableServer, "forkserver"), args_of, 3)
     assert not set(psutil.Process().children()) - before
 
 

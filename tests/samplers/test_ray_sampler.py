@@ -1,0 +1,270 @@
+"""`RaySampler` on a cluster of two nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from rlpyt.samplers import CpuSampler, RaySampler
+from rlpyt.samplers.ray_workers import import_ray
+from rlpyt.types import Run
+from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.seeds import Role, stream_seed
+from tests.samplers.sampler_kit import assert_equal_batches, collect, random_agent
+from tests.samplers.troubled_env import TroubledEnv
+from tests.toy_envs import CountingEnv
+
+T, B = 6, 3
+SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Yield a cluster of two nodes with a core each, to which this process is connected."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    cluster.add_node(**SMALL)
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@contextmanager
+def running(Cls: Any = RaySampler, agent: Any = None, EnvCls: Any = CountingEnv, **options: Any) -> Iterator[Any]:
+    of_run = {k: options.pop(k) for k in ("bootstrap_value", "bootstrap_inputs", "n_batches") if k in options}
+    sampler = Cls(EnvCls, options.pop("env_kwargs", {}), batch_T=T, batch_B=B, n_workers=2, **options)
+    try:
+        sampler.initialize(agent or random_agent(), Run(batch_spec=sampler.batch_spec, seed=7, **of_run))
+        yield sampler
+    finally:
+        sampler.shutdown()
+
+
+def learn(agent: Any, batch: int) -> None:
+    """Change the weights, so that a worker with those of another batch acts otherwise."""
+    generator = torch.Generator().manual_seed(batch)
+    with torch.no_grad():
+        for weights in agent.model.parameters():
+            weights += 0.5 * torch.randn(weights.shape, generator=generator)
+
+
+def batches_with_learning(sampler: Any, agent: Any, itrs: range) -> list[Any]:
+    batches = []
+    for itr in itrs:
+        batches += collect(sampler, 1, itr)
+        learn(agent, itr)
+    return batches
+
+
+def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
+    options = {"env_info_keys": ["t"], "eval_n_envs": 2, "eval_max_trajectories": 4, "mid_batch_reset": False}
+    results = []
+    state: dict[str, Any] = {}
+    for Cls in (CpuSampler, RaySampler):
+        agent = random_agent(recurrent=True)
+        with running(Cls, agent, bootstrap_value=True, bootstrap_inputs=True, n_batches=2, **options) as sampler:
+            batches = batches_with_learning(sampler, agent, range(3))
+            state = state or sampler.state_dict()
+            result = sampler.evaluate_agent(3)
+            batches += collect(sampler, 2, 3)
+            results.append((batches, [info.statistics() for info in result.traj_infos]))
+            if Cls is RaySampler:
+                nodes = {worker.host.node_id for worker in sampler.pool.workers}
+                assert len(nodes) == 2, "a worker on each node"
+                own = sampler.state_dict()
+                more = collect(sampler, 2, 5)
+                for saved, first, expected in ((state, 3, batches[3:]), (own, 5, more)):
+                    sampler.load_state_dict(saved)
+                    assert sampler.n_cut_episodes == 0
+                    assert_equal_batches(collect(sampler, 2, first), expected)
+                hosts = [psutil.Process(host_pid(sampler, rank)) for rank in (0, 1)]
+                processes = hosts + [process for host in hosts for process in host.children(recursive=True)]
+                assert len(processes) >= 2 * 3, "host, forkserver and worker on each node"
+    (local, local_eval), (remote, remote_eval) = results
+    assert_equal_batches(remote, local)
+    assert remote_eval == local_eval
+    assert not psutil.wait_procs(processes, timeout=5)[1], "none is left"
+
+
+def host_pid(sampler: Any, rank: int) -> int:
+    """Return the process of the host of a worker."""
+    pid: int = import_ray().get(sampler.pool.workers[rank].host.actor.pid.remote())
+    return pid
+
+
+def env_seed(rank: int) -> int:
+    return stream_seed(7, Role.ENV, rank, 0)
+
+
+def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(cluster, capsys):
+    # Environment 2 is worker 1's; after restart k it has the seed of rank 2 + 3 k.
+    trouble_of = {env_seed(2): "raise", env_seed(5): "stand", env_seed(11): "raise"}
+    options: dict[str, Any] = dict(EnvCls=TroubledEnv, env_kwargs={"trouble_of": trouble_of})
+    with running(**options, max_decorrelation_steps=0, worker_timeout=1.0, restart_workers=3) as sampler:
+        start = time.monotonic()
+        collect(sampler, 2)
+        assert sampler.pool.n_restarts == 1
+        sampler.obtain_samples(2)
+        assert (sampler.pool.n_restarts, sampler.n_cut_episodes) == (2, 2)
+        host = sampler.pool.workers[1].host
+        assert not host.is_lost, "the node is well"
+        process = psutil.Process(host_pid(sampler, 1))
+        sampler._ray_workers.node_timeout, sampler.pool.timeout = 1.5, 60.0
+        process.suspend()
+        try:
+            sampler.obtain_samples(3)
+        finally:
+            process.kill()
+        sampler._ray_workers.node_timeout = 30.0
+        assert host.is_lost
+        assert sampler.pool.workers[1].host is sampler.pool.workers[0].host
+        with pytest.raises(WorkerError, match=PLACE + "OSError: no display") as info:
+            collect(sampler, 2, 4)
+        assert "in step" in str(info.value), "with its traceback"
+        assert time.monotonic() - start < 20
+    out = "".join(capsys.readouterr())
+    assert re.search(PLACE + "OSError", out)
+    assert re.search(
+        r"Worker 1 on node [\d.]+ \(\w{8}\), .* environment 2, step \d+, has made no progress for 1 s", out
+    )
+    assert re.search(r"Worker 1 on node [\d.]+ \(\w{8}\), .* its node has not answered for 1.5 s", out)
+
+
+PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step \d+, raised EnvError: .*"
+
+
+# ---- settings ----
+
+
+def test_settings_that_cannot_be_meant_are_refused(cluster):
+    with pytest.raises(ValueError, match=r"node_timeout is 0.5; expected a number of seconds above 1"):
+        RaySampler(CountingEnv, {}, batch_T=2, batch_B=2, node_timeout=0.5)
+    with pytest.raises(ValueError, match="restart_seconds is 0; expected a number of seconds above 0"):
+        RaySampler(CountingEnv, {}, batch_T=2, batch_B=2, restart_seconds=0)
+    sampler = RaySampler(CountingEnv, {}, batch_T=2, batch_B=4, n_workers=3)
+    with pytest.raises(ValueError, match="n_workers is 3; expected at most 2, the cores of the Ray cluster"):
+        sampler.initialize(random_agent(), Run(batch_spec=sampler.batch_spec))
+
+
+def test_without_ray_the_message_has_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install rlpyt\[ray\]"):
+        import_ray()
+
+
+# ---- the end of the master ----
+
+MASTER = """
+import os, signal, sys
+from rlpyt.samplers import RaySampler
+from rlpyt.types import Run
+from tests.samplers.sampler_kit import random_agent
+from tests.toy_envs import CountingEnv
+
+if __name__ == "__main__":
+    sampler = RaySampler(CountingEnv, {}, batch_T=6, batch_B=3, n_workers=1)
+    before = signal.getsignal(signal.SIGTERM)
+    sampler.initialize(random_agent(), Run(batch_spec=sampler.batch_spec))
+    assert signal.getsignal(signal.SIGTERM) is before, "Ray has set its own handler"
+    try:
+        for itr in range(10**9):
+            sampler.obtain_samples(itr)
+            if itr == 2:
+                print("collects", flush=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sampler.shutdown()
+    assert not sampler.running
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 0)])
+def test_nothing_of_a_run_is_left_when_its_master_ends(cluster, tmp_path, number, code):
+    script = tmp_path / "master.py"
+    script.write_text(MASTER)
+    before, env = workers_of_ray(), {**os.environ, "RAY_ADDRESS": cluster.address}
+    master = subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True)
+    alarm = threading.Timer(40, master.kill)
+    alarm.start()
+    try:
+        assert master.stdout is not None
+        while "collects" not in (line := master.stdout.readline()):
+            assert line, "the master has ended"
+        made = workers_of_ray() - before
+        assert made, "the forkserver and the worker"
+        master.send_signal(number)
+        assert master.wait(20) == code
+        assert not psutil.wait_procs(made, timeout=10)[1]
+    finally:
+        alarm.cancel()
+        master.kill()
+
+
+def workers_of_ray() -> set[psutil.Process]:
+    """Return the workers of rlpyt on the nodes, which a forkserver in a host has started."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            is_worker = "multiprocessing.forkserver" in " ".join(process.cmdline())
+            if is_worker and any("RayHost" in " ".join(parent.cmdline()) for parent in process.parents()):
+                found.add(process)
+    return found
+
+
+# ---- the loss of a node: last, as the cluster has only one node then ----
+
+
+def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(cluster, capfd):
+    options: dict[str, Any] = {"env_kwargs": {"lengths": (10**6,)}}
+    with running(CpuSampler, **options) as sampler:
+        local = collect(sampler, 2)
+    with running(restart_workers=2, restart_seconds=600, **options) as sampler:
+        batches = collect(sampler, 2)
+        assert_equal_batches(batches, local)
+        [lost] = [node for node in cluster.list_all_nodes() if node is not cluster.head_node]
+        [worker] = [worker for worker in sampler.pool.workers if worker.host.node_id == lost.node_id]
+        ranks = sampler._worker_specs[worker.rank]
+        [ranks] = [spec.env_ranks for spec in ranks.values()]
+        cluster.remove_node(lost, allow_graceful=False)
+        start, itr = time.monotonic(), 2
+        while sampler.pool.n_restarts == 0:  # the processes of a node outlive it for a second
+            before = time.monotonic()
+            batches += collect(sampler, 1, itr)
+            itr += 1
+            assert time.monotonic() - start < 20
+        seconds = time.monotonic() - before
+        assert seconds < 4, "to see the loss, which takes Ray up to two seconds, and to go on"
+        after = collect(sampler, 1, itr)
+        assert sampler.diagnostics()["WorkerRestarts"] == 1
+        assert sampler.n_cut_episodes == len(ranks)
+    out = "".join(capfd.readouterr())
+    assert f"Worker {worker.rank} on node" in out
+    assert f"({lost.node_id[:8]})" in out
+    env = batches[-1][0].env
+    others = [b for b in range(B) if b not in ranks]
+    assert not env.valid[0, ranks].any()
+    assert env.valid[1:, ranks].all()
+    last = batches[-2][0].env.observation[-1, ranks]
+    torch.testing.assert_close(env.observation[0, ranks, 1], last[:, 1] + 1)  # the step after the last whole batch
+    assert (env.observation[1, ranks, 1] == 0).all(), "a new episode"
+    assert env.valid[:, others].all()
+    assert after[0][0].env.valid.all()

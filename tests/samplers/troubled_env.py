@@ -1,0 +1,32 @@
+"""Environment that gets into trouble at a step of the episodes with given seeds, in any process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tests.toy_envs import CountingEnv
+
+
+class TroubledEnv(CountingEnv):
+    """Raises or stands still at its ninth step.
+
+    Args:
+        trouble_of: "raise" or "stand", by the seed of the episode.
+    """
+
+    def __init__(self, trouble_of: Mapping[int, str]) -> None:
+        super().__init__(lengths=(40,))
+        self.trouble_of, self.trouble = trouble_of, ""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.trouble = self.trouble_of.get(-1 if seed is None else seed, "")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.trouble and self.t == 8:
+            if self.trouble == "raise":
+                raise OSError("no display")
+            time.sleep(1000)
+        return super().step(action)
