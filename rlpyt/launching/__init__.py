@@ -10,6 +10,7 @@ from rlpyt.launching.affinity import (
     quick_affinity_code,
     remove_run_slot,
 )
+from rlpyt.launching.cluster import ClusterSlots
 from rlpyt.launching.experiments import run_experiments
 from rlpyt.launching.machine import Core, Machine
 from rlpyt.launching.script import LaunchedRun, launched_run
@@ -35,6 +36,7 @@ __all__ = [
     "Core",
     # runs
     "run_experiments",
+    "ClusterSlots",
     "launched_run",
     "LaunchedRun",
 ]

@@ -58,7 +58,7 @@ class Launched:
 
 def run_experiments(
     script: str | os.PathLike[str],
-    affinity_code: str,
+    affinity_code: str | BackEnd,
     experiment_title: str,
     runs_per_setting: int,
     variants: Sequence[Mapping[str, object]],
@@ -69,7 +69,6 @@ def run_experiments(
     *,
     data_dir: str | os.PathLike[str] = "data",
     retries: int = 1,
-    back_end: BackEnd | None = None,
     file: TextIO | None = None,
 ) -> int:
     """Run a grid: each run as `python script slot_affinity_code log_dir run_ID *args`, pinned to the cores of its slot.
@@ -81,7 +80,8 @@ def run_experiments(
 
     Args:
         script: Python file.
-        affinity_code: how runs share the machine: `quick_affinity_code()`, or `encode_affinity(...)`.
+        affinity_code: how runs share this machine: `quick_affinity_code()`, or `encode_affinity(...)`. Or a back end,
+            such as `ClusterSlots`: another place of the runs.
         experiment_title: the grid's folder in `data_dir`.
         runs_per_setting: runs of each variant; their run_IDs are 0, 1, ....
         variants: changes of the configuration, see `make_variants`. Each is `variant_config.json` in its folder.
@@ -91,7 +91,6 @@ def run_experiments(
         set_egl_device: whether a run renders on its GPU.
         data_dir: folder of all grids.
         retries: how often a run that fails is started again.
-        back_end: place of the runs; None is this machine.
         file: for the table of the runs; None is standard output.
 
     Returns:
@@ -106,7 +105,7 @@ def run_experiments(
         raise ValueError(f"run_experiments: retries is {retries!r}; expected a whole number from 0. Correct it.")
     path, folder = script_path(script), (Path(data_dir) / experiment_title).resolve()
     runs = runs_of_grid(folder, variants, log_dirs, runs_per_setting, common_args or (), runs_args)
-    slots = LocalSlots(affinity_code, set_egl_device) if back_end is None else back_end
+    slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
     with held_grid(folder) as lock:
         save_grid(folder, variants, log_dirs)
         queue = Queue(runs, slots, path, lock, retries, GridTable(folder, file or sys.stdout))
