@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from rlpyt.logging.files import write_json
 try:
     from submitit.helpers import DelayedSubmission
 except ImportError:  # optional: this class is made by submitit alone, which is there then
-    DelayedSubmission = None
+    DelayedSubmission = None  # type: ignore[assignment,misc]
 
 _POLL_SECONDS = 0.2
 SAVE_SECONDS = 90.0
