@@ -19,6 +19,12 @@ extras = {
     "cmaes": ["cmaes>=0.11"],
     "plot": ["matplotlib>=3.8"],
     "ray": ["ray>=2.40,<3"],
+    "cluster": ["submitit>=1.5"],
+    "search": ["optuna>=4"],
+    # imageio-ffmpeg brings the encoder along.
+    "video": ["imageio>=2.14", "imageio-ffmpeg>=0.5"],
+    "wandb": ["wandb>=0.17"],
+    "mlflow": ["mlflow-skinny>=2.14"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],
 }
@@ -62,6 +68,7 @@ setup(
         "psutil>=5.9",
         "pyprind>=2.11",
         "threadpoolctl>=3.1",
+        "tyro>=1.0",
     ],
     extras_require=extras,
 )
