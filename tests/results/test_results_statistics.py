@@ -1,15 +1,22 @@
 """Statistics of scores against rliable 1.2.0 (scipy 1.17, arch 7.2) and against hand numbers.
 
-The data that rliable publishes was out of reach, so a fixed matrix of its Atari 100k shape (10 runs x 26 games) was put
-through rliable itself. Its bootstrap drew from `numpy.random` after the seeds below.
+Given to rliable itself were scores that it publishes, and a fixed matrix of their shape (10 runs x 26 games) with ties.
+Its bootstrap drew from `numpy.random` after the seeds below.
+
+tests/data/atari_100k.json has the first 5 of 100 runs of SPR and DrQ(eps) from rliable's data of Atari 100k (Agarwal et
+al. 2021), as the repository of IRIS keeps them.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rlpyt.results import (
+    human_normalized_score,
     interquartile_mean,
     mean_interval,
     mean_score,
@@ -34,6 +41,44 @@ def matrices() -> tuple[np.ndarray, np.ndarray]:
     y[:3, 0] = x[:3, 0]  # ties
     y[:, 5] = y[0, 5]
     return x, y
+
+
+def published(algorithm: str) -> np.ndarray:
+    """Human-normalised scores that rliable publishes, runs x games."""
+    scores = json.loads((Path(__file__).parents[1] / "data" / "atari_100k.json").read_text())[algorithm]
+    return np.transpose([[human_normalized_score(game, x) for x in runs] for game, runs in scores.items()])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "point", "low", "high"),
+    [
+        (
+            "SPR",
+            [0.37528318177715025, 0.7451148046872429, 0.4510106682501882, 0.5553578939162049],
+            [0.33614060707744275, 0.6056675740382778, 0.33340284180200364, 0.5283645799640767],
+            [0.4259283057046256, 0.9299858731052232, 0.4954342789276798, 0.5817565899208365],
+        ),
+        (
+            "DrQ(eps)",
+            [0.30840137572013254, 0.5123838191421429, 0.3094272398638662, 0.611974065462295],
+            [0.2725639218067866, 0.45845272398054104, 0.22974957704966228, 0.5888691920965095],
+            [0.34333217316981807, 0.5645936940897389, 0.3486095624506175, 0.6380333587681205],
+        ),
+    ],
+)
+def test_published_scores_give_the_numbers_of_rliable(algorithm, point, low, high):
+    found = stratified_bootstrap_interval(
+        lambda s: [interquartile_mean(s), mean_score(s), median_score(s), optimality_gap(s)],
+        published(algorithm), repetitions=500, seed=11,
+    )  # fmt: skip
+    assert_as_rliable(found, [point, low, high])
+
+
+def test_improvement_of_published_scores_is_that_of_rliable():
+    found = stratified_bootstrap_interval(
+        probability_of_improvement, published("SPR"), published("DrQ(eps)"), repetitions=500, seed=12
+    )
+    assert_as_rliable(found, [0.6507692307692307, 0.5961153846153846, 0.7104423076923077])
 
 
 def test_points_equal_those_of_rliable():
