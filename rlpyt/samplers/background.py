@@ -33,7 +33,8 @@ class SamplerProcess(Worker):
 
     doing: str = "starting"
 
-    def _where(self) -> str:
+    def seen_at(self) -> str:
+        """Return what the process was doing, for messages."""
         at = self.progress
         seen = f" last seen at environment {at.env_rank}, step {at.step}," if at.step else ""
         return f"The sampler's process (pid {self.pid}), {self.doing},{seen}"

@@ -63,10 +63,6 @@ class CopierServer:
 class CopierProcess(Worker):
     """Process of a copier; its errors say at which batch it was."""
 
-    @property
-    def where(self) -> str:
-        """Which process it is, and where it is."""
+    def seen_at(self) -> str:
+        """Return at which batch the copier was, for messages."""
         return f"The copier (pid {self.pid}), at the batch of iteration {self.progress.step},"
-
-    def _where(self) -> str:
-        return self.where

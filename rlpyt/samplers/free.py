@@ -175,7 +175,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         while time.monotonic() < end:
             self._take_in(wait=False)
             time.sleep(0.01)
-        return f" {self._copier.where} did not go on." if self._copier is not None else ""
+        return f" {self._copier.seen_at()} did not go on." if self._copier is not None else ""
 
     # ---- what it tells ----
 
