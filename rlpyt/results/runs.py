@@ -77,7 +77,7 @@ class RunResult:
     def task(self) -> str:
         """Name of the environment or game, as the settings have it; empty if they have none."""
         names = [
-            text_of(value)
+            text_of(value, 200)
             for key, value in self.settings.items()
             if is_task(key) and not key.endswith("EnvCls") and "eval" not in key
         ]

@@ -22,6 +22,13 @@ def labels(runs):
     return [(group.method, group.task, len(group.runs)) for group in group_runs(runs)]
 
 
+def change(run, name, value):
+    """Give a setting of the runner another value."""
+    params = json.loads((run / "params.json").read_text())
+    params["runner"]["settings"][name] = value
+    (run / "params.json").write_text(json.dumps(params))
+
+
 def test_runs_are_found_and_nothing_else(tmp_path):
     for place in ("b/run_10", "b/run_2", "a/x/run_name"):
         write_run(tmp_path / place)
@@ -139,6 +146,59 @@ def test_labels_leave_out_what_follows_from_a_class(tmp_path):
     write_run(tmp_path / "b/run_0", algo="PPO", settings={"epochs": 8, "learning_rate": 1e-3})
     write_run(tmp_path / "c/run_0", algo="SAC", settings={"tau": 0.005, "learning_rate": 3e-4})
     assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO, epochs=4", "PPO, epochs=8", "SAC"]
+
+
+def test_two_classes_of_one_name_are_two_methods(tmp_path):
+    """A copy of PPO in a script is not the library's."""
+    for seed, module in enumerate(("rlpyt.algos", "__main__")):
+        change(write_run(tmp_path / f"run_{seed}", seed=seed), "algo", {"class": f"{module}:PPO"})
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["rlpyt.algos:PPO", "__main__:PPO"]
+
+
+def test_runs_of_other_numbers_of_replicas_are_no_seeds_of_each_other(tmp_path):
+    """An affinity may give the number, which is not compared itself."""
+    for n in (1, 2, 4):
+        run = write_run(tmp_path / f"run_{n}", seed=n)
+        params = json.loads((run / "params.json").read_text())
+        params["plan"] = {"replicas": n, "seed": n} if n > 1 else {"seed": n}
+        (run / "params.json").write_text(json.dumps(params))
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO", "replicas=2", "replicas=4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "tasks"),
+    [
+        ("EnvCls", [{"name": "gymnasium:make"}, {"name": "mine:make"}], ["X-v1 (gymnasium:make)", "X-v1 (mine:make)"]),
+        ("eval_env_kwargs", [{"id": "A"}, {"id": "B"}], ["X-v1 (A)", "X-v1 (B)"]),
+        ("env_kwargs", [{"id": "x" * 60 + end} for end in "ab"], ["x" * 60 + "a", "x" * 60 + "b"]),
+        ("env_kwargs", [{"id": f"{m}:X"} for m in "ab"], ["X (a:X)", "X (b:X)"]),
+    ],
+)
+def test_tasks_of_one_name_are_told_apart(tmp_path, name, values, tasks):
+    """The scores of one would take the place of those of the other."""
+    for i, value in enumerate(values):
+        run = write_run(tmp_path / f"{i}/run_0", [(100, i)], env="X-v1", column="GameScoreAverage")
+        params = json.loads((run / "params.json").read_text())
+        params["runner"]["settings"]["sampler"]["settings"][name] = value
+        (run / "params.json").write_text(json.dumps(params))
+    study = read_study(tmp_path, y="GameScoreAverage")
+    assert study.tasks == tasks
+    assert study.scores == {}
+
+
+def test_the_order_of_the_entries_of_a_dictionary_is_no_difference(tmp_path):
+    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": 2}})
+    write_run(tmp_path / "run_1", settings={"env": {"d": 2, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
+    assert len(labels(find_runs(tmp_path))) == 1
+
+
+def test_numbers_that_are_close_have_labels_that_tell_them_apart(tmp_path):
+    for i, rate in enumerate((0.00123451, 0.00123452)):
+        write_run(tmp_path / f"run_{i}", settings={"learning_rate": rate})
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == [
+        "learning_rate=0.00123451",
+        "learning_rate=0.00123452",
+    ]
 
 
 def test_tasks_are_not_part_of_a_method(tmp_path):
