@@ -34,6 +34,12 @@ class RunGroup:
         """Runs that have come to their end."""
         return tuple(run for run in self.runs if run.finished)
 
+    @property
+    def replaced(self) -> tuple[RunResult, ...]:
+        """Runs that have not finished while one with their seed has: without resume a second start is another run."""
+        seeds = {run.seed for run in self.finished if run.seed is not None}
+        return tuple(run for run in self.runs if not run.finished and run.seed in seeds)
+
     def remarks(self) -> list[str]:
         """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
         where = f"{self.method}{f' on {self.task}' if self.task else ''}"
@@ -42,9 +48,11 @@ class RunGroup:
             for run in self.runs
             if not run.finished
         ]
-        seeds = Counter(run.seed for run in self.runs if run.seed is not None)
+        found += [f"{run.name} ({where}): not drawn, as a finished run has its seed" for run in self.replaced]
+        kept = [run for run in self.runs if run not in self.replaced]
+        seeds = Counter(run.seed for run in kept if run.seed is not None)
         for seed in [seed for seed, n in seeds.items() if n > 1]:
-            names = [run.name for run in self.runs if run.seed == seed]
+            names = [run.name for run in kept if run.seed == seed]
             found.append(f"{', '.join(names)} ({where}): the same seed {seed}, so these runs are not independent")
         versions = {str((run.params.get("versions"), run.params.get("git_commit"))) for run in self.runs}
         if len(versions) > 1:

@@ -253,7 +253,7 @@ def test_curves_are_interpolated_and_never_extended(tmp_path):
     nan = math.nan
     write_run(tmp_path / "run_0", [(0, nan), (100, 1.0), (200, nan), (300, 5.0)])
     write_run(tmp_path / "run_1", [(50, 0.0), (150, 2.0)])
-    write_run(tmp_path / "run_2", [(100, 7.0), (100, 8.0), (50, 1.0)])  # written again after a resume
+    write_run(tmp_path / "run_2", [(50, 0.5), (100, 7.0), (150, 9.0), (50, 1.0), (100, 8.0)])  # went on from before
     curves = aligned_curves(find_runs(tmp_path), "ReturnAverage")
     assert curves.steps.tolist() == [50, 100, 150, 300]
     np.testing.assert_array_equal(curves.values, [[nan, 1, 2, 5], [0, 1, 2, nan], [1, 8, nan, nan]])
@@ -268,8 +268,11 @@ def test_the_score_of_a_run_is_the_mean_of_its_last_tenth(tmp_path):
     rows = [(100 * i, float(i)) for i in range(1, 21)]
     write_run(tmp_path / "run_0", rows)
     [run] = find_runs(tmp_path)
-    assert run.final("ReturnAverage") == (18 + 19 + 20) / 3
+    # A row tells of the steps before it: the one at nine tenths is of the tenth before.
+    assert run.final("ReturnAverage") == (19 + 20) / 2
     assert run.final("ReturnAverage", fraction=0.04) == 20
+    write_run(tmp_path / "run_1", [(0, 7.0)])
+    assert find_runs(tmp_path)[1].final("ReturnAverage") == 7
 
 
 def test_a_run_without_a_late_value_has_no_score(tmp_path):
@@ -277,7 +280,35 @@ def test_a_run_without_a_late_value_has_no_score(tmp_path):
     assert math.isnan(find_runs(tmp_path)[0].final("ReturnAverage"))
     study = read_study(tmp_path)
     assert study.scores == {}
-    assert study.remarks == ("PPO: no scores, as its finished runs with a score are 0 on CartPole-v1",)
+    assert study.remarks == (
+        "run_0: finished, and not scored, as its last tenth has no ReturnAverage",
+        "PPO: no scores, as its finished runs with a score are 0 on CartPole-v1",
+    )
+    write_run(tmp_path / "run_1", [(100, 5.0), (1000, 6.0)], seed=1)
+    study = read_study(tmp_path)
+    assert study.scores["PPO"].tolist() == [[6.0]]
+    assert study.remarks == ("run_0: finished, and not scored, as its last tenth has no ReturnAverage",)
+
+
+def test_a_seed_that_was_started_again_counts_once(tmp_path):
+    """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
+    write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status="killed")
+    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=3)
+    write_run(tmp_path / "run_1", [(100, 5.0), (200, 6.0)], seed=4)
+    study = read_study(tmp_path)
+    assert [run.name for run in study.groups[0].runs] == ["run_0_1", "run_1"]
+    assert study.remarks == (
+        "run_0 (PPO on CartPole-v1): killed",
+        "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed",
+    )
+
+
+def test_rows_from_behind_the_place_where_a_run_went_on_do_not_count(tmp_path):
+    rows = [(100, 1.0), (200, 2.0), (300, 3.0), (math.nan, 4.0), (150, 10.0), (250, 20.0)]
+    write_run(tmp_path / "run_0", rows)
+    [run] = find_runs(tmp_path)
+    assert [column.tolist() for column in run.curve("ReturnAverage")] == [[100, 150, 250], [1, 10, 20]]
+    assert (run.last_step, run.final("ReturnAverage")) == (250, 20)
 
 
 def test_scores_over_tasks_are_human_normalised_and_complete(tmp_path):
