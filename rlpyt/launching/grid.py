@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlpyt.launching.variants import VARIANT_FILE, check_grid, load_variant, save_variant
+from rlpyt.launching.variants import VARIANT_FILE, check_grid, comparable, load_variant, save_variant
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -114,7 +114,7 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
     if not (log_dir / VARIANT_FILE).exists():
         return
     before = load_variant(log_dir)
-    if before != json.loads(json.dumps(variant)):
+    if comparable(before, log_dir) != comparable(variant, log_dir):
         raise ValueError(
             f"A grid: {log_dir} has runs of the variant {before!r:.300}; got {dict(variant)!r:.300}. Choose another "
             "experiment_title or dir_name, or remove that folder."

@@ -242,6 +242,8 @@ def test_another_grid_in_the_same_folder_is_refused(tmp_path):
     launch(tmp_path, QUICK)
     with pytest.raises(ValueError, match=r"has runs of the variant {'x': 1}; got {'x': 5}"):
         launch(tmp_path, QUICK, grid=([{"x": 5}], ["x_1"]))
+    same = [{"x": float("nan"), "sizes": (1, 2)}], ["nan"]
+    assert [launch(tmp_path, QUICK, grid=same)[0] for _ in range(2)] == [0, 0]
 
 
 # ---- the script's side ----
