@@ -210,8 +210,10 @@ class Slots:
             sampler.
         """
         if self.n_parallel:  # the launcher has pinned this process, and hidden the devices of others
-            machine = Machine.of_this_process()
-            return self._part(machine.cores, 0 if self.n_gpu else None)
+            found: Sequence[Core] = Machine.of_this_process().cores
+            if not self.set_affinity:  # it has not
+                found = shared_cores(found, self.run_slot, self.n_parallel)
+            return self._part(found, 0 if self.n_gpu else None)
         cores, gpus = self.cores(), self.gpus()
         if self.async_sample:
             return self._async_affinity(cores, gpus)
@@ -274,6 +276,13 @@ def _cpus(cores: Sequence[Core]) -> list[int]:
 def _shares(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
     each = len(cores) // n
     return [cores[i * each : (i + 1) * each] for i in range(n)]
+
+
+def shared_cores(cores: Sequence[Core], slot: int, n_slots: int) -> Sequence[Core]:
+    """Return the cores of a slot that shares a machine: as many as another, so that runs are alike; one at least."""
+    each = max(1, len(cores) // n_slots)
+    first = slot * each % len(cores)
+    return cores[first : first + each]
 
 
 def encode_affinity(

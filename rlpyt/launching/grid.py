@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlpyt.launching.variants import VARIANT_FILE, check_grid, load_variant, save_variant
+from rlpyt.launching.variants import VARIANT_FILE, check_grid, comparable, load_variant, save_variant
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -38,23 +38,26 @@ class GridRun:
         return self.log_dir / f"run_{self.run_ID}"
 
     @property
+    def directories(self) -> list[Path]:
+        """Directories of all its starts, the newest one last: a script without resume takes `run_<ID>_1` next."""
+        beside = [x for x in self.log_dir.glob(f"run_{self.run_ID}_*") if x.name.removeprefix("run_").count("_") == 1]
+        numbered = {int(n): x for x in beside if (n := x.name.rpartition("_")[2]).isdecimal()}
+        return [self.directory, *(numbered[n] for n in sorted(numbered))]
+
+    @property
     def output(self) -> Path:
         """File of all that the run prints."""
         return self.log_dir / f"run_{self.run_ID}.txt"
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has finished."""
-        try:
-            status = json.loads((self.directory / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(status, dict) and status.get("status") == "finished"
+        """Whether the run has finished, at any start."""
+        return any(map(_has_finished, self.directories))
 
     def last_row(self) -> dict[str, str]:
         """Return the newest row of the run's log; empty where there is none."""
         try:
-            with open(self.directory / "progress.csv", newline="", encoding="utf-8") as file:
+            with open(self.directories[-1] / "progress.csv", newline="", encoding="utf-8") as file:
                 header = file.readline()
                 file.seek(0, os.SEEK_END)
                 file.seek(max(len(header.encode()), file.tell() - 16_384))
@@ -71,6 +74,14 @@ class GridRun:
         except OSError as error:
             return f"(no output: {error})"
         return "\n".join(lines[-n_lines:])
+
+
+def _has_finished(directory: Path) -> bool:
+    try:
+        status = json.loads((directory / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(status, dict) and status.get("status") == "finished"
 
 
 def runs_of_grid(
@@ -114,7 +125,7 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
     if not (log_dir / VARIANT_FILE).exists():
         return
     before = load_variant(log_dir)
-    if before != json.loads(json.dumps(variant)):
+    if comparable(before, log_dir) != comparable(variant, log_dir):
         raise ValueError(
             f"A grid: {log_dir} has runs of the variant {before!r:.300}; got {dict(variant)!r:.300}. Choose another "
             "experiment_title or dir_name, or remove that folder."

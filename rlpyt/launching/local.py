@@ -8,14 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rlpyt.launching.affinity import Slots
+from rlpyt.launching.affinity import Slots, shared_cores
 from rlpyt.launching.grid import GridRun
-from rlpyt.launching.machine import Core, Machine
+from rlpyt.launching.machine import Machine
 from rlpyt.utils.processes import available_cpus
 
 _PR_SET_PDEATHSIG = 1
@@ -33,8 +32,15 @@ class LocalRun:
         self._process = process
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on."""
-        return self._process.poll()
+        """Return the exit code, negative for a signal; None while the run goes on.
+
+        What is left of the processes of a run that has not finished is killed: the next start would meet them.
+        """
+        code = self._process.poll()
+        if code:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        return code
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
@@ -93,16 +99,12 @@ class LocalSlots:
 
     def cpus(self, slot: int) -> list[int]:
         """Return the logical CPUs of a slot."""
-        cores = self._shared(slot) if self._all.n_parallel else self._slot(slot).cores()
+        shared = self._all.n_parallel
+        cores = shared_cores(self._machine.cores, slot, shared) if shared else self._slot(slot).cores()
         return sorted(cpu for core in cores for cpu in core.cpus)
 
     def _slot(self, slot: int) -> Slots:
         return replace(self._all, run_slot=slot)
-
-    def _shared(self, slot: int) -> Sequence[Core]:
-        """Return the cores of a slot that shares the machine: as many as another, so that runs are alike."""
-        each = len(self._machine.cores) // self.n_slots
-        return self._machine.cores[slot * each : (slot + 1) * each]
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> LocalRun:
         """Start a run.

@@ -6,8 +6,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+from rlpyt.utils.output import drop_lost_output
 
 if TYPE_CHECKING:
     from rlpyt.launching.experiments import Launched
@@ -82,12 +85,16 @@ class GridTable:
 
     def _clear(self) -> None:
         if self._n_drawn:
-            self._file.write(f"\x1b[{self._n_drawn}F\x1b[J")
+            with suppress(OSError):
+                self._file.write(f"\x1b[{self._n_drawn}F\x1b[J")
             self._n_drawn = 0
 
     def _write(self, text: str) -> None:
-        self._file.write(f"{text}\n")
-        self._file.flush()
+        try:
+            self._file.write(f"{text}\n")
+            self._file.flush()
+        except OSError:  # a closed terminal, a pipe without a reader, a full disk: the runs go on
+            drop_lost_output()
 
 
 def _cells(run: Launched) -> tuple[str, ...]:

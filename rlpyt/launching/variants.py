@@ -7,9 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
+
+import numpy as np
 
 from rlpyt.logging.files import replace_file
 from rlpyt.settings import Settings
@@ -55,8 +57,12 @@ class VariantLevel:
         for key in self.keys:
             if isinstance(key, str) or not key or not all(isinstance(name, str) for name in key):
                 raise TypeError(f"{self._who}: got the key {key!r}; expected a tuple of names. Write ({key!r},).")
-        if len(set(map(tuple, self.keys))) < len(self.keys):
-            raise ValueError(f"{self._who}: a key comes twice in {list(self.keys)}; expected each once. Remove one.")
+        paths = [tuple(key) for key in self.keys]
+        if any(_overlap(a, b) for a, b in combinations(paths, 2)):
+            raise ValueError(
+                f"{self._who}: a key comes twice in {list(self.keys)}, or is inside another one; expected each setting "
+                "once. Remove one."
+            )
 
     def _check_values(self) -> None:
         for values in self.values:
@@ -139,7 +145,7 @@ def check_grid(variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for variant, log_dir in zip(variants, log_dirs, strict=True):
-        text, folder = _json_of(variant, log_dir), os.path.normpath(log_dir)
+        text, folder = comparable(variant, log_dir), os.path.normpath(log_dir)
         if folder in folders:
             raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
         if text in seen:
@@ -148,6 +154,15 @@ def check_grid(variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]
                 "different ones. Remove one. More seeds of a variant are runs_per_setting."
             )
         seen[text], folders[folder] = log_dir, log_dir
+
+
+def comparable(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> str:
+    """Return a text that is the same for equal variants; 1 and 1.0 are equal.
+
+    Raises:
+        TypeError: if it has a value that JSON does not have.
+    """
+    return json.dumps(json.loads(_json_of(variant, str(log_dir)), parse_float=_number), sort_keys=True)
 
 
 def save_variant(variant: Mapping[str, object], log_dir: str | os.PathLike[str]) -> None:
@@ -216,7 +231,7 @@ def _changed(old: object, new: object, place: str, is_open: bool) -> object:
     if is_lost or (isinstance(new, Mapping) and not is_open):
         kinds = ["a dictionary" if isinstance(x, Mapping) else repr(x) for x in (old, new)]
         raise TypeError(f"update_config: {place} is {kinds[0]}; got {kinds[1]}; expected the same kind. Correct it.")
-    return new
+    return _fresh(new)
 
 
 def _changed_part(part: Part, variant: Mapping[str, object], place: str) -> Part:
@@ -238,7 +253,7 @@ def _changed_dict(default: Mapping[str, object], variant: Mapping[str, object], 
         if key not in default and not is_open:
             who = f"update_config: {place or 'the configuration'}"
             raise KeyError(unknown_argument(who, str(key), [str(name) for name in default], "key"))
-        changed[key] = _changed(default[key], new, path, is_open) if key in default else new
+        changed[key] = _changed(default[key], new, path, is_open) if key in default else _fresh(new)
     return changed
 
 
@@ -280,9 +295,34 @@ def _overlap(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
 
 def _json_of(variant: Mapping[str, object], log_dir: str) -> str:
     try:
-        return json.dumps(variant, indent=4, sort_keys=True)
+        _check_texts(variant)
+        return json.dumps(variant, indent=4, sort_keys=True, default=_of_numpy)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"The variant of {log_dir!r}: {error}; expected numbers, texts, lists and dictionaries, as it is kept in "
             f"{VARIANT_FILE}. Let the script make other values from a name."
         ) from error
+
+
+def _check_texts(value: object) -> None:
+    """Refuse keys that are no texts, which JSON would make some."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")
+            _check_texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_texts(item)
+
+
+def _of_numpy(value: object) -> object:
+    """Return a number of numpy as one of Python."""
+    if not isinstance(value, np.generic):
+        raise TypeError(f"got {value!r:.100} of type {type(value).__name__}")
+    return value.item()
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlpyt.results.run_settings import Value, text_of
 from rlpyt.results.runs import RunResult, is_task
@@ -33,6 +34,12 @@ class RunGroup:
         """Runs that have come to their end."""
         return tuple(run for run in self.runs if run.finished)
 
+    @property
+    def replaced(self) -> tuple[RunResult, ...]:
+        """Runs that have not finished while one with their seed has: without resume a second start is another run."""
+        seeds = {run.seed for run in self.finished if run.seed is not None}
+        return tuple(run for run in self.runs if not run.finished and run.seed in seeds)
+
     def remarks(self) -> list[str]:
         """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
         where = f"{self.method}{f' on {self.task}' if self.task else ''}"
@@ -41,9 +48,11 @@ class RunGroup:
             for run in self.runs
             if not run.finished
         ]
-        seeds = Counter(run.seed for run in self.runs if run.seed is not None)
+        found += [f"{run.name} ({where}): not drawn, as a finished run has its seed" for run in self.replaced]
+        kept = [run for run in self.runs if run not in self.replaced]
+        seeds = Counter(run.seed for run in kept if run.seed is not None)
         for seed in [seed for seed, n in seeds.items() if n > 1]:
-            names = [run.name for run in self.runs if run.seed == seed]
+            names = [run.name for run in kept if run.seed == seed]
             found.append(f"{', '.join(names)} ({where}): the same seed {seed}, so these runs are not independent")
         versions = {str((run.params.get("versions"), run.params.get("git_commit"))) for run in self.runs}
         if len(versions) > 1:
@@ -54,17 +63,19 @@ class RunGroup:
 def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     """Group runs by what differs in their recorded settings, in the order in which the groups first come.
 
-    Seed, run_ID, log directory and affinity are no difference. Labels leave out what follows from another difference:
-    settings that only one class has, and settings that change together with equal values. Runs without recorded
-    settings are in a group of their own.
+    Seed, run_ID, log directory and affinity are no difference, but the number of replicas is one. Labels leave out what
+    follows from another difference: settings that only one class has, and settings that change together with equal
+    values. Runs without recorded settings are in a group of their own.
 
     Args:
         runs: runs of any status.
     """
     recorded = [run for run in runs if run.recorded]
     differing = _differing(recorded)
-    shown = _shown(recorded, [key for key in differing if not is_task(key)])
-    names = _short_names(shown)
+    of_method = [key for key in differing if not is_task(key)]
+    shown = _shown(recorded, of_method)
+    names, texts = _short_names(shown), {key: _texts(recorded, key) for key in shown}
+    tasks = _task_names(recorded, [key for key in differing if is_task(key)])
     found: dict[tuple[str, ...], list[RunResult]] = {}
     for run in recorded:
         found.setdefault(tuple(_compared(run, key) for key in differing), []).append(run)
@@ -72,9 +83,10 @@ def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     labels: dict[str, tuple[str, ...]] = {}
     for members in found.values():
         values = {key: members[0].settings[key] for key in shown if key in members[0].settings}
-        label = ", ".join(_words(names[key], value) for key, value in values.items()) or _only_label(members[0])
-        method = tuple(_compared(members[0], key) for key in differing if not is_task(key))
-        groups.append(RunGroup(_unique(label, method, labels), members[0].task, values, tuple(members)))
+        words = [_words(names[key], texts[key][_compared(members[0], key)]) for key in values]
+        method = tuple(_compared(members[0], key) for key in of_method)
+        label = _unique(", ".join(words) or _only_label(members[0]), method, labels)
+        groups.append(RunGroup(label, tasks[members[0].directory], values, tuple(members)))
     unknown = tuple(run for run in runs if not run.recorded)
     return groups + ([RunGroup(NO_RECORD, "", {}, unknown)] if unknown else [])
 
@@ -135,9 +147,34 @@ def _short_names(keys: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _words(name: str, value: Value) -> str:
+def _texts(runs: Sequence[RunResult], key: str) -> dict[str, str]:
+    """Return the text of each value of a setting, as short as the values can be told apart."""
+    values = {_compared(run, key): run.settings[key] for run in runs if key in run.settings}
+    texts = {value: text_of(given) for value, given in values.items()}
+    if len(set(texts.values())) < len(texts):
+        texts = {value: text_of(given, short=False) for value, given in values.items()}
+    return texts
+
+
+def _task_names(runs: Sequence[RunResult], keys: Sequence[str]) -> dict[Path, str]:
+    """Return the name of the task of each run: where two tasks have one name, with the settings that differ."""
+    found: dict[str, dict[tuple[str, ...], list[RunResult]]] = {}
+    for run in runs:
+        found.setdefault(run.task, {}).setdefault(tuple(_compared(run, key) for key in keys), []).append(run)
+    names: dict[Path, str] = {}
+    taken: dict[str, tuple[str, ...]] = {}
+    for name, tasks in found.items():
+        differing = [key for key, values in zip(keys, zip(*tasks, strict=True), strict=True) if len(set(values)) > 1]
+        for task, members in tasks.items():
+            more = [text_of(members[0].settings.get(key), 200, short=False) for key in differing]
+            unique = _unique(name + (f" ({', '.join(more)})" if more else ""), task, taken)
+            names |= {run.directory: unique for run in members}
+    return names
+
+
+def _words(name: str, text: str) -> str:
     """Return one part of a label; a class needs no name before it."""
-    return text_of(value) if name in _CLASSES_FIRST else f"{name}={text_of(value)}"
+    return text if name in _CLASSES_FIRST else f"{name}={text}"
 
 
 def _only_label(run: RunResult) -> str:

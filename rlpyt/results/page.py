@@ -212,7 +212,7 @@ def _run_row(study: Study, run: RunResult, group: RunGroup | None) -> list[_Cell
     return [
         _Cell(run.name),
         _Cell(group.method if group else ""),
-        _Cell(run.task),
+        _Cell(group.task if group else run.task),
         _Cell("" if run.seed is None else str(run.seed), "number"),
         _Cell(f"{_SIGNS.get(run.status, '?')} {run.status}", f"status {kind}", run.status),
         _number(run.last_step),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from rlpyt.logging.params import RESERVED
 
 Value: TypeAlias = bool | int | float | str | None
-"""Value of a setting; a list or an array is its JSON text."""
+"""Value of a setting; a list or an array is its JSON text, and a class or function "module:Name"."""
 
 _ORIGIN = ("versions", "git_commit", "argv")
 _OLD_SETTINGS = ("runner", "algo", "log_params")
 """Reserved names that have settings if the runner is not recorded, as in runs of rlpyt 0.1."""
 _TAGS = ("name", "float", "dtype", "device", "path")
 """Keys of recorded values that one word stands for, see `rlpyt.runners.record`."""
+_PATH = re.compile(r"[A-Za-z_][\w.]*:([A-Za-z_][\w.]*)")
 
 
 def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | None = None) -> dict[str, Value]:
@@ -31,15 +33,26 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
     own = {name: value for name, value in params.items() if name not in left_out}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
     if isinstance(runner, dict) and recorded:
-        found |= _flat(runner["settings"]) | {"runner": _short(runner.get("class"))}
+        found |= _flat(runner["settings"]) | {"runner": str(runner.get("class"))}
+    plan = params.get("plan")
+    if isinstance(plan, dict) and "replicas" in plan:  # which an affinity may give, that is no difference otherwise
+        found |= _flat({"replicas": plan["replicas"]})
     return found
 
 
-def text_of(value: Value, width: int = 40) -> str:
-    """Return a value as a short text, for labels and tables."""
+def text_of(value: Value, width: int = 40, *, short: bool = True) -> str:
+    """Return a value as a text, for labels and tables.
+
+    Args:
+        value: of a setting.
+        width: letters at most.
+        short: whether four digits of a number do, and the name of a class without its module.
+    """
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.4g}" if short else f"{value!r}"
     text = str(value)
+    if short and (path := _PATH.fullmatch(text)):
+        text = path[1]
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
@@ -55,10 +68,10 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, Value]]
         yield place, _plain(value)
         return
     if len(value) == 1 and isinstance(word := next(iter(value.values())), str) and next(iter(value)) in _TAGS and path:
-        yield place, float(word) if "float" in value else _short(word)
+        yield place, float(word) if "float" in value else word
         return
     if isinstance(value.get("class"), str) and path:
-        yield place, _short(value["class"])
+        yield place, value["class"]
         value = value.get("settings", {key: item for key, item in value.items() if key != "class"})
     if isinstance(value, dict):
         for key, item in value.items():
@@ -68,9 +81,4 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[str, Value]]
 def _plain(value: object) -> Value:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return json.dumps(value)
-
-
-def _short(name: object) -> str:
-    """Return the name of a recorded class or function without its module."""
-    return str(name).rpartition(":")[2]
+    return json.dumps(value, sort_keys=True)

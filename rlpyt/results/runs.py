@@ -46,7 +46,7 @@ class RunResult:
     params: Json
     """Content of params.json; empty if there is none."""
     columns: Mapping[str, Array]
-    """Columns of progress.csv; empty before the first row."""
+    """Columns of progress.csv, without rows from behind the one where the run went on; empty before the first row."""
 
     @property
     def recorded(self) -> bool:
@@ -77,7 +77,7 @@ class RunResult:
     def task(self) -> str:
         """Name of the environment or game, as the settings have it; empty if they have none."""
         names = [
-            text_of(value)
+            text_of(value, 200)
             for key, value in self.settings.items()
             if is_task(key) and not key.endswith("EnvCls") and "eval" not in key
         ]
@@ -92,7 +92,7 @@ class RunResult:
     def curve(self, y: str, x: str = STEPS) -> tuple[Array, Array]:
         """Return two columns, without rows where one of them is not finite; x increases.
 
-        Where an x comes twice, as in a run that went on from an earlier row, the later row counts.
+        Where an x comes twice, the later row counts.
 
         Raises:
             ValueError: if the run has rows, but not that column.
@@ -121,7 +121,8 @@ class RunResult:
         steps, values = self.curve(y, x)
         if not len(steps):
             return float("nan")
-        late = steps >= (1 - fraction) * np.nanmax(self.columns[x])
+        end = np.nanmax(self.columns[x])
+        late = (steps > (1 - fraction) * end) | (steps == end)
         return float(values[late].mean()) if late.any() else float("nan")
 
 
@@ -216,7 +217,16 @@ def _read_columns(directory: Path) -> tuple[dict[str, Array], str]:
     except (OSError, ValueError, csv.Error) as error:
         return {}, f"progress.csv cannot be read ({error})"
     rows = {name: np.array(column[: max(whole, 0)], dtype=np.float64) for name, column in columns.items()}
-    return (rows, "") if any(map(len, rows.values())) else ({}, "no rows yet")
+    if not any(map(len, rows.values())):
+        return {}, "no rows yet"
+    stands = _stands(rows[STEPS]) if STEPS in rows else slice(None)
+    return {name: column[stands] for name, column in rows.items()}, ""
+
+
+def _stands(steps: Array) -> NDArray[np.bool_]:
+    """Return which rows stand: none that has more steps than a later one, as the run went on from before it."""
+    later = np.fmin.accumulate(steps[::-1])[::-1]
+    return ~(steps > later)
 
 
 def _status(directory: Path) -> tuple[str, str]:

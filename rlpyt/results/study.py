@@ -71,13 +71,15 @@ def read_study(folder: str | os.PathLike[str], y: str | None = None, x: str = ST
     remarks = [remark for group in groups for remark in group.remarks()]
     drawn = []
     for group in groups:
-        members = tuple(run for run in group.runs if {x, y} <= set(run.columns))
-        lacking = [run for run in group.runs if run not in members and (run.finished or run.columns)]
+        runs_of = [run for run in group.runs if run not in group.replaced]
+        members = tuple(run for run in runs_of if {x, y} <= set(run.columns))
+        lacking = [run for run in runs_of if run not in members and (run.finished or run.columns)]
         remarks += [f"{run.name}: not drawn, " + (f"no {x} or no {y}" if run.columns else run.note) for run in lacking]
         if group.method == NO_RECORD:
             remarks += [f"{run.name}: not drawn, as its settings are not recorded" for run in members]
         elif members:
             drawn.append(RunGroup(group.method, group.task, group.settings, members))
+    remarks += _without_score(drawn, y, x)
     scores, scale, missing = _scores(drawn, y, x)
     return Study(tuple(runs), tuple(drawn), y, x, scale, scores, tuple(dict.fromkeys([*remarks, *missing])))
 
@@ -85,6 +87,12 @@ def read_study(folder: str | os.PathLike[str], y: str | None = None, x: str = ST
 def _default_column(runs: Sequence[RunResult]) -> str:
     raw = bool(runs) and all(GAME_SCORE in run.columns and atari_game(run.task) for run in runs)
     return GAME_SCORE if raw else RETURN
+
+
+def _without_score(groups: Sequence[RunGroup], y: str, x: str) -> list[str]:
+    """Name the finished runs that are left out of the scores: a method must not rise because a run has diverged."""
+    runs = [run for group in groups for run in group.finished if not np.isfinite(run.final(y, x))]
+    return [f"{run.name}: finished, and not scored, as its last tenth has no {y}" for run in runs]
 
 
 def _scores(groups: Sequence[RunGroup], y: str, x: str) -> tuple[dict[str, Array], str, list[str]]:

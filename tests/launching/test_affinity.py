@@ -193,6 +193,16 @@ def test_cores_are_read_with_their_hyper_threads_and_nodes(machine_of_two_nodes)
     assert encode_affinity(n_cpu_core=2) == "2cpu_4hto"
 
 
+def test_runs_that_are_not_pinned_have_shares_too(machine_of_two_nodes):
+    """Else each of them would have workers and threads for all cores."""
+    first, second = (affinity_from_code(f"{slot}slt_2aut_0saf") for slot in (0, 1))
+    assert (first["workers_cpus"], first["set_affinity"]) == ([[1, 5], [3, 7]], False)
+    assert second["workers_cpus"] == [[0], [2, 6]]
+    assert affinity_from_code("5slt_9aut_0saf")["workers_cpus"] == [[3, 7]]
+    pinned = affinity_from_code("1slt_2aut")
+    assert len(pinned["workers_cpus"]) == 4, "taskset has left it its own cores alone"
+
+
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
     monkeypatch.setattr(machine_module, "available_cores", lambda: 3)
     assert Machine.of_this_process().cores == (Core((1, 5), 0), Core((3, 7), 0))

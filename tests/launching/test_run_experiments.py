@@ -97,6 +97,35 @@ def test_runs_without_pinning_keep_all_cores(tmp_path):
     assert f"cores {CORES}" in output(tmp_path, "x_1")
 
 
+def test_a_second_start_in_a_directory_beside_the_first_finishes_the_run(tmp_path):
+    """A script without resume writes nothing into the directory of a run that was killed."""
+    beside = """
+if n_starts == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+folder = folder.with_name(folder.name + "_1")
+folder.mkdir()
+(folder / "progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\\n7,3\\n")
+"""
+    _, table = launch(tmp_path, beside + QUICK, grid=([{"x": 1}], ["x_1"]))
+    assert "x_1/0 finished, steps 7, return 3" in table
+    for other in ("run_0_1_1", "run_00_1", "run_0_name"):
+        (tmp_path / "data/study/x_1" / other).mkdir()
+    _, table = launch(tmp_path, "1 / 0", grid=([{"x": 1}], ["x_1"]))
+    assert "of which 1 have finished before" in table
+
+
+def test_a_grid_outlives_its_terminal(tmp_path):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+        def isatty(self):
+            return True
+
+    path = script(tmp_path, QUICK)
+    assert run_experiments(path, CODE, "study", 1, *TWO, data_dir=tmp_path / "data", file=Closed()) == 0
+
+
 # ---- runs that fail, are killed, or are preempted ----
 
 
@@ -117,6 +146,21 @@ def test_a_killed_run_is_started_again(tmp_path):
     assert exit_code == 0
     assert table.count("was ended by SIGKILL") == 2
     assert output(tmp_path, "x_2").count("run 0 pid") == 2, "the second start writes behind the first"
+
+
+def test_what_a_killed_run_has_started_does_not_meet_its_next_start(tmp_path):
+    child = """
+pid_file = folder / "child"
+if n_starts == 1:
+    pid = os.fork()
+    if not pid:
+        time.sleep(60)
+    pid_file.write_text(str(pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    launch(tmp_path, child + QUICK, grid=([{"x": 1}], ["x_1"]))
+    pid = int((tmp_path / "data/study/x_1/run_0/child").read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_preempted_run_is_no_failure_and_goes_on(tmp_path):
@@ -242,6 +286,8 @@ def test_another_grid_in_the_same_folder_is_refused(tmp_path):
     launch(tmp_path, QUICK)
     with pytest.raises(ValueError, match=r"has runs of the variant {'x': 1}; got {'x': 5}"):
         launch(tmp_path, QUICK, grid=([{"x": 5}], ["x_1"]))
+    same = [{"x": float("nan"), "sizes": (1, 2)}], ["nan"]
+    assert [launch(tmp_path, QUICK, grid=same)[0] for _ in range(2)] == [0, 0]
 
 
 # ---- the script's side ----

@@ -6,6 +6,7 @@ import json
 from math import inf
 
 import gymnasium
+import numpy as np
 import pytest
 
 from rlpyt.agents import PgAgent
@@ -55,6 +56,8 @@ def test_variants_share_no_value():
         ([("a",)], [], [], "has no values"),
         (["a"], [(1,)], ["x"], r"Write \('a',\)"),
         ([("a",), ("a",)], [(1, 2)], ["x"], "comes twice"),
+        ([("a",), ("a", "b")], [(None, 2)], ["x"], "or is inside another one"),
+        ([("a", "b"), ("a",)], [(1, {"b": 2})], ["x"], "or is inside another one"),
         ([("a",)], [(1, 2)], ["x"], "expected 1 value"),
         ([("a",)], [1], ["x"], "Write it as a tuple"),
         ([("a",)], ["text"], ["x"], "Write it as a tuple"),
@@ -90,6 +93,11 @@ def test_two_points_of_a_grid_may_not_be_mixed():
         check_grid([], [])
     with pytest.raises(TypeError, match="Let the script make other values"):
         check_grid([{"x": PPO}], ["a"])
+    with pytest.raises(TypeError, match="the key 1 is no text"):
+        check_grid([{"x": [{1: 2}]}], ["a"])
+    with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
+        check_grid([{"x": [1]}, {"x": [1.0]}], ["a", "b"])
+    check_grid([{"x": 1}, {"x": True}, {"x": 2**60}, {"x": 2**60 + 1}], ["a", "b", "c", "d"])
 
 
 # ---- the file ----
@@ -100,8 +108,15 @@ def test_a_variant_comes_back_from_its_file(tmp_path):
     save_variant(variant, tmp_path / "deep" / "dir")
     assert load_variant(tmp_path / "deep" / "dir") == variant
     assert (tmp_path / "deep/dir/variant_config.json").is_file()
-    with pytest.raises(TypeError, match="Object of type"):
+    with pytest.raises(TypeError, match="of type object; expected numbers"):
         save_variant({"x": object()}, tmp_path)
+
+
+def test_numbers_of_numpy_are_kept_as_numbers(tmp_path):
+    save_variant({"x": np.int64(3), "y": [np.float32(0.5)], "z": np.bool_(True)}, tmp_path)
+    assert load_variant(tmp_path) == {"x": 3, "y": [0.5], "z": True}
+    with pytest.raises(TypeError, match=r"got array\(\[0, 1\]\) of type ndarray; expected numbers"):
+        save_variant({"x": np.arange(2)}, tmp_path)
 
 
 def test_a_missing_or_damaged_file_is_refused(tmp_path):
@@ -140,6 +155,11 @@ def test_two_configurations_share_no_part_and_no_dictionary():
     assert new.sampler is not old.sampler
     assert new.sampler.env_kwargs is not old.sampler.env_kwargs
     assert new.given().keys() == old.given().keys()
+    variant: Variant = {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
+    new = update_config(old, variant)
+    new.agent.model_kwargs["hidden_sizes"].append(9)
+    new.sampler.env_kwargs["sizes"].append(2)
+    assert variant == {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
     assert new.algo.given() == old.algo.given()
 
 

@@ -22,6 +22,13 @@ def labels(runs):
     return [(group.method, group.task, len(group.runs)) for group in group_runs(runs)]
 
 
+def change(run, name, value):
+    """Give a setting of the runner another value."""
+    params = json.loads((run / "params.json").read_text())
+    params["runner"]["settings"][name] = value
+    (run / "params.json").write_text(json.dumps(params))
+
+
 def test_runs_are_found_and_nothing_else(tmp_path):
     for place in ("b/run_10", "b/run_2", "a/x/run_name"):
         write_run(tmp_path / place)
@@ -141,6 +148,59 @@ def test_labels_leave_out_what_follows_from_a_class(tmp_path):
     assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO, epochs=4", "PPO, epochs=8", "SAC"]
 
 
+def test_two_classes_of_one_name_are_two_methods(tmp_path):
+    """A copy of PPO in a script is not the library's."""
+    for seed, module in enumerate(("rlpyt.algos", "__main__")):
+        change(write_run(tmp_path / f"run_{seed}", seed=seed), "algo", {"class": f"{module}:PPO"})
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["rlpyt.algos:PPO", "__main__:PPO"]
+
+
+def test_runs_of_other_numbers_of_replicas_are_no_seeds_of_each_other(tmp_path):
+    """An affinity may give the number, which is not compared itself."""
+    for n in (1, 2, 4):
+        run = write_run(tmp_path / f"run_{n}", seed=n)
+        params = json.loads((run / "params.json").read_text())
+        params["plan"] = {"replicas": n, "seed": n} if n > 1 else {"seed": n}
+        (run / "params.json").write_text(json.dumps(params))
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO", "replicas=2", "replicas=4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "tasks"),
+    [
+        ("EnvCls", [{"name": "gymnasium:make"}, {"name": "mine:make"}], ["X-v1 (gymnasium:make)", "X-v1 (mine:make)"]),
+        ("eval_env_kwargs", [{"id": "A"}, {"id": "B"}], ["X-v1 (A)", "X-v1 (B)"]),
+        ("env_kwargs", [{"id": "x" * 60 + end} for end in "ab"], ["x" * 60 + "a", "x" * 60 + "b"]),
+        ("env_kwargs", [{"id": f"{m}:X"} for m in "ab"], ["X (a:X)", "X (b:X)"]),
+    ],
+)
+def test_tasks_of_one_name_are_told_apart(tmp_path, name, values, tasks):
+    """The scores of one would take the place of those of the other."""
+    for i, value in enumerate(values):
+        run = write_run(tmp_path / f"{i}/run_0", [(100, i)], env="X-v1", column="GameScoreAverage")
+        params = json.loads((run / "params.json").read_text())
+        params["runner"]["settings"]["sampler"]["settings"][name] = value
+        (run / "params.json").write_text(json.dumps(params))
+    study = read_study(tmp_path, y="GameScoreAverage")
+    assert study.tasks == tasks
+    assert study.scores == {}
+
+
+def test_the_order_of_the_entries_of_a_dictionary_is_no_difference(tmp_path):
+    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": 2}})
+    write_run(tmp_path / "run_1", settings={"env": {"d": 2, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
+    assert len(labels(find_runs(tmp_path))) == 1
+
+
+def test_numbers_that_are_close_have_labels_that_tell_them_apart(tmp_path):
+    for i, rate in enumerate((0.00123451, 0.00123452)):
+        write_run(tmp_path / f"run_{i}", settings={"learning_rate": rate})
+    assert [method for method, _, _ in labels(find_runs(tmp_path))] == [
+        "learning_rate=0.00123451",
+        "learning_rate=0.00123452",
+    ]
+
+
 def test_tasks_are_not_part_of_a_method(tmp_path):
     for env in ("Pong", "Breakout"):
         for rate in (1, 2):
@@ -193,7 +253,7 @@ def test_curves_are_interpolated_and_never_extended(tmp_path):
     nan = math.nan
     write_run(tmp_path / "run_0", [(0, nan), (100, 1.0), (200, nan), (300, 5.0)])
     write_run(tmp_path / "run_1", [(50, 0.0), (150, 2.0)])
-    write_run(tmp_path / "run_2", [(100, 7.0), (100, 8.0), (50, 1.0)])  # written again after a resume
+    write_run(tmp_path / "run_2", [(50, 0.5), (100, 7.0), (150, 9.0), (50, 1.0), (100, 8.0)])  # went on from before
     curves = aligned_curves(find_runs(tmp_path), "ReturnAverage")
     assert curves.steps.tolist() == [50, 100, 150, 300]
     np.testing.assert_array_equal(curves.values, [[nan, 1, 2, 5], [0, 1, 2, nan], [1, 8, nan, nan]])
@@ -208,8 +268,11 @@ def test_the_score_of_a_run_is_the_mean_of_its_last_tenth(tmp_path):
     rows = [(100 * i, float(i)) for i in range(1, 21)]
     write_run(tmp_path / "run_0", rows)
     [run] = find_runs(tmp_path)
-    assert run.final("ReturnAverage") == (18 + 19 + 20) / 3
+    # A row tells of the steps before it: the one at nine tenths is of the tenth before.
+    assert run.final("ReturnAverage") == (19 + 20) / 2
     assert run.final("ReturnAverage", fraction=0.04) == 20
+    write_run(tmp_path / "run_1", [(0, 7.0)])
+    assert find_runs(tmp_path)[1].final("ReturnAverage") == 7
 
 
 def test_a_run_without_a_late_value_has_no_score(tmp_path):
@@ -217,7 +280,35 @@ def test_a_run_without_a_late_value_has_no_score(tmp_path):
     assert math.isnan(find_runs(tmp_path)[0].final("ReturnAverage"))
     study = read_study(tmp_path)
     assert study.scores == {}
-    assert study.remarks == ("PPO: no scores, as its finished runs with a score are 0 on CartPole-v1",)
+    assert study.remarks == (
+        "run_0: finished, and not scored, as its last tenth has no ReturnAverage",
+        "PPO: no scores, as its finished runs with a score are 0 on CartPole-v1",
+    )
+    write_run(tmp_path / "run_1", [(100, 5.0), (1000, 6.0)], seed=1)
+    study = read_study(tmp_path)
+    assert study.scores["PPO"].tolist() == [[6.0]]
+    assert study.remarks == ("run_0: finished, and not scored, as its last tenth has no ReturnAverage",)
+
+
+def test_a_seed_that_was_started_again_counts_once(tmp_path):
+    """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
+    write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status="killed")
+    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=3)
+    write_run(tmp_path / "run_1", [(100, 5.0), (200, 6.0)], seed=4)
+    study = read_study(tmp_path)
+    assert [run.name for run in study.groups[0].runs] == ["run_0_1", "run_1"]
+    assert study.remarks == (
+        "run_0 (PPO on CartPole-v1): killed",
+        "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed",
+    )
+
+
+def test_rows_from_behind_the_place_where_a_run_went_on_do_not_count(tmp_path):
+    rows = [(100, 1.0), (200, 2.0), (300, 3.0), (math.nan, 4.0), (150, 10.0), (250, 20.0)]
+    write_run(tmp_path / "run_0", rows)
+    [run] = find_runs(tmp_path)
+    assert [column.tolist() for column in run.curve("ReturnAverage")] == [[100, 150, 250], [1, 10, 20]]
+    assert (run.last_step, run.final("ReturnAverage")) == (250, 20)
 
 
 def test_scores_over_tasks_are_human_normalised_and_complete(tmp_path):
