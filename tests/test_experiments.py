@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -241,12 +242,14 @@ def test_the_script_lists_and_refuses(capsys):
 
 
 def test_the_launcher_runs_a_study_and_a_variant_changes_it(tmp_path, capsys):
-    arguments = ["classic_control", "cartpole_ppo", "--games", "CartPole-v0", "--data_dir", str(tmp_path), "--smoke"]
+    configs, games = ["cartpole_ppo", "cartpole_dqn"], ["CartPole-v0", "CartPole-v1"]
+    arguments = ["classic_control", *configs, "--games", *games, "--data_dir", str(tmp_path), "--smoke"]
     assert launch.main([*arguments, "--affinity", "1cpu"]) == 0
-    log_dir = tmp_path / "classic_control" / "cartpole_ppo" / "CartPole-v0"
-    params = json.loads((log_dir / "run_0" / "params.json").read_text())
-    assert params["runner"]["settings"]["sampler"]["settings"]["env_kwargs"]["id"] == "CartPole-v0"
-    assert params["runner"]["settings"]["seed"] == 0
+    for config, game in product(configs, games):
+        log_dir = tmp_path / "classic_control" / config / game
+        params = json.loads((log_dir / "run_0" / "params.json").read_text())
+        assert (params["config"], params["runner"]["settings"]["seed"]) == (config, 0)
+        assert params["runner"]["settings"]["sampler"]["settings"]["env_kwargs"]["id"] == game
     with pytest.raises(SystemExit):
         launch.main(["classic_control", "cartpole_pp", "--games", "CartPole-v0"])
     assert "expected one such as cartpole_ppo" in capsys.readouterr().err
