@@ -112,6 +112,7 @@ CONFIGS: dict[str, Config] = {
             batch_B=16,
             warmup_T=5,
             store_rnn_state_interval=5,
+            replay_ratio=6,  # one update an iteration: 5 x 8 rows are a sixth of the (10 + 5) x 16 of an update
             min_steps_learn=int(1e4),
             eps_steps=1e5,
         ),

@@ -71,10 +71,18 @@ def with_environment(runner: MinibatchRlBase, env: str) -> MinibatchRlBase:
 
 
 def with_n_envs(runner: MinibatchRlBase, n_envs: int | None, eval_n_envs: int | None) -> MinibatchRlBase:
-    """Return a runner with other numbers of environments; the limits of an evaluation grow in proportion."""
+    """Return a runner with other numbers of environments; the limits of an evaluation grow in proportion.
+
+    Raises:
+        ValueError: if environments are given for an evaluation, and the configuration has none.
+    """
     sampler = runner.sampler.given()  # type: ignore[attr-defined]
     changes = {} if n_envs is None else {"batch_B": n_envs}
     if eval_n_envs is not None:
+        if not sampler["eval_n_envs"]:
+            raise ValueError(
+                f"eval_n_envs is {eval_n_envs}, and this configuration has no evaluation; expected none. Leave it out."
+            )
         changes["eval_n_envs"] = eval_n_envs
         for name in ("eval_max_steps", "eval_max_trajectories"):
             changes[name] = ceil(sampler[name] * eval_n_envs / sampler["eval_n_envs"])

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from experiments.smoke import in_process, smoke
 from experiments.studies import RENAMED, STUDIES, make
 from rlpyt import old_names
 from rlpyt.algos import A2C
+from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.launching import save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
@@ -38,6 +40,7 @@ NO_MORE |= {"collector", "v_model_kwargs", "policy_output_regularization"}
 MENDED: dict[tuple[str, str], Numbers] = {
     ("mujoco_ppo", "ppo_1M_cpu"): {"algo.minibatches": 32, "algo.epochs": 10},
     ("atari_dqn", "async_big"): {"sampler.eval_n_envs": 10},
+    ("atari_r2d1", "r2d1_test"): {"algo.replay_ratio": 6},
     ("atari_r2d1", "async_alt_dgx"): {"sampler.eval_max_trajectories": 213},
     ("atari_r2d1", "async_alt_got"): {"sampler.eval_max_trajectories": 99},
     ("atari_r2d1", "async_gpu_dgx"): {"sampler.eval_max_trajectories": 195},
@@ -79,6 +82,18 @@ def test_environments_rest_at_ends_of_episodes_where_they_did_and_no_replay_forb
         sampler = make(study, config).sampler.given()  # type: ignore[attr-defined]
         rests = study.startswith(("atari_ff", "atari_lstm"))
         assert sampler["mid_batch_reset"] is not rests
+
+
+def test_an_iteration_has_as_many_updates_as_in_rlpyt_0_1():
+    for study, config in CASES:
+        runner = make(study, config)
+        algo, sampler = runner.algo, runner.sampler.given()  # type: ignore[attr-defined]
+        if isinstance(algo, OffPolicyAlgo):
+            rows = sampler["batch_T"] * sampler["batch_B"] / algo.rows_per_update
+            ratio = OLD[study][config].get("algo.replay_ratio", 8)  # of DQN's default
+            assert isinstance(ratio, int | float)
+            assert isinstance(algo.replay_ratio, int | float)
+            assert round(algo.replay_ratio * rows) == max(1, round(ratio * rows)), (study, config)
 
 
 def settings_of(part: Settings) -> Iterator[tuple[str, object]]:
@@ -238,15 +253,21 @@ def test_the_script_lists_and_refuses(capsys):
     with pytest.raises(SystemExit):
         train.main(["atari_dqn", "duble"])
     assert "expected one such as double" in capsys.readouterr().err
+    for study, config in (("atari_dqn", "no_eval"), ("mujoco_ppo", "ppo_1M_cpu")):
+        with pytest.raises(SystemExit):
+            train.main([study, config, "--eval_n_envs", "4", "--smoke"])
+        assert "this configuration has no evaluation" in capsys.readouterr().err
 
 
 def test_the_launcher_runs_a_study_and_a_variant_changes_it(tmp_path, capsys):
-    arguments = ["classic_control", "cartpole_ppo", "--games", "CartPole-v0", "--data_dir", str(tmp_path), "--smoke"]
+    configs, games = ["cartpole_ppo", "cartpole_dqn"], ["CartPole-v0", "CartPole-v1"]
+    arguments = ["classic_control", *configs, "--games", *games, "--data_dir", str(tmp_path), "--smoke"]
     assert launch.main([*arguments, "--affinity", "1cpu"]) == 0
-    log_dir = tmp_path / "classic_control" / "cartpole_ppo" / "CartPole-v0"
-    params = json.loads((log_dir / "run_0" / "params.json").read_text())
-    assert params["runner"]["settings"]["sampler"]["settings"]["env_kwargs"]["id"] == "CartPole-v0"
-    assert params["runner"]["settings"]["seed"] == 0
+    for config, game in product(configs, games):
+        log_dir = tmp_path / "classic_control" / config / game
+        params = json.loads((log_dir / "run_0" / "params.json").read_text())
+        assert (params["config"], params["runner"]["settings"]["seed"]) == (config, 0)
+        assert params["runner"]["settings"]["sampler"]["settings"]["env_kwargs"]["id"] == game
     with pytest.raises(SystemExit):
         launch.main(["classic_control", "cartpole_pp", "--games", "CartPole-v0"])
     assert "expected one such as cartpole_ppo" in capsys.readouterr().err

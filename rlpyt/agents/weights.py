@@ -110,13 +110,16 @@ class HasNetworks:
             join_replicas(network, replicas)
 
     def rewinder(self) -> Callable[[], None]:
-        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
+        """Return a function that lets what a forward pass moves stand where it stands now; see `rlpyt.core.Agent`."""
         networks = self.modules()
         streams = [copy_streams(network) for network in networks]
+        buffers = [[(buffer, buffer.clone()) for buffer in network.buffers()] for network in networks]
 
         def rewind() -> None:
-            for network, of_it in zip(networks, streams, strict=True):
+            for network, of_it, pairs in zip(networks, streams, buffers, strict=True):
                 set_streams(network, of_it)
+                for buffer, before in pairs:
+                    buffer.copy_(before)
 
         return rewind
 

@@ -193,7 +193,10 @@ class Agent(CheckedSubclasses, ABC):
         """Draw what the networks are random in for the next update; None turns the randomness off."""
 
     def rewinder(self) -> Callable[[], None]:
-        """Return a function that lets the networks' own random streams (dropout) stand where they stand now."""
+        """Return a function that lets what a forward pass of the networks moves stand where it stands now.
+
+        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
+        """
         return lambda: None
 
     @abstractmethod

@@ -97,7 +97,6 @@ def runs_of_grid(
     Raises:
         ValueError: if the grid is empty, mixes two variants, or differs from the one in the folder.
     """
-    check_grid(variants, log_dirs)
     if type(runs_per_setting) is not int or runs_per_setting < 1:
         raise ValueError(f"A grid: runs_per_setting is {runs_per_setting!r}; expected a whole number from 1.")
     if runs_args is not None and len(runs_args) != len(variants):
@@ -105,6 +104,7 @@ def runs_of_grid(
             f"A grid: got {len(runs_args)} runs_args for {len(variants)} variants; expected one list for each. "
             "Arguments of all runs are common_args."
         )
+    check_grid(variants, log_dirs, runs_args)
     for variant, log_dir in zip(variants, log_dirs, strict=True):
         _check_same(variant, folder / log_dir)
     own_args = runs_args or [()] * len(variants)

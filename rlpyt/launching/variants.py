@@ -130,8 +130,17 @@ def make_variants(*levels: VariantLevel) -> tuple[list[Variant], list[str]]:
     return variants, log_dirs
 
 
-def check_grid(variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]) -> None:
+def check_grid(
+    variants: Sequence[Mapping[str, object]],
+    log_dirs: Sequence[str],
+    runs_args: Sequence[Sequence[object]] | None = None,
+) -> None:
     """Refuse a grid that is empty, or mixes two variants.
+
+    Args:
+        variants: changes of the configuration.
+        log_dirs: the folder of each variant.
+        runs_args: arguments of the script for each variant, by which two that change the same may differ.
 
     Raises:
         ValueError: if there is no variant, or their number is not that of the folders, or two are equal.
@@ -144,8 +153,8 @@ def check_grid(variants: Sequence[Mapping[str, object]], log_dirs: Sequence[str]
         )
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
-    for variant, log_dir in zip(variants, log_dirs, strict=True):
-        text, folder = comparable(variant, log_dir), os.path.normpath(log_dir)
+    for variant, log_dir, args in zip(variants, log_dirs, runs_args or [()] * len(variants), strict=True):
+        text, folder = " ".join([comparable(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
         if folder in folders:
             raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
         if text in seen:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 
-from rlpyt.algos import A2C
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import A2C, DQN
 from tests.algos.small_problems import batches, check_parameters, parameters64
-from tests.algos.test_algo_state import CASES, learn, started
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
 
 
 def trained(case: str, **settings: Any) -> tuple[Any, list[dict[str, torch.Tensor]]]:
@@ -38,6 +40,28 @@ def test_it_changes_no_other_number(case):
             assert torch.equal(more["lossBefore"], more["loss"])
         n_losses += more["lossAfter"].numel() if "lossAfter" in more else 0
     assert n_losses >= 3
+
+
+class MovingModel(torch.nn.Module):
+    """Model of which a forward pass in training moves buffers: means of a batch, and the vectors of a norm."""
+
+    def __init__(self, observation_space: Box, action_space: Discrete) -> None:
+        super().__init__()
+        first = torch.nn.Linear(observation_space.shape[0], 8)
+        last = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(8, int(action_space.n)))
+        self.layers = torch.nn.Sequential(first, torch.nn.BatchNorm1d(8), last)
+
+    def forward(self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.layers(observation)
+        return output
+
+
+def test_it_leaves_the_buffers_of_a_model_as_they_were(monkeypatch):
+    monkeypatch.setitem(CASES, "moving", lambda: (DQN(**DQN_KWARGS), DqnAgent(ModelCls=MovingModel)))
+    (agent, metrics), (other, with_losses) = trained("moving"), trained("moving", log_loss_after=True)
+    for one, same in zip(agent.modules(), other.modules(), strict=True):
+        torch.testing.assert_close(one.state_dict(), same.state_dict(), rtol=0, atol=0)
+    assert torch.equal(metrics[-1]["loss"], with_losses[-1]["lossBefore"])
 
 
 @pytest.mark.parametrize("case", ["A2C", "DQN", "Rainbow", "DroQ", "IQN"])

@@ -85,6 +85,9 @@ def test_a_setting_in_two_levels_is_refused_also_where_one_is_inside_the_other()
 def test_two_points_of_a_grid_may_not_be_mixed():
     with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
         check_grid([{"x": 1}, {"x": 1}], ["a", "b"])
+    with pytest.raises(ValueError, match="'a' and 'b' are the same variant"):
+        check_grid([{}, {}], ["a", "b"], [("--env", 1), ("--env", "1")])
+    check_grid([{}, {}], ["a", "b"], [("--env", "pong"), ("--env", "breakout")])
     with pytest.raises(ValueError, match="two variants have the folder 'a'"):
         check_grid([{"x": 1}, {"x": 2}], ["a", "b/../a"])
     with pytest.raises(ValueError, match="2 variants and 1 log_dirs"):
