@@ -66,7 +66,6 @@ setup(
         "gymnasium>=1.1,<2",
         "cloudpickle>=3",
         "psutil>=5.9",
-        "pyprind>=2.11",
         "threadpoolctl>=3.1",
         "tyro>=1.0",
     ],

@@ -1,6 +1,7 @@
 """Logging of runs: run directories, rows of numbers, text, snapshots, progress and plots."""
 
 from rlpyt.logging import logger
+from rlpyt.logging.console import Verbosity
 from rlpyt.logging.context import current_logger, log_to, logger_context, silent_context
 from rlpyt.logging.files import replace_file, write_json
 from rlpyt.logging.params import to_json
@@ -22,6 +23,7 @@ __all__ = [
     "Logger",
     "SilentLogger",
     "HeldRow",
+    "Verbosity",
     "Sink",
     "ConsoleTable",
     "CsvSink",

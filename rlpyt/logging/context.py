@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 
+from rlpyt.logging.console import Verbosity, check_verbosity
 from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
 from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, record_status
@@ -65,6 +66,7 @@ def logger_context(
     snapshot_gap: int | None = None,
     resume: Resume = False,
     if_taken: IfTaken = "next",
+    verbosity: Verbosity = "table",
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
 
@@ -98,6 +100,8 @@ def logger_context(
         if_taken: what to do if the directory is in use or holds results, and neither `overwrite` nor `resume` is set.
             "next" takes the first free one of `run_<run_ID>_1`, `run_<run_ID>_2`, ..., and `params.json` has that
             run_ID; "refuse" raises.
+        verbosity: what is printed. "table": text, and a table of every row, in a terminal one that is drawn in place;
+            "lines": one line for each row, and warnings; "quiet": warnings only. The files are the same in any case.
 
     Yields:
         The logger, which `current_logger` returns while the block runs.
@@ -111,6 +115,7 @@ def logger_context(
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
     check_snapshot_settings(snapshot_mode, snapshot_gap)
+    check_verbosity(verbosity)
     launched = Launched.from_environment()
     if launched is not None and launched.rank > 0:
         with silent_context() as silent:
@@ -128,6 +133,7 @@ def logger_context(
         "snapshot_gap": snapshot_gap,
         "resume": resume,
         "if_taken": if_taken,
+        "verbosity": verbosity,
     }
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
@@ -136,7 +142,14 @@ def logger_context(
         contextlib.ExitStack() as stack,
     ):
         sinks = [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())]
-        logger = Logger(directory, sinks, snapshot_mode=snapshot_mode, snapshot_gap=snapshot_gap, resumes=bool(resume))
+        logger = Logger(
+            directory,
+            sinks,
+            snapshot_mode=snapshot_mode,
+            snapshot_gap=snapshot_gap,
+            resumes=bool(resume),
+            verbosity=verbosity,
+        )
         stack.callback(logger.close)
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
         found = directory.name.removeprefix("run_")

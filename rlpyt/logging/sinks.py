@@ -51,9 +51,7 @@ class ConsoleTable:
     def write(self, row: Row, step: int) -> None:
         """Print the row below a line with the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        names = [key.removesuffix("Average") for key in cells if key.endswith("Average")]
-        of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
-        of_name = {name: keys for name, keys in of_name.items() if all(key in cells for key in keys)}
+        of_name = statistics_of(row)
         grouped = {key for keys in of_name.values() for key in keys}
         single = [[key, cell] for key, cell in cells.items() if key not in grouped]
         many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
@@ -63,6 +61,13 @@ class ConsoleTable:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def statistics_of(row: Row) -> dict[str, list[str]]:
+    """Return the columns of every name with all `STATISTICS`, in their order."""
+    names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
+    of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
+    return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
 
 
 def _columns(table: list[list[str]]) -> list[str]:

@@ -186,6 +186,8 @@ class MinibatchRlBase(ResumableRun):
         self.initialize_logging()
         self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
         self.first_itr = self.begin_checkpoints(manifest)
+        steps = self.steps_per_itr
+        self._to_give_back.enter_context(self.logger.live_table(n_itr * steps, self.first_itr * steps))
         return n_itr
 
     def take_share(self, *, of_algo: bool = True) -> None:
@@ -364,7 +366,10 @@ class MinibatchRlBase(ResumableRun):
 
     def defer(self, signum: int) -> bool:
         """Return whether the run ends later for a signal, and not at once."""
-        return self.preemption.defer(signum) or (signum == SIGTERM and self.agreement.defer(signum))
+        if self.preemption.defer(signum):
+            self.logger.forget_place()
+            return True
+        return signum == SIGTERM and self.agreement.defer(signum)
 
     def state_dict(self) -> StateDict:
         """Return all that this replica of the run is: agent, optimisers, replay, environments, streams, counters."""

@@ -65,6 +65,7 @@ class ResumableRun(LoggedRun):
             snapshot_gap=given["snapshot_gap"],
             use_summary_writer=given["use_summary_writer"],
             resume=True,
+            verbosity=given.get("verbosity", "table"),
         ):
             runner.train()
         return runner
