@@ -138,7 +138,7 @@ def logger_context(
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
         hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume, if_taken=if_taken) as directory,
-        record_status(directory),
+        record_status(directory) as status,
         contextlib.ExitStack() as stack,
     ):
         sinks = [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())]
@@ -150,6 +150,7 @@ def logger_context(
             resumes=bool(resume),
             verbosity=verbosity,
         )
+        stack.callback(lambda: status.update(logger.notes))
         stack.callback(logger.close)
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
         found = directory.name.removeprefix("run_")

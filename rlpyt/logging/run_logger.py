@@ -15,7 +15,7 @@ import numpy as np
 from rlpyt.logging.console import Console, Verbosity, pushed
 from rlpyt.logging.files import NO_SPACE, write_json
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, Sink
 from rlpyt.logging.snapshots import (
     SnapshotMode,
     check_snapshot_settings,
@@ -70,6 +70,10 @@ class Logger(Console):
         super().__init__(directory, verbosity)
         check_snapshot_settings(snapshot_mode, snapshot_gap)
         self.resumes = resumes
+        self.on_row: Callable[[Row, int], None] | None = None
+        """Is called with every row, and its step, after all sinks."""
+        self.notes: dict[str, str] = {}
+        """What `status.json` says beside the status at the end."""
         self.snapshot_mode = snapshot_mode
         self.snapshot_gap = snapshot_gap
         self.pid = os.getpid()
@@ -155,6 +159,8 @@ class Logger(Console):
         for sink in self._sinks:
             with self._sink_may_fail(sink):
                 sink.write(row, self._step)
+        if self.on_row is not None:
+            self.on_row(row, self._step)
 
     def hold_tabular(self, step: int) -> HeldRow:
         """Return the values recorded since the last call, to be written later as the row of a step."""

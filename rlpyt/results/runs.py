@@ -227,6 +227,8 @@ def _status(directory: Path) -> tuple[str, str]:
     exception = content.get("exception")
     if isinstance(exception, dict):
         note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
+    elif "stopped" in content:
+        note = f"stopped early: {content['stopped']}"
     if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
         return "killed", "its process is gone"
     return status, note
