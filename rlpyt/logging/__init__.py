@@ -10,8 +10,9 @@ from rlpyt.logging.progress import ProgBarCounter
 from rlpyt.logging.run_directory import RunDirectoryError
 from rlpyt.logging.run_logger import HeldRow, Logger
 from rlpyt.logging.silent import SilentLogger
-from rlpyt.logging.sinks import ConsoleTable, CsvSink, Sink, TensorBoardSink
+from rlpyt.logging.sinks import ConsoleTable, CsvSink, RunSink, Sink
 from rlpyt.logging.snapshots import SnapshotError, SnapshotMode, load_snapshot, save_snapshot
+from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.logging.values import to_numbers
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "HeldRow",
     "Verbosity",
     "Sink",
+    "RunSink",
     "ConsoleTable",
     "CsvSink",
     "TensorBoardSink",

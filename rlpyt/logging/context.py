@@ -12,11 +12,12 @@ from pathlib import Path
 from rlpyt.logging.console import Verbosity, check_verbosity
 from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
-from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, record_status
+from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, outcome_of, record_status
 from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.silent import SilentLogger
-from rlpyt.logging.sinks import Sink, TensorBoardSink
+from rlpyt.logging.sinks import Sink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
+from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.launched import Launched
 
@@ -90,7 +91,8 @@ def logger_context(
         override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless `log_dir` is
             absolute or under `<cwd>/data` already.
         use_summary_writer: whether to write TensorBoard events too.
-        sinks: further destinations of rows, besides the console and `progress.csv`; closed at the end.
+        sinks: further destinations of rows, besides the console and `progress.csv`, such as `WandbSink`; closed at
+            the end.
         overwrite: whether to remove the records of an earlier run with this ID.
         snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is the value that
             `rlpyt.logging.logger.set_snapshot_gap` has set before, else 1.
@@ -151,7 +153,7 @@ def logger_context(
             verbosity=verbosity,
         )
         stack.callback(lambda: status.update(logger.notes))
-        stack.callback(logger.close)
+        stack.push(lambda kind, error, trace: logger.close(outcome_of(error)))
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
         found = directory.name.removeprefix("run_")
         taken = run_ID is not None and found != str(run_ID)

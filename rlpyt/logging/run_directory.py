@@ -36,7 +36,8 @@ IfTaken = Literal["next", "refuse"]
 """Choice for a run whose directory is taken: it gets the next free one, or it is refused."""
 
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
-_RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
+_OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
+_RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
 
 
 class RunDirectoryError(RuntimeError):

@@ -15,7 +15,7 @@ import numpy as np
 from rlpyt.logging.console import Console, Verbosity, pushed
 from rlpyt.logging.files import NO_SPACE, write_json
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, Sink
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, RunSink, Sink
 from rlpyt.logging.snapshots import (
     SnapshotMode,
     check_snapshot_settings,
@@ -83,7 +83,7 @@ class Logger(Console):
         self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
         self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
-        self._sinks = list(sinks)
+        self._sinks = [sink for sink in sinks if self._begins(sink)]
 
     def push_tabular_prefix(self, text: str) -> None:
         """Put `text` before every column name recorded until `pop_tabular_prefix`."""
@@ -247,6 +247,10 @@ class Logger(Console):
             state: as `state_dict` returned it.
         """
         self._n_rows, self._step = state["n_rows"], state["step"]
+        for sink in self._sinks:
+            if isinstance(sink, RunSink):
+                with self._sink_may_fail(sink):
+                    sink.rewind(self._step)
         if self._csv is None:
             return
         found = self._csv.rewind(self._n_rows, state["keys"])
@@ -256,16 +260,33 @@ class Logger(Console):
                 f"{found}; the log continues from there. Was the run resumed in another directory?"
             )
 
-    def close(self) -> None:
-        """Close the sinks, each of them even if another fails."""
+    def close(self, outcome: str = "finished") -> None:
+        """Close the sinks, each of them even if another fails.
+
+        Args:
+            outcome: of the run, see `RunSink.end`.
+        """
         sinks, self._sinks = self._sinks, []
         for sink in sinks:
+            if isinstance(sink, RunSink):
+                with self._sink_may_fail(sink):
+                    sink.end(outcome)
             with self._sink_may_fail(sink):
                 sink.close()
         own, self._own_sinks = self._own_sinks, []
         for sink in own:
             with self._disk_may_be_full("the last rows of the log"):
                 sink.close()
+
+    def _begins(self, sink: Sink) -> bool:
+        """Return whether a sink is there; one that follows the run begins."""
+        if self.directory is None or not isinstance(sink, RunSink):
+            return True
+        begun = False
+        with self._sink_may_fail(sink):
+            sink.begin(self.directory)
+            begun = True
+        return begun
 
     @contextlib.contextmanager
     def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
