@@ -206,16 +206,14 @@ def _read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
 
 
 def _read_columns(directory: Path) -> tuple[dict[str, Array], str]:
-    """Return the whole rows: a row that is being written may end in a part of a number."""
-    path = directory / "progress.csv"
+    """Return the whole rows, and what is wrong with them."""
     try:
-        whole = path.read_bytes().count(b"\n") - 1
         columns = read_progress(directory)
     except FileNotFoundError:
         return {}, "no rows yet"
     except (OSError, ValueError, csv.Error) as error:
         return {}, f"progress.csv cannot be read ({error})"
-    rows = {name: np.array(column[: max(whole, 0)], dtype=np.float64) for name, column in columns.items()}
+    rows = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
     return (rows, "") if any(map(len, rows.values())) else ({}, "no rows yet")
 
 

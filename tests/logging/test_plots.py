@@ -35,11 +35,14 @@ def test_read_progress(run_dir):
 
 
 def test_read_progress_of_a_row_that_is_being_written(tmp_path):
-    (tmp_path / "progress.csv").write_text("a,b\n1,2\n3")
-    progress = read_progress(tmp_path)
-    assert progress["a"] == [1.0, 3.0]
-    assert progress["b"][0] == 2.0
-    assert math.isnan(progress["b"][1])
+    file = tmp_path / "progress.csv"
+    for torn in (b"3", b"3,1", b"3,12", "3,\u00e9".encode()[:-1]):
+        file.write_bytes(b"a,b\n1,2\n" + torn)
+        assert read_progress(tmp_path) == {"a": [1.0], "b": [2.0]}
+    file.write_text("a,b\n1,2\n3,12\n")
+    assert read_progress(tmp_path) == {"a": [1.0, 3.0], "b": [2.0, 12.0]}
+    file.write_text("a,")
+    assert read_progress(tmp_path) == {}
 
 
 def test_read_progress_of_no_run(tmp_path):
