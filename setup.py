@@ -25,11 +25,12 @@ extras = {
     "video": ["imageio>=2.14", "imageio-ffmpeg>=0.5"],
     "wandb": ["wandb>=0.17"],
     "mlflow": ["mlflow-skinny>=2.14"],
+    "trackio": ["trackio>=0.20"],
     # onnxruntime runs what was exported; the tests do so.
     "export": ["safetensors>=0.4", "onnx>=1.16", "onnxscript>=0.5", "onnxruntime>=1.20"],
 }
-# EnvPool takes 740 MB installed; old gym is for old environments only.
-left_out = ("envpool", "gym")
+# EnvPool takes 740 MB installed; old gym is for old environments only; trackio brings a web server along.
+left_out = ("envpool", "gym", "trackio")
 extras["all"] = sorted({requirement for name, group in extras.items() if name not in left_out for requirement in group})
 extras["dev"] = extras["all"] + [
     "pytest>=8",
@@ -66,7 +67,6 @@ setup(
         "gymnasium>=1.1,<2",
         "cloudpickle>=3",
         "psutil>=5.9",
-        "pyprind>=2.11",
         "threadpoolctl>=3.1",
         "tyro>=1.0",
     ],

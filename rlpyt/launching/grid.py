@@ -55,13 +55,13 @@ class GridRun:
         return any(map(_has_finished, self.directories))
 
     def last_row(self) -> dict[str, str]:
-        """Return the newest row of the run's log; empty where there is none."""
+        """Return the newest whole row of the run's log; empty where there is none."""
         try:
             with open(self.directories[-1] / "progress.csv", newline="", encoding="utf-8") as file:
                 header = file.readline()
                 file.seek(0, os.SEEK_END)
                 file.seek(max(len(header.encode()), file.tell() - 16_384))
-                lines = file.read().splitlines()
+                lines = file.read().split("\n")[:-1]  # the last line may be in writing
         except (OSError, ValueError):
             return {}
         rows = list(csv.DictReader([header, *lines[-1:]]))

@@ -6,11 +6,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.terminal import Region, can_redraw
 
 if TYPE_CHECKING:
     from rlpyt.launching.experiments import Launched
@@ -29,8 +29,8 @@ class GridTable:
 
     def __init__(self, folder: Path, file: TextIO) -> None:
         self._folder, self._file = folder, file
-        self._is_terminal = file.isatty()
-        self._n_drawn = 0
+        self._is_terminal = can_redraw(file)
+        self._region = Region(file)
         self._last = 0.0
         self._states: dict[str, str] = {}
 
@@ -54,7 +54,7 @@ class GridTable:
 
     def say(self, text: str) -> None:
         """Write a text above the table."""
-        self._clear()
+        self._region.clear()
         self._write(text)
 
     def end(self, runs: Sequence[Launched]) -> None:
@@ -79,15 +79,7 @@ class GridTable:
         widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
         lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)) for row in [_COLUMNS, *rows]]
         lines += [f"and {hidden} more"] if hidden else []
-        self._clear()
-        self._write("\n".join(line[: size.columns - 1] for line in lines))
-        self._n_drawn = len(lines)
-
-    def _clear(self) -> None:
-        if self._n_drawn:
-            with suppress(OSError):
-                self._file.write(f"\x1b[{self._n_drawn}F\x1b[J")
-            self._n_drawn = 0
+        self._region.draw(lines)
 
     def _write(self, text: str) -> None:
         try:

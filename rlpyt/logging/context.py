@@ -9,13 +9,15 @@ from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 
+from rlpyt.logging.console import Verbosity, check_verbosity
 from rlpyt.logging.interrupt import end_in_one_line
 from rlpyt.logging.params import run_params
-from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, record_status
+from rlpyt.logging.run_directory import IfTaken, Resume, hold_run_directory, outcome_of, record_status
 from rlpyt.logging.run_logger import Logger
 from rlpyt.logging.silent import SilentLogger
-from rlpyt.logging.sinks import Sink, TensorBoardSink
+from rlpyt.logging.sinks import Sink
 from rlpyt.logging.snapshots import SnapshotMode, check_snapshot_settings
+from rlpyt.logging.tensorboard_sink import TensorBoardSink
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.launched import Launched
 
@@ -65,6 +67,7 @@ def logger_context(
     snapshot_gap: int | None = None,
     resume: Resume = False,
     if_taken: IfTaken = "next",
+    verbosity: Verbosity = "table",
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
 
@@ -88,7 +91,8 @@ def logger_context(
         override_prefix: False puts `<cwd>/data/local/<yyyymmdd>/<hhmmss>/` before `log_dir`, unless `log_dir` is
             absolute or under `<cwd>/data` already.
         use_summary_writer: whether to write TensorBoard events too.
-        sinks: further destinations of rows, besides the console and `progress.csv`; closed at the end.
+        sinks: further destinations of rows, besides the console and `progress.csv`, such as `WandbSink`; closed at
+            the end.
         overwrite: whether to remove the records of an earlier run with this ID.
         snapshot_gap: iterations between the snapshots that a mode with gap keeps; None is the value that
             `rlpyt.logging.logger.set_snapshot_gap` has set before, else 1.
@@ -98,6 +102,8 @@ def logger_context(
         if_taken: what to do if the directory is in use or holds results, and neither `overwrite` nor `resume` is set.
             "next" takes the first free one of `run_<run_ID>_1`, `run_<run_ID>_2`, ..., and `params.json` has that
             run_ID; "refuse" raises.
+        verbosity: what is printed. "table": text, and a table of every row, in a terminal one that is drawn in place;
+            "lines": one line for each row, and warnings; "quiet": warnings only. The files are the same in any case.
 
     Yields:
         The logger, which `current_logger` returns while the block runs.
@@ -111,6 +117,7 @@ def logger_context(
         outside = current_logger()
         snapshot_gap = outside.snapshot_gap if outside.directory is None else 1
     check_snapshot_settings(snapshot_mode, snapshot_gap)
+    check_verbosity(verbosity)
     launched = Launched.from_environment()
     if launched is not None and launched.rank > 0:
         with silent_context() as silent:
@@ -128,16 +135,25 @@ def logger_context(
         "snapshot_gap": snapshot_gap,
         "resume": resume,
         "if_taken": if_taken,
+        "verbosity": verbosity,
     }
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
         hold_run_directory(parent, run_ID, overwrite=overwrite, resume=resume, if_taken=if_taken) as directory,
-        record_status(directory),
+        record_status(directory) as status,
         contextlib.ExitStack() as stack,
     ):
         sinks = [*(sinks or ()), *([TensorBoardSink(directory)] if use_summary_writer else ())]
-        logger = Logger(directory, sinks, snapshot_mode=snapshot_mode, snapshot_gap=snapshot_gap, resumes=bool(resume))
-        stack.callback(logger.close)
+        logger = Logger(
+            directory,
+            sinks,
+            snapshot_mode=snapshot_mode,
+            snapshot_gap=snapshot_gap,
+            resumes=bool(resume),
+            verbosity=verbosity,
+        )
+        stack.callback(lambda: status.update(logger.notes))
+        stack.push(lambda kind, error, trace: logger.close(outcome_of(error)))
         stack.callback(_CURRENT.reset, _CURRENT.set(logger))
         found = directory.name.removeprefix("run_")
         taken = run_ID is not None and found != str(run_ID)

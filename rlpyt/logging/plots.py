@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
-    """Read the `progress.csv` of a run, also while it is being written.
+    """Read the `progress.csv` of a run, also while it is being written: a last row without its end is left out.
 
     Args:
         run_dir: the directory of the run.
@@ -27,10 +28,11 @@ def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
             f"reading progress: there is no file {path}, expected a run directory such as "
             "data/run_0 with at least one row logged."
         )
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        keys = list(reader.fieldnames or [])
-        rows = list(reader)
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]  # half a number is another number
+    reader = csv.DictReader(io.StringIO(whole.decode(), newline=""))
+    keys = list(reader.fieldnames or [])
+    rows = list(reader)
     return {key: [_to_number(row[key]) for row in rows] for key in keys}
 
 

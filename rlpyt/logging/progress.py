@@ -3,46 +3,52 @@
 from __future__ import annotations
 
 import sys
-
-import pyprind
+import time
 
 from rlpyt.logging.context import current_logger
-from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.terminal import Region, bar, can_redraw, clock
+
+_SECONDS = 0.1  # between drawings
 
 
 class ProgBarCounter:
     """Progress bar of a count, with the time left; it is silent unless stderr is a terminal.
 
+    Where the logger draws the table of the run, the count is shown there, and not on stderr.
+
     Args:
         total_count: the count at the end.
+        name: of what is counted.
     """
 
-    def __init__(self, total_count: int) -> None:
-        self._count = 0
-        self._bar: pyprind.ProgBar | None = None
-        try:
-            if current_logger().shows_progress and sys.stderr is not None and sys.stderr.isatty():
-                self._bar = pyprind.ProgBar(max(total_count, 1), stream=sys.stderr)
-        except (OSError, ValueError, AttributeError):
-            # pyprind flushes stdout, which may be closed or missing: then there is no bar.
-            self._bar = None
+    def __init__(self, total_count: int, name: str = "next row") -> None:
+        self._count, self._total, self._name = 0, max(total_count, 1), name
+        self._logger = current_logger()
+        shows = self._logger.shows_progress and self._logger.live is None and can_redraw(sys.stderr)
+        self._bar = Region(sys.stderr) if shows else None
+        self._start = self._drawn = time.monotonic()
 
     def update(self, current_count: int) -> None:
         """Show that `current_count` of the total is done; a count below the last one is ignored."""
-        if current_count > self._count:
-            self._advance(current_count - self._count)
-            self._count = current_count
+        if current_count <= self._count:
+            return
+        self._count = min(current_count, self._total)
+        if self._logger.live is not None:
+            self._logger.live.show_part(self._name, self._count / self._total)
+        elif self._bar is not None and (self._count == self._total or time.monotonic() > self._drawn + _SECONDS):
+            self._drawn = time.monotonic()
+            self._bar.draw([self._line()])
 
     def stop(self) -> None:
         """Complete the bar; later updates have no effect."""
-        if self._bar is not None and self._bar.active:
-            self._advance(self._bar.max_iter - self._bar.cnt)
+        if self._bar is not None and self._logger.live is None:
+            self._bar.draw([f"{self._name} [{bar(1.0, 30, False)}] 100% | {clock(self._seconds())} in all"])
         self._bar = None
 
-    def _advance(self, count: float) -> None:
-        try:
-            if self._bar is not None and self._bar.active:
-                self._bar.update(count)
-        except (OSError, ValueError):
-            drop_lost_output()
-            self._bar = None
+    def _line(self) -> str:
+        done = self._count / self._total
+        left = clock(self._seconds() * (1 - done) / done)
+        return f"{self._name} [{bar(done, 30, False)}] {done:4.0%} | {left} left"
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._start

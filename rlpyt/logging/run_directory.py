@@ -36,7 +36,8 @@ IfTaken = Literal["next", "refuse"]
 """Choice for a run whose directory is taken: it gets the next free one, or it is refused."""
 
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
-_RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*")
+_OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
+_RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
 
 
 class RunDirectoryError(RuntimeError):
@@ -192,13 +193,16 @@ def _put_aside(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def record_status(directory: Path) -> Iterator[None]:
+def record_status(directory: Path) -> Iterator[dict[str, object]]:
     """Keep `status.json` while the block runs: running, then finished, failed or interrupted.
 
     A killed run is one whose status is running although no process holds its lock.
 
     Args:
         directory: directory of the run.
+
+    Yields:
+        What the file has at the end; more may be put into it.
     """
     start = time.perf_counter()
     status: dict[str, object] = {
@@ -209,7 +213,7 @@ def record_status(directory: Path) -> Iterator[None]:
     }
     write_json(directory / STATUS_FILE, status)
     try:
-        yield
+        yield status
     except BaseException as error:
         status["status"] = _ending(error)
         if status["status"] != "finished":
@@ -229,6 +233,13 @@ def record_status(directory: Path) -> Iterator[None]:
         except OSError as error:
             # A full disk must not hide the error of the run.
             warnings.warn(f"{STATUS_FILE} could not be written: {error}", stacklevel=2)
+
+
+def outcome_of(error: BaseException | None) -> str:
+    """Return how a run has ended: finished, failed, interrupted, or preempted, which has a checkpoint to go on from."""
+    if error is None:
+        return "finished"
+    return "preempted" if isinstance(error, SystemExit) and error.code == PREEMPTED else _ending(error)
 
 
 def _ending(error: BaseException) -> str:

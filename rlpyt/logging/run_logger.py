@@ -7,15 +7,15 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from rlpyt.logging.console import Console, Verbosity, pushed
 from rlpyt.logging.files import NO_SPACE, write_json
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Sink, print_line
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, RunSink, Sink
 from rlpyt.logging.snapshots import (
     SnapshotMode,
     check_snapshot_settings,
@@ -38,7 +38,7 @@ class HeldRow(NamedTuple):
     """CumSteps, the x-axis of sinks that have one."""
 
 
-class Logger:
+class Logger(Console):
     """Logger that writes to the console and, with a directory, to the files of a run.
 
     The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk is reported and does not end
@@ -51,13 +51,11 @@ class Logger:
         snapshot_mode: which snapshots are kept, see `snapshot_names`.
         snapshot_gap: iterations between snapshots, for the modes with gap.
         resumes: whether a run goes on from the newest checkpoint in the directory.
+        verbosity: what is printed, see `Verbosity`.
 
     Raises:
         ValueError: if the snapshot settings are wrong.
     """
-
-    shows_progress: ClassVar[bool] = True
-    """Whether bars show the progress of the run."""
 
     def __init__(
         self,
@@ -67,56 +65,25 @@ class Logger:
         snapshot_mode: SnapshotMode = "last",
         snapshot_gap: int = 1,
         resumes: bool = False,
+        verbosity: Verbosity = "table",
     ) -> None:
+        super().__init__(directory, verbosity)
         check_snapshot_settings(snapshot_mode, snapshot_gap)
         self.resumes = resumes
-        self.directory = None if directory is None else Path(directory)
+        self.on_row: Callable[[Row, int], None] | None = None
+        """Is called with every row, and its step, after all sinks."""
+        self.notes: dict[str, str] = {}
+        """What `status.json` says beside the status at the end."""
         self.snapshot_mode = snapshot_mode
         self.snapshot_gap = snapshot_gap
         self.pid = os.getpid()
-        self._prefixes: list[str] = []
         self._tabular_prefixes: list[str] = []
         self._row: dict[str, float | int | str] = {}
         self._n_rows = 0
         self._step = 0
-        self._said: set[str] = set()
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
-        self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self.log)]
-        self._sinks = list(sinks)
-
-    def log(self, text: str, with_prefix: bool = True) -> None:
-        """Print text, and append it to `debug.log` with the time before each line."""
-        prefix = "".join(self._prefixes) if with_prefix else ""
-        lines = [prefix + line for line in text.split("\n")]
-        if self.directory is not None:
-            time = datetime.now().isoformat(sep=" ", timespec="milliseconds")
-            content = "".join(f"{time} | {line}\n" for line in lines)
-            # The text is on the console, too. A disk error must not end the run.
-            with contextlib.suppress(OSError), open(self.directory / "debug.log", "ab") as file:
-                file.write(content.encode(errors="backslashreplace"))
-        print_line("\n".join(lines))
-
-    def warn(self, text: str) -> None:
-        """Log a warning."""
-        self.log(f"WARNING: {text}")
-
-    def take_warnings(self) -> list[str]:
-        """Return the warnings that were kept for another process to log: none here."""
-        return []
-
-    def warn_once(self, key: str, text: str) -> None:
-        """Log a warning the first time that it is called with `key`."""
-        if key not in self._said:
-            self._said.add(key)
-            self.warn(text)
-
-    def push_prefix(self, text: str) -> None:
-        """Put `text` before every line of text until `pop_prefix`."""
-        self._prefixes.append(text)
-
-    def pop_prefix(self) -> None:
-        """Undo the last `push_prefix`."""
-        self._prefixes.pop()
+        self._own_sinks: list[Sink] = [*([] if self._csv is None else [self._csv]), ConsoleTable(self._log_table)]
+        self._sinks = [sink for sink in sinks if self._begins(sink)]
 
     def push_tabular_prefix(self, text: str) -> None:
         """Put `text` before every column name recorded until `pop_tabular_prefix`."""
@@ -132,15 +99,9 @@ class Logger:
         return self._csv is not None and bool(self._csv.keys)
 
     @contextlib.contextmanager
-    def prefix(self, text: str) -> Iterator[None]:
-        """Put `text` before every line of text while the block runs; blocks nest."""
-        with _pushed(self._prefixes, text):
-            yield
-
-    @contextlib.contextmanager
     def tabular_prefix(self, text: str) -> Iterator[None]:
         """Put `text` before every column name recorded while the block runs; blocks nest."""
-        with _pushed(self._tabular_prefixes, text):
+        with pushed(self._tabular_prefixes, text):
             yield
 
     def record_tabular(self, key: str, value: object) -> None:
@@ -194,9 +155,12 @@ class Logger:
         for sink in self._own_sinks:
             with self._disk_may_be_full(f"row {self._n_rows} of the log"):
                 sink.write(row, self._step)
+        self.show_row(row, self._step)
         for sink in self._sinks:
             with self._sink_may_fail(sink):
                 sink.write(row, self._step)
+        if self.on_row is not None:
+            self.on_row(row, self._step)
 
     def hold_tabular(self, step: int) -> HeldRow:
         """Return the values recorded since the last call, to be written later as the row of a step."""
@@ -283,25 +247,46 @@ class Logger:
             state: as `state_dict` returned it.
         """
         self._n_rows, self._step = state["n_rows"], state["step"]
+        for sink in self._sinks:
+            if isinstance(sink, RunSink):
+                with self._sink_may_fail(sink):
+                    sink.rewind(self._step)
         if self._csv is None:
             return
         found = self._csv.rewind(self._n_rows, state["keys"])
         if found < self._n_rows:
-            self.log(
-                f"WARNING: the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
+            self.warn(
+                f"the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
                 f"{found}; the log continues from there. Was the run resumed in another directory?"
             )
 
-    def close(self) -> None:
-        """Close the sinks, each of them even if another fails."""
+    def close(self, outcome: str = "finished") -> None:
+        """Close the sinks, each of them even if another fails.
+
+        Args:
+            outcome: of the run, see `RunSink.end`.
+        """
         sinks, self._sinks = self._sinks, []
         for sink in sinks:
+            if isinstance(sink, RunSink):
+                with self._sink_may_fail(sink):
+                    sink.end(outcome)
             with self._sink_may_fail(sink):
                 sink.close()
         own, self._own_sinks = self._own_sinks, []
         for sink in own:
             with self._disk_may_be_full("the last rows of the log"):
                 sink.close()
+
+    def _begins(self, sink: Sink) -> bool:
+        """Return whether a sink is there; one that follows the run begins."""
+        if self.directory is None or not isinstance(sink, RunSink):
+            return True
+        begun = False
+        with self._sink_may_fail(sink):
+            sink.begin(self.directory)
+            begun = True
+        return begun
 
     @contextlib.contextmanager
     def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
@@ -322,14 +307,4 @@ class Logger:
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            self.log(f"WARNING: {what} was not written, the run goes on without: {error}")
-
-
-@contextlib.contextmanager
-def _pushed(prefixes: list[str], text: str) -> Iterator[None]:
-    n = len(prefixes)
-    prefixes.append(text)
-    try:
-        yield
-    finally:
-        del prefixes[n:]
+            self.warn(f"{what} was not written, the run goes on without: {error}")

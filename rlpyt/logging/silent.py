@@ -12,7 +12,7 @@ from rlpyt.logging.run_logger import Logger
 class SilentLogger(Logger):
     """Logger that writes nothing; it keeps warnings, which replica 0 writes with its next row."""
 
-    shows_progress: ClassVar[bool] = False
+    is_silent: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,14 +1,17 @@
-"""Sinks of rows of the log: the console, CSV and TensorBoard. Any object with `write` and `close` is a sink."""
+"""Sinks of rows of the log: the console and CSV. Any object with `write` and `close` is a sink."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import errno
+import importlib
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from rlpyt.logging.files import replace_file
@@ -23,13 +26,60 @@ STATISTICS = ("Average", "Std", "Median", "Min", "Max")
 
 
 class Sink(Protocol):
-    """Interface of a destination of rows."""
+    """Interface of a destination of rows; one that follows the run derives from `RunSink`."""
 
     def write(self, row: Row, step: int) -> None:
         """Write one row, which belongs to `step`, before returning."""
 
     def close(self) -> None:
         """Release all resources; called once, after the last row."""
+
+
+class RunSink(ABC):
+    """Base of a sink that is told how the run begins, goes on after a checkpoint, and ends.
+
+    What it raises is logged once, and the run goes on.
+    """
+
+    def begin(self, directory: Path) -> None:  # noqa: B027 - a sink may need nothing of it
+        """Begin with the rows of a run; the sink is dropped if this raises.
+
+        Args:
+            directory: of the run. Its `params.json` is complete when the first row comes.
+        """
+
+    def rewind(self, step: int) -> None:  # noqa: B027 - a sink may need nothing of it
+        """Go on after the row of a step: later ones were written before, and come again."""
+
+    @abstractmethod
+    def write(self, row: Row, step: int) -> None:
+        """Write one row, which belongs to `step`, before returning."""
+
+    def end(self, outcome: str) -> None:  # noqa: B027 - a sink may need nothing of it
+        """Take the end of the run: finished, failed, interrupted, or preempted, which will go on."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources; called once, after `end`."""
+
+
+def optional_package(name: str, who: str, extra: str) -> ModuleType:
+    """Return a package that is optional.
+
+    Args:
+        name: of the module.
+        who: needs it, for the message.
+        extra: of rlpyt that brings it.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"{who}: the package {extra} was not found; it is optional. Install it with `pip install rlpyt[{extra}]`."
+        ) from error
 
 
 def print_line(text: str) -> None:
@@ -51,9 +101,7 @@ class ConsoleTable:
     def write(self, row: Row, step: int) -> None:
         """Print the row below a line with the step."""
         cells = {key: f"{x:.6g}" if isinstance(x, float) else str(x) for key, x in row.items()}
-        names = [key.removesuffix("Average") for key in cells if key.endswith("Average")]
-        of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
-        of_name = {name: keys for name, keys in of_name.items() if all(key in cells for key in keys)}
+        of_name = statistics_of(row)
         grouped = {key for keys in of_name.values() for key in keys}
         single = [[key, cell] for key, cell in cells.items() if key not in grouped]
         many = [[name, *(cells[key] for key in keys)] for name, keys in of_name.items()]
@@ -63,6 +111,13 @@ class ConsoleTable:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def statistics_of(row: Row) -> dict[str, list[str]]:
+    """Return the columns of every name with all `STATISTICS`, in their order."""
+    names = [key.removesuffix("Average") for key in row if key.endswith("Average")]
+    of_name = {name: [name + statistic for statistic in STATISTICS] for name in names}
+    return {name: keys for name, keys in of_name.items() if all(key in row for key in keys)}
 
 
 def _columns(table: list[list[str]]) -> list[str]:
@@ -166,37 +221,3 @@ def _to_text(keys: Sequence[str], rows: Sequence[Row]) -> str:
     writer = csv.DictWriter(text, keys, extrasaction="ignore", lineterminator="\n")
     writer.writerows(rows)
     return text.getvalue()
-
-
-class TensorBoardSink:
-    """Sink that writes each number of a row as a TensorBoard scalar with the name of its column.
-
-    Args:
-        directory: for the event file; the run directory, for `tensorboard --logdir`.
-
-    Raises:
-        ImportError: if tensorboard is not installed.
-    """
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "TensorBoardSink: the package tensorboard was not found; it is optional. "
-                "Install it with `pip install rlpyt[tensorboard]`."
-            ) from error
-        self._writer = SummaryWriter(str(directory))
-
-    def write(self, row: Row, step: int) -> None:
-        """Add the row at `step`; text values become text summaries."""
-        for key, value in row.items():
-            if isinstance(value, str):
-                self._writer.add_text(key, value, step)
-            else:
-                self._writer.add_scalar(key, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the event file."""
-        self._writer.close()

@@ -207,16 +207,14 @@ def _read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
 
 
 def _read_columns(directory: Path) -> tuple[dict[str, Array], str]:
-    """Return the whole rows: a row that is being written may end in a part of a number."""
-    path = directory / "progress.csv"
+    """Return the whole rows, and what is wrong with them."""
     try:
-        whole = path.read_bytes().count(b"\n") - 1
         columns = read_progress(directory)
     except FileNotFoundError:
         return {}, "no rows yet"
     except (OSError, ValueError, csv.Error) as error:
         return {}, f"progress.csv cannot be read ({error})"
-    rows = {name: np.array(column[: max(whole, 0)], dtype=np.float64) for name, column in columns.items()}
+    rows = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
     if not any(map(len, rows.values())):
         return {}, "no rows yet"
     stands = _stands(rows[STEPS]) if STEPS in rows else slice(None)
@@ -237,6 +235,8 @@ def _status(directory: Path) -> tuple[str, str]:
     exception = content.get("exception")
     if isinstance(exception, dict):
         note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
+    elif "stopped" in content:
+        note = f"stopped early: {content['stopped']}"
     if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
         return "killed", "its process is gone"
     return status, note

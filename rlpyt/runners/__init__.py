@@ -4,6 +4,8 @@ from rlpyt.runners.agreement import ReplicasDiverged, ReplicaStopped, TrainingDi
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
+from rlpyt.runners.histograms import Histograms
+from rlpyt.runners.hooks import Hook, HookError, StopOnReturn
 from rlpyt.runners.load_agent import load_agent
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of
@@ -12,12 +14,16 @@ from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 __all__ = [
     "AsyncRl",
     "AsyncRlEval",
+    "Histograms",
+    "Hook",
+    "HookError",
     "MinibatchRl",
     "MinibatchRlBase",
     "MinibatchRlEval",
     "RecordError",
     "ReplicaStopped",
     "ReplicasDiverged",
+    "StopOnReturn",
     "SyncRl",
     "SyncRlEval",
     "TrainingDiverged",

@@ -20,6 +20,7 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.hooks import Hook
 from rlpyt.runners.plan import plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
@@ -77,6 +78,8 @@ class MinibatchRlBase(ResumableRun):
     """The newest checkpoints that are kept; if one is damaged, the run can go on from the one before."""
     max_time: float = field(default=inf, kw_only=True)
     """Minutes after which this start of the run ends with a checkpoint and exit code 85; see `Preempted`."""
+    hooks: Sequence[Hook] = field(default=(), kw_only=True)
+    """Parts that are called at the start, rows, evaluations and end of the run, and may stop it; see `Hook`."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant, and draw the seed if none was given."""
@@ -129,7 +132,10 @@ class MinibatchRlBase(ResumableRun):
                         self.check_finite(itr)
                         if (itr + 1) % self.log_interval_itrs == 0 or itr + 1 == n_itr:
                             self.log_diagnostics(itr)
+                            self.agree_to_stop(itr + 1)
                         self.save_due_checkpoint(itr + 1)
+                        if self.stop_reason:
+                            break
                     self.agreement.agree()
             finally:
                 self.shutdown()
@@ -186,6 +192,7 @@ class MinibatchRlBase(ResumableRun):
         self.initialize_logging()
         self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
         self.first_itr = self.begin_checkpoints(manifest)
+        self._to_give_back.enter_context(self.followed())
         return n_itr
 
     def take_share(self, *, of_algo: bool = True) -> None:
@@ -330,6 +337,9 @@ class MinibatchRlBase(ResumableRun):
         self.checkpoints.continue_from(saved)
         n_done = int(saved.info["itr"])
         ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= self.n_itr else ""
+        if not ended and self.stopped_at(saved.info, settings):
+            n_done = self.n_itr
+            ended = f". It was stopped there: {self.stop_reason}. A larger n_steps or other hooks let it go on"
         self.logger.log(f"Resumed after {saved.step:,} steps{ended}.")
         return n_done
 
@@ -348,7 +358,8 @@ class MinibatchRlBase(ResumableRun):
         """
         if self.checkpoints is None:
             return
-        reason, ended, score = self.preemption.reason, n_done >= self.n_itr, self.score(n_done)
+        reason, score = self.preemption.reason, self.score(n_done)
+        ended = n_done >= self.n_itr or bool(self.stop_reason)
         due, ends = self.agreement.any(self.checkpoints.is_due(n_done, score) or ended, bool(reason))
         if not due and not ends:
             return
@@ -364,7 +375,10 @@ class MinibatchRlBase(ResumableRun):
 
     def defer(self, signum: int) -> bool:
         """Return whether the run ends later for a signal, and not at once."""
-        return self.preemption.defer(signum) or (signum == SIGTERM and self.agreement.defer(signum))
+        if self.preemption.defer(signum):
+            self.logger.forget_place()
+            return True
+        return signum == SIGTERM and self.agreement.defer(signum)
 
     def state_dict(self) -> StateDict:
         """Return all that this replica of the run is: agent, optimisers, replay, environments, streams, counters."""

@@ -23,7 +23,7 @@ DEFAULT_MINUTES = 10.0
 
 # Settings that do not change what an iteration computes, or that a user changes knowingly: the length of the run.
 _MAY_CHANGE = re.compile(
-    r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|affinity|settings|replica_timeout|eval_\w+"
+    r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|hooks|affinity|settings|replica_timeout|eval_\w+"
     r"|algo\.replay_folder|sampler$|sampler\.(n_workers|n_parts|servers|acting_threads|time_breakdown"
     r"|start_method|worker_timeout|restart_workers|restart_seconds|node_timeout|ray_address|eval_\w+))\b"
 )
@@ -123,8 +123,8 @@ class RunCheckpoints:
     # ---- saving ----
 
     def describe(self, **info: object) -> None:
-        """Set what every manifest says of the run: JSON values by name."""
-        self._info = info
+        """Add to what every manifest from now on says of the run: JSON values by name."""
+        self._info = {**self._info, **info}
 
     def is_due(self, n_done: int, score: float | None) -> bool:
         """Return whether a checkpoint is due after `n_done` iterations: by an interval, or as it is the best so far."""

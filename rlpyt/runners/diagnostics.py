@@ -74,6 +74,7 @@ class LoggedRun(Settings, CheckedSubclasses):
         self._cum_completed_trajs += len(traj_infos)
         self._metrics.add(as_metrics(metrics, f"{type(self.algo).__name__}.optimize_agent"))
         self.pbar.update(itr % self.log_interval_itrs + 1)
+        self.logger.show_steps((itr + 1) * self.steps_per_itr)
 
     def check_finite(self, itr: int) -> None:
         """Raise `TrainingDiverged` if a metric stored last is not finite: one synchronisation an iteration."""

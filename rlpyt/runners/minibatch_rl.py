@@ -204,6 +204,7 @@ class MinibatchRlEval(MinibatchRlBase):
         result = EvalResult.merge(self.agreement.gather(own))
         self._cum_eval_time += time.monotonic() - start
         self._warn_of_unfinished(result)
+        self.evaluation_done(result, itr * self.steps_per_itr)
         return result
 
     def _warn_of_unfinished(self, result: EvalResult) -> None:
@@ -258,6 +259,11 @@ class MinibatchRlEval(MinibatchRlBase):
 
     # ---- evaluation beside learning ----
 
+    def complete_rows(self) -> None:
+        """Write the row whose evaluation goes on beside learning."""
+        if self.eval_beside:
+            self._wait_for_evaluation()
+
     def _wait_for_evaluation(self) -> None:
         """Write the row under way when its evaluation is done."""
         # Other replicas have no row under way. They wait along in steps, as a call of theirs has a time limit.
@@ -281,6 +287,7 @@ class MinibatchRlEval(MinibatchRlBase):
         result, seconds = ended
         self._cum_eval_time += seconds
         self._warn_of_unfinished(result)
+        self.evaluation_done(result, self._row_under_way.step)
         self._write_row_under_way(result)
         return True
 

@@ -10,11 +10,11 @@ from typing import Self
 from rlpyt.logging import logger_context
 from rlpyt.logging.run_directory import CHECKPOINTS
 from rlpyt.logging.segments import CheckpointError
-from rlpyt.runners.diagnostics import LoggedRun
 from rlpyt.runners.from_params import read_params, runner_from_params
+from rlpyt.runners.hooked import HookedRun
 
 
-class ResumableRun(LoggedRun):
+class ResumableRun(HookedRun):
     """Run that can be made again from its record, and go on from its newest checkpoint."""
 
     @classmethod
@@ -65,6 +65,7 @@ class ResumableRun(LoggedRun):
             snapshot_gap=given["snapshot_gap"],
             use_summary_writer=given["use_summary_writer"],
             resume=True,
+            verbosity=given.get("verbosity", "table"),
         ):
             runner.train()
         return runner

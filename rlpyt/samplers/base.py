@@ -316,7 +316,7 @@ class BaseSampler(Settings, MovableSampler):
             )
         if FleetRole.EVAL not in self._specs:
             return EvalResult([], 0, 0)  # there are more replicas than evaluation environments
-        bar = ProgBarCounter(self._specs[FleetRole.EVAL].amount)
+        bar = ProgBarCounter(self._specs[FleetRole.EVAL].amount, "evaluation")
         try:
             return self.run_evaluation(itr, bar.update, deterministic)
         finally:

@@ -179,7 +179,7 @@ with logger_context(sys.argv[1], 0) as logger:
     assert read(tmp_path / "run_0" / "progress.csv") == [["a"], ["0"], ["1"], ["2"]]
 
 
-def test_tensorboard_tags_are_the_csv_columns(tmp_path):
+def test_tensorboard_has_the_columns_in_groups(tmp_path):
     module = "tensorboard.backend.event_processing.event_accumulator"
     accumulator = pytest.importorskip(module, reason="needs the extra tensorboard")
     sink = TensorBoardSink(tmp_path)
@@ -188,9 +188,9 @@ def test_tensorboard_tags_are_the_csv_columns(tmp_path):
     sink.close()
     events = accumulator.EventAccumulator(str(tmp_path))
     events.Reload()
-    assert events.Tags()["scalars"] == ["ReturnAverage", "Diagnostics/CumSteps"]
-    assert [event.step for event in events.Scalars("ReturnAverage")] == [100, 200]
-    assert events.Scalars("ReturnAverage")[0].value == 1.5
+    assert events.Tags()["scalars"] == ["Return/Average", "Diagnostics/CumSteps"]
+    assert [event.step for event in events.Scalars("Return/Average")] == [100, 200]
+    assert events.Scalars("Return/Average")[0].value == 1.5
 
 
 def test_missing_tensorboard_says_what_to_install(tmp_path, monkeypatch):

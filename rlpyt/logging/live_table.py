@@ -1,0 +1,189 @@
+"""Table of a run in a terminal, drawn in place: progress, time left, the newest row, and curves of its columns."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+
+from rlpyt.logging.sinks import STATISTICS, Row, statistics_of
+from rlpyt.utils.terminal import Region, bar, clock, sparkline
+
+_SECONDS = 0.2  # between drawings while nothing but the progress has changed
+_ROWS_OF_SPEED = 5
+_MAIN = ("Return", "GameScore", "Length")
+_BINS = 256
+_LEAST_CURVE = 12
+
+
+class History:
+    """Values of a column in at most 256 bins, each of as many rows as the others."""
+
+    def __init__(self) -> None:
+        self.bins: list[float] = []
+        self._open: list[float] = []
+        self._size = 1
+
+    def add(self, value: float) -> None:
+        """Add the value of a row."""
+        self._open.append(value)
+        if len(self._open) < self._size:
+            return
+        self.bins.append(_mean(self._open))
+        self._open = []
+        if len(self.bins) == _BINS:
+            self.bins = [_mean(self.bins[i : i + 2]) for i in range(0, _BINS, 2)]
+            self._size *= 2
+
+
+class LiveTable:
+    """Table of the run at hand, which is drawn in place.
+
+    Args:
+        region: where it is drawn.
+        total_steps: steps at the end of the run.
+        steps: steps that are done, by earlier starts of the run.
+    """
+
+    def __init__(self, region: Region, total_steps: int, steps: int = 0) -> None:
+        self._region, self._total, self._steps = region, total_steps, steps
+        self._speeds = deque([(time.monotonic(), steps)], maxlen=_ROWS_OF_SPEED)  # when a row was written, and where
+        self._start = self._speeds[0][0]
+        self._row: Row = {}
+        self._histories: dict[str, History] = {}
+        self._part = ""
+        self._drawn = 0.0
+
+    def remember(self, columns: Mapping[str, Sequence[float]]) -> None:
+        """Begin the curves with the rows of earlier starts of the run."""
+        for values in zip(*columns.values(), strict=True):
+            self._keep(dict(zip(columns, values, strict=True)))
+
+    def write(self, row: Row) -> None:
+        """Show a row."""
+        self._row, self._part = row, ""
+        self._keep({key: x for key, x in row.items() if not isinstance(x, str)})
+        self._speeds.append((time.monotonic(), self._steps))
+        self.draw()
+
+    def show_steps(self, steps: int) -> None:
+        """Show how many steps are done."""
+        self._steps = steps
+        self._draw_soon()
+
+    def show_part(self, name: str, fraction: float) -> None:
+        """Show how far a part of the run is, such as an evaluation."""
+        if fraction < 1.0 or self._part:
+            self._part = f"{name}: {fraction:.0%}" if fraction < 1.0 else ""
+            self._draw_soon()
+
+    def forget_place(self) -> None:
+        """Draw below what stands on the terminal, as something else has written there."""
+        self._region.forget()
+
+    def draw(self) -> None:
+        """Draw the table now."""
+        self._drawn = time.monotonic()
+        size = shutil.get_terminal_size()
+        self._region.draw(self._lines(min(size.columns - 1, 120), size.lines - 1))
+
+    def _draw_soon(self) -> None:
+        if time.monotonic() > self._drawn + _SECONDS:
+            self.draw()
+
+    def _keep(self, row: Mapping[str, float]) -> None:
+        for key, value in row.items():
+            self._histories.setdefault(key, History()).add(value)
+
+    # ---- text ----
+
+    def _lines(self, width: int, height: int) -> list[str]:
+        head = [self._progress(width)]
+        many = statistics_of(self._row)
+        names = sorted(many, key=lambda name: _MAIN.index(name) if name in _MAIN else len(_MAIN))
+        grouped = {key for keys in many.values() for key in keys}
+        single = {key: x for key, x in self._row.items() if key not in grouped}
+        table = self._table({name: many[name] for name in names}, width)
+        foot = _flowing([f"{key.removeprefix('Diagnostics/')} {_short(x)}" for key, x in single.items()], width)
+        # Where the room is short, the statistics stay.
+        room = max(0, height - len(head) - len(table) - 1)
+        return [*head, *(table[: height - 1]), *(["", *foot] if len(foot) <= room and foot else [])]
+
+    def _progress(self, width: int) -> str:
+        speed = self._speed()
+        left = f"{clock((self._total - self._steps) / speed)} left" if speed > 0 else "-:-- left"
+        if self._steps >= self._total:
+            left = f"{clock(time.monotonic() - self._start)} in all"
+        done = self._steps / self._total if self._total else 1.0
+        texts = [f"{done:4.0%}", f"{self._steps:,} of {self._total:,} steps", left, f"{speed:,.0f} steps/s"]
+        texts += [self._part] if self._part else []
+        while len(text := "  ".join(texts)) > width and len(texts) > 1:
+            texts.pop()
+        room = min(40, width - len(text) - 1)
+        return f"{bar(done, room, self._region.draws_unicode)} {text}" if room >= 5 else text
+
+    def _speed(self) -> float:
+        """Return steps per second since some rows ago."""
+        since, steps = self._speeds[0]
+        seconds = time.monotonic() - since
+        return max(0.0, self._steps - steps) / seconds if seconds > 0 else 0.0
+
+    def _table(self, many: Mapping[str, Sequence[str]], width: int) -> list[str]:
+        """Return a line for each name: its statistics, as many as there is room for, and the curve of its Average."""
+        if not many:
+            return []
+        of_width = [[i for i, _ in enumerate(STATISTICS)], [0, 1, 3, 4], [0, 3, 4], [0]]
+        first = max(map(len, many))
+        for chosen in of_width:
+            cells = [[STATISTICS[i] for i in chosen]]
+            cells += [[_short(self._row[keys[i]]) for i in chosen] for keys in many.values()]
+            widths = [max(len(line[i]) for line in cells) for i in range(len(chosen))]
+            curve = width - first - sum(widths) - 2 * len(widths) - 2
+            if curve >= _LEAST_CURVE:
+                break
+        unicode = self._region.draws_unicode
+        curves = ["", *(sparkline(self._bins(keys[0]), max(0, min(curve, 48)), unicode) for keys in many.values())]
+        lines = []
+        for name, line, drawn in zip(["", *many], cells, curves, strict=True):
+            numbers = "  ".join(f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True))
+            lines.append(f"{name:<{first}}  {numbers}  {drawn}".rstrip())
+        return lines
+
+    def _bins(self, key: str) -> list[float]:
+        return self._histories[key].bins if key in self._histories else []
+
+
+def row_in_one_line(row: Row, step: int) -> str:
+    """Return what a row says in one line: its step, averages of returns and losses, and the speed."""
+    cells = {name: row[keys[0]] for name, keys in statistics_of(row).items()}
+    names = [name for name in _MAIN if name in cells] + [name for name in cells if "loss" in name.lower()]
+    texts = [f"{name} {_short(x)}" for name, x in ({name: cells[name] for name in names} or row).items()]
+    speed = row.get("Diagnostics/StepsPerSecond")
+    texts += [] if speed is None or not names else [f"{_short(speed)} steps/s"]
+    return f"step {step:,}: {', '.join(texts)}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [x for x in values if isfinite(x)]
+    return sum(known) / len(known) if known else nan
+
+
+def _short(value: float | int | str) -> str:
+    """Return a number with five digits."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e9):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if 1e4 <= abs(value) < 1e9 else f"{value:.5g}"
+
+
+def _flowing(texts: Sequence[str], width: int) -> list[str]:
+    """Return texts side by side, in columns, in as many lines as they take."""
+    if not texts:
+        return []
+    cell = max(map(len, texts)) + 3
+    n = max(1, (width + 3) // cell)
+    rows = -(-len(texts) // n)
+    return ["".join(text.ljust(cell) for text in texts[i::rows]).rstrip() for i in range(rows)]

@@ -1,0 +1,152 @@
+"""Run that calls hooks, and can be stopped in order at a row of its log."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rlpyt.core import EvalResult
+from rlpyt.logging.checkpoint_files import Content
+from rlpyt.logging.run_directory import outcome_of
+from rlpyt.logging.sinks import Row
+from rlpyt.runners.diagnostics import LoggedRun
+from rlpyt.runners.hooks import Hook, HookError
+from rlpyt.types import StateDict
+
+_LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
+
+
+class HookedRun(LoggedRun):
+    """Run with hooks, as far as they and its stop are concerned."""
+
+    hooks: Sequence[Hook]
+    n_itr: int
+    first_itr: int
+
+    def __post_init__(self) -> None:
+        """Refuse hooks that are none."""
+        super().__post_init__()
+        given: object = self.hooks
+        hooks: Sequence[object] = given if isinstance(given, list | tuple) else [None]
+        for hook in hooks:
+            if not isinstance(hook, Hook):
+                raise TypeError(
+                    f"{type(self).__name__}: hooks is {given!r:.100}; expected a list of instances of "
+                    "rlpyt.runners.Hook. Derive a class from it, and write hooks=[MyHook()]."
+                )
+        self.stop_reason = self._asked_to_stop = ""
+        """Why the run has stopped at a row of its log; empty if it has not."""
+        self._hook_states: Sequence[StateDict] = ()
+
+    def initialize_logging(self) -> None:
+        """Start the clocks; an earlier run of this runner may have been stopped."""
+        super().initialize_logging()
+        self.stop_reason = self._asked_to_stop = ""
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Show the run in a terminal, and call its hooks, until the block ends."""
+        steps = self.steps_per_itr
+        with self.logger.live_table(self.n_itr * steps, self.first_itr * steps), self._calling_hooks():
+            yield
+
+    # ---- stop ----
+
+    def request_stop(self, reason: str) -> None:
+        """Stop the run in order at the row of the log that is written now, or next.
+
+        It has its snapshot and its checkpoint then. It counts as finished, and `status.json` has the reason.
+
+        Args:
+            reason: why; of several calls the first counts.
+        """
+        self._asked_to_stop = self._asked_to_stop or reason or "request_stop was called"
+
+    def agree_to_stop(self, n_done: int) -> None:
+        """Set `stop_reason` in all replicas, if one of them was asked to stop before the row after `n_done`."""
+        if n_done >= self.n_itr:
+            return  # the run ends here anyway
+        self.stop_reason = next(filter(None, self.agreement.gather(self._asked_to_stop)), "")
+        if self.stop_reason:
+            self.complete_rows()
+            self._note_stop()
+            if self.checkpoints is not None:
+                self.checkpoints.describe(stopped=self.stop_reason)
+            self.logger.log(f"The run stops after {n_done * self.steps_per_itr:,} steps: {self.stop_reason}.")
+
+    def complete_rows(self) -> None:
+        """Write the rows that are under way."""
+
+    def stopped_at(self, manifest: Content, settings: Mapping[str, object]) -> bool:
+        """Return whether a run that goes on from a checkpoint was stopped there, and nothing lets it go further."""
+        self.stop_reason = manifest.get("stopped", "")
+        before = manifest["settings"]
+        names = [name for name in {**before, **settings} if _LETS_GO_ON.match(name)]
+        if not self.stop_reason or any(before.get(name) != settings.get(name) for name in names):
+            self.stop_reason = ""
+            return False
+        self._note_stop()
+        return True
+
+    def _note_stop(self) -> None:
+        self.logger.notes["stopped"] = self.stop_reason
+
+    # ---- hooks ----
+
+    @contextmanager
+    def _calling_hooks(self) -> Iterator[None]:
+        """Call the hooks of replica 0 until the block ends."""
+        if self.replicas.rank or not self.hooks:
+            yield
+            return
+        self.logger.on_row = self._call_on_row
+        try:
+            self._call("on_start", lambda hook: hook.on_start(self))
+            self._load_hook_states()
+            yield
+        finally:
+            self.logger.on_row = None
+            error = sys.exception()
+            try:
+                self._call("on_end", lambda hook: hook.on_end(self, outcome_of(error)))
+            except HookError as late:
+                if error is None:
+                    raise
+                self.logger.warn(str(late))  # what has ended the run counts
+
+    def _call_on_row(self, row: Row, step: int) -> None:
+        self._call("on_row", lambda hook: hook.on_row(self, row, step))
+
+    def evaluation_done(self, result: EvalResult, step: int) -> None:
+        """Call the hooks of replica 0 with an evaluation."""
+        if not self.replicas.rank:
+            self._call("on_evaluation", lambda hook: hook.on_evaluation(self, result, step))
+
+    def _call(self, name: str, call: Callable[[Hook], None]) -> None:
+        for hook in self.hooks:
+            try:
+                call(hook)
+            except Exception as error:
+                raise HookError(
+                    f"The hook {type(hook).__name__}.{name} raised {type(error).__name__}: {error} A run does not go "
+                    "on without its hooks. Mend it, or leave it out."
+                ) from error
+
+    def progress_state(self) -> StateDict:
+        """Return where the log stands between two rows, and the states of the hooks."""
+        states = [{"class": type(hook).__name__, "state": hook.state_dict()} for hook in self.hooks]
+        return {**super().progress_state(), "hooks": states}
+
+    def load_progress_state(self, state: StateDict) -> None:
+        """Take over what `progress_state` returned; the hooks do when they have begun."""
+        super().load_progress_state(state)
+        self._hook_states = state.get("hooks", ())
+
+    def _load_hook_states(self) -> None:
+        """Give each hook the state of the hook of its class that stood in its place."""
+        states, self._hook_states = self._hook_states, ()
+        for hook, saved in zip(self.hooks, states, strict=False):
+            if saved["class"] == type(hook).__name__:
+                hook.load_state_dict(saved["state"])

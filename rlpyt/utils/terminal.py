@@ -1,0 +1,201 @@
+"""Lines of a terminal that are drawn in place, and the signs that they are drawn with.
+
+Nothing else of the terminal changes: the cursor stays visible, and there is no second screen. So a process that is
+killed leaves a whole screen.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from math import isfinite
+from typing import TextIO
+
+from rlpyt.utils.output import drop_lost_output
+
+_LEVELS = ("▁▂▃▄▅▆▇█", "_.-=+*%#")
+_BAR = ("█░", "#.")
+
+
+def can_redraw(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal whose lines can be drawn again; TERM=dumb cannot."""
+    try:
+        return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    except (OSError, ValueError):  # it is closed
+        return False
+
+
+class Region:
+    """Last lines of a terminal, which are drawn again and again in the same place.
+
+    Lines are cut to the width of the terminal. Lines that were drawn wider than it is now have wrapped, which counts.
+
+    Args:
+        stream: of the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pid = os.getpid()
+        self._widths: list[int] = []  # of the lines that are drawn
+        self._lock = threading.RLock()
+        self._at_line_start = True
+
+    @property
+    def draws_unicode(self) -> bool:
+        """Whether the terminal shows more than ASCII."""
+        try:
+            "█".encode(self._stream.encoding or "ascii")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Replace the lines; those for which there is no room are left out."""
+        with self._lock:
+            if not self._at_line_start:
+                return  # somebody prints a line in pieces
+            size = shutil.get_terminal_size()
+            shown = [line[: size.columns - 1] for line in lines[: max(1, size.lines - 1)]]
+            self._write(self._erased(size.columns) + "".join(f"{line}\n" for line in shown))
+            self._widths = [len(line) for line in shown]
+
+    def clear(self) -> None:
+        """Erase the lines."""
+        with self._lock:
+            if self._widths:
+                self._write(self._erased(shutil.get_terminal_size().columns))
+                self.forget()
+
+    def forget(self) -> None:
+        """Leave the lines where they are, and draw below them from now on; a signal's handler may call this."""
+        self._widths = []
+
+    def write_above(self, text: str) -> int:
+        """Write text of others in the place of the lines, which come again below it when they are drawn next."""
+        with self._lock:
+            if text and os.getpid() == self._pid:  # a forked process does not know what is drawn
+                self.clear()
+                self._at_line_start = text.endswith("\n")
+            self._write(text)
+        return len(text)
+
+    def _erased(self, columns: int) -> str:
+        """Return the codes that erase all lines, and put the cursor where the first one was."""
+        n = sum(max(1, -(-width // columns)) for width in self._widths)
+        # A Ctrl-C is shown by the terminal itself, which moves the cursor in its line.
+        return f"\x1b[{n}F\x1b[J" if n else "\r\x1b[J"
+
+    def _write(self, text: str) -> None:
+        try:
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                self._stream.write(text.encode("ascii", "backslashreplace").decode())
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone
+            drop_lost_output()
+
+
+class _Above(io.TextIOBase):
+    """Standard stream whose text stands above a region of the same terminal."""
+
+    def __init__(self, stream: TextIO, region: Region) -> None:
+        self._stream, self._region = stream, region
+
+    def write(self, text: str, /) -> int:
+        return self._region.write_above(text)
+
+    def flush(self) -> None:
+        pass  # the region has done so
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self._stream.errors
+
+    @property
+    def buffer(self) -> io.BufferedIOBase:
+        return self._stream.buffer  # type: ignore[return-value]
+
+
+@contextmanager
+def region_below_prints() -> Iterator[Region]:
+    """Yield a region of standard output's terminal; what the process prints meanwhile stands above it.
+
+    Output of other processes is not seen: it comes below, and may be drawn over.
+    """
+    stdout, stderr = sys.stdout, sys.stderr
+    region = Region(stdout)
+    above = _Above(stdout, region)
+    shares = can_redraw(stderr) and _is_same(stdout, stderr)
+    sys.stdout = above
+    if shares:
+        sys.stderr = above
+    try:
+        yield region
+    finally:
+        # Whoever has put another stream there since keeps it.
+        sys.stdout = stdout if sys.stdout is above else sys.stdout
+        sys.stderr = stderr if sys.stderr is above else sys.stderr
+
+
+def _is_same(one: TextIO, other: TextIO) -> bool:
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (OSError, ValueError):  # one has no descriptor
+        return False
+
+
+def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
+    """Return a curve of one line; a sign of it is the mean of the values in its place, an empty one if none is finite.
+
+    Args:
+        values: from the first to the last.
+        width: largest number of signs.
+        unicode: whether the signs may be others than ASCII.
+    """
+    n = min(width, len(values))
+    if n < 1:
+        return ""
+    edges = [i * len(values) // n for i in range(n + 1)]
+    parts = [[x for x in values[a:b] if isfinite(x)] for a, b in pairwise(edges)]
+    means = [sum(part) / len(part) if part else None for part in parts]
+    known = [x for x in means if x is not None]
+    if not known:
+        return " " * n
+    signs, low = _LEVELS[not unicode], min(known)
+    scale = max(known) - low
+    levels = [None if x is None else int((x - low) / scale * 7.999) if scale > 0 else 3 for x in means]
+    return "".join(" " if level is None else signs[level] for level in levels)
+
+
+def bar(fraction: float, width: int, unicode: bool = True) -> str:
+    """Return a bar of `width` signs, of which a fraction is filled."""
+    signs = _BAR[not unicode]
+    n = int(min(max(fraction, 0.0), 1.0) * width)
+    return signs[0] * n + signs[1] * (width - n)
+
+
+def clock(seconds: float) -> str:
+    """Return a duration: 0:07, 12:05, 1:02:03 or 2d 03:04."""
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d {hours % 24:02}:{m:02}"
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"

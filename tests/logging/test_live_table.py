@@ -1,0 +1,217 @@
+"""Table of a run that is drawn in place, on a small model of a terminal; and what is printed elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from rlpyt.logging import Logger, logger_context, read_progress
+from rlpyt.logging.live_table import History
+from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
+from tests.runners.runner_kit import make_sampler, run, without_times
+
+
+class Screen(io.StringIO):
+    """Model of a terminal that knows the codes of a region; any other code is an error."""
+
+    encoding = "utf-8"
+
+    def __init__(self, columns: int = 80) -> None:
+        super().__init__()
+        self.columns, self.lines, self.y, self.x = columns, [""], 0, 0
+
+    def isatty(self):
+        return True
+
+    def write(self, text, /):
+        for code, sign in re.findall(r"\x1b\[(\d*[FJ])|([^\x1b])", text, re.DOTALL):
+            if code.endswith("F"):
+                self.y, self.x = max(0, self.y - int(code[:-1])), 0
+            elif code == "J":
+                self.lines[self.y :] = [self.lines[self.y][: self.x]]
+            elif sign == "\r":
+                self.x = 0
+            elif sign == "\n":
+                self.y, self.x = self.y + 1, 0
+                self.lines += [""] * (self.y + 1 - len(self.lines))
+            else:
+                if self.x == self.columns:
+                    self.write("\n")
+                line = self.lines[self.y].ljust(self.x)
+                self.lines[self.y] = line[: self.x] + sign + line[self.x + 1 :]
+                self.x += 1
+        assert len(re.findall(r"\x1b", text)) == len(re.findall(r"\x1b\[\d*[FJ]", text))
+        return len(text)
+
+    def narrow(self, columns: int) -> None:
+        """Wrap what is shown, as terminals do when they are made smaller."""
+        parts = [[line[i : i + columns] for i in range(0, max(1, len(line)), columns)] for line in self.lines]
+        self.lines = [part for line in parts for part in line]
+        self.columns, self.y = columns, len(self.lines) - 1
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines).rstrip("\n")
+
+
+@pytest.fixture
+def size(monkeypatch):
+    def set_size(columns: int, lines: int = 24) -> None:
+        monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, lines)))
+
+    set_size(80)
+    monkeypatch.setenv("TERM", "xterm")
+    return set_size
+
+
+def terminal(monkeypatch, columns: int = 80) -> Screen:
+    """Not a fixture: pytest puts its own streams back between fixtures and test."""
+    screen = Screen(columns)
+    monkeypatch.setattr(sys, "stdout", screen)
+    return screen
+
+
+def test_a_region_is_drawn_in_place_below_what_is_printed(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    with region_below_prints() as region:
+        region.draw(["a", "b"])
+        region.draw(["c"])
+        print("text")
+        region.draw(["d", "e"])
+        print("half", end="")
+        region.draw(["not between halves"])
+        print(" and half")
+        region.draw(["f"])
+    print("after")
+    assert screen.text == "text\nhalf and half\nf\nafter"
+    assert sys.stdout is screen
+
+
+def test_a_terminal_that_is_made_narrow_keeps_nothing_of_the_table(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    region = Region(screen)
+    region.draw(["x" * 200, "y" * 30])
+    assert [len(line) for line in screen.lines] == [79, 30, 0], "cut to the width"
+    screen.narrow(20)
+    size(20, 3)
+    region.draw(["z" * 200, "w", "no room"])
+    assert screen.text == "z" * 19 + "\nw"
+
+
+def test_a_signal_that_shows_text_leaves_both_whole(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    region = Region(screen)
+    region.draw(["a"])
+    screen.write("SIGTERM\n")  # by a handler, around the stream
+    region.forget()
+    screen.write("^C")
+    region.draw(["b"])
+    region.draw(["c"])
+    assert screen.text == "a\nSIGTERM\nc"
+
+
+def test_a_terminal_of_ascii_and_one_that_is_gone(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    screen.encoding = "ascii"
+    assert not Region(screen).draws_unicode
+    monkeypatch.setattr(screen, "write", lambda text: (_ for _ in ()).throw(OSError("gone")))
+    Region(screen).draw(["a"])
+    monkeypatch.setenv("TERM", "dumb")
+    assert not can_redraw(screen)
+    screen.close()
+    assert not can_redraw(None)
+
+
+def test_curves_bars_and_clocks():
+    nan = float("nan")
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 2, 6, 8], 2) == "▁█"
+    assert sparkline([1, nan, 3], 3) == "▁ █"
+    assert sparkline([5, 5], 8) == "▄▄"
+    assert (sparkline([nan], 8), sparkline([], 8), sparkline([0, 1], 2, unicode=False)) == (" ", "", "_#")
+    assert (bar(0.5, 4), bar(2.0, 2, unicode=False), bar(0.0, 2)) == ("██░░", "##", "░░")
+    assert [clock(x) for x in (7.9, 725, 3723, 50 * 3600)] == ["0:07", "12:05", "1:02:03", "2d 02:00"]
+    history = History()
+    for i in range(1000):
+        history.add(i)
+    assert len(history.bins) < 256
+    assert history.bins[:2] == [1.5, 5.5]
+
+
+def test_a_run_in_a_terminal_shows_one_table_and_the_same_files(size, monkeypatch, tmp_path, capsys):
+    run(tmp_path / "plain", n_steps=200)
+    screen = terminal(monkeypatch)
+    run(tmp_path / "live", n_steps=200)
+    shown = screen.text
+    assert len(re.findall("^Return ", shown, re.MULTILINE)) == 1, "one table for all rows"
+    assert "100%  200 of 200 steps" in shown
+    assert "StepsPerSecond" in shown
+    assert shown.startswith("run directory")
+    assert without_times(tmp_path / "live") == without_times(tmp_path / "plain")
+    for name in ("plain", "live"):
+        log = (tmp_path / name / "run_0" / "debug.log").read_text()
+        assert log.count("| step ") == len(read_progress(tmp_path / name / "run_0")["Diagnostics/CumSteps"])
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert printed.count("step ") == 5
+
+
+def test_the_time_left_is_that_of_the_last_rows(size, monkeypatch):
+    screen, now = terminal(monkeypatch), 1000.0
+    monkeypatch.setattr("rlpyt.logging.live_table.time.monotonic", lambda: now)
+    logger = Logger()
+    with logger.live_table(10_000, 0):
+        for steps, seconds in ((100, 100), *((100 + 100 * i, 1) for i in range(1, 8))):
+            now += seconds
+            logger.show_steps(steps)
+            logger.record_tabular("x", steps)
+            logger.dump_tabular(steps)
+        assert "1:32 left  100 steps/s" in screen.text, "the first row was slow"
+
+
+def test_a_run_that_fails_leaves_its_table_and_the_streams(size, monkeypatch, tmp_path):
+    screen = terminal(monkeypatch)
+
+    sampler = make_sampler()
+    collect = sampler.obtain_samples
+
+    def obtain_samples(itr):
+        if itr == 5:
+            raise ValueError("stop here")
+        return collect(itr)
+
+    monkeypatch.setattr(sampler, "obtain_samples", obtain_samples)
+    with pytest.raises(ValueError, match="stop here"):
+        run(tmp_path, sampler=sampler, n_steps=200)
+    assert sys.stdout is screen
+    assert "100 of 200 steps" in screen.text
+
+
+@pytest.mark.parametrize(("verbosity", "n_lines"), [("lines", 2), ("quiet", 0)])
+def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity, n_lines, tmp_path, capsys):
+    with logger_context(tmp_path, 0, verbosity=verbosity) as logger:
+        for step in (1000, 2000):
+            logger.log("text")
+            logger.record_tabular_misc_stat("Return", [1.0, 2.0])
+            logger.record_tabular("Diagnostics/StepsPerSecond", 10.0)
+            logger.dump_tabular(step)
+        logger.warn("look")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["step 1,000: Return 1.5, 10 steps/s", "step 2,000: Return 1.5, 10 steps/s"][:n_lines] + [
+        "WARNING: look"
+    ]
+    log = (tmp_path / "run_0" / "debug.log").read_text()
+    assert log.count("| text") == 2
+    assert log.count("| step ") == 2
+
+
+def test_an_unknown_verbosity_is_refused_before_there_is_a_directory(tmp_path):
+    loud: Any = "loud"
+    with pytest.raises(ValueError, match="got 'loud', expected one of"), logger_context(tmp_path, 0, verbosity=loud):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,90 @@
+"""TensorBoard: the group of every column, rows after a resume, and histograms."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlpyt.logging import TensorBoardSink, logger_context
+from rlpyt.logging.sinks import STATISTICS
+from rlpyt.logging.tensorboard_sink import tag_of
+from rlpyt.runners import Histograms, MinibatchRl
+from rlpyt.utils.compute import ComputeSettings
+from tests.markdown import ROOT, quoted, tables
+from tests.runners.runner_kit import make_algo, make_sampler
+
+accumulator = pytest.importorskip(
+    "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra tensorboard"
+)
+
+
+def events_in(directory: Path) -> Any:
+    events = accumulator.EventAccumulator(str(directory), size_guidance={accumulator.HISTOGRAMS: 0})
+    events.Reload()
+    return events
+
+
+def library_columns() -> list[str]:
+    """Return all columns that the glossary has, which other tests compare with those of runs."""
+    of_columns = [table for table in tables(ROOT / "docs" / "glossary.md") if table[0][0] in ("column", "name")]
+    found = [name for table in of_columns for row in table[1:] for name in quoted(row[0])]
+    many = [name for name in found if not name.startswith("Diagnostics/")]
+    single = [name for name in found if name.startswith("Diagnostics/")]
+    return [*single, *(name + statistic for name in many for statistic in STATISTICS)]
+
+
+def test_every_column_of_the_library_has_a_group():
+    columns = library_columns()
+    assert {"Diagnostics/DataAgeMax", "ReturnAverage", "lossAfterStd", "q1LossMax", "sigmaMin"} <= set(columns)
+    tags = {column: tag_of(column) for column in columns}
+    assert len(set(tags.values())) == len(tags), "two columns would be one curve"
+    assert all("/" in tag for tag in tags.values())
+    groups = {column: tag.split("/")[0] for column, tag in tags.items()}
+    of_time = {column for column in columns if "Time" in column or "PerSecond" in column}
+    assert len(of_time) > 8
+    assert {column for column, group in groups.items() if group == "Time"} == of_time
+    assert {c for c, group in groups.items() if group == "Loss"} == {c for c in columns if "loss" in c.lower()}
+    assert {c for c, group in groups.items() if group == "Gradient"} == {c for c in columns if "radnorm" in c.lower()}
+    assert groups["Diagnostics/DataAgeMax"] == groups["Diagnostics/CumSteps"] == "Diagnostics"
+    assert (tag_of("ReturnAverage"), tag_of("valueLossStd")) == ("Return/Average", "Loss/valueLoss/Std")
+    assert [tag_of(name) for name in ("mine", "Mine/ForceMax", "Max", "note/loss")] == [
+        "mine", "Mine/Force/Max", "Max", "note/loss"
+    ]  # fmt: skip
+
+
+def test_a_run_that_goes_on_shows_each_row_once(tmp_path):
+    for steps, resume in (((10, 20, 30), False), ((30, 40), True)):
+        sink = TensorBoardSink(tmp_path)
+        if resume:
+            sink.rewind(20)
+        for step in steps:
+            sink.write({"x": float(step + resume)}, step)
+        sink.close()
+    events = events_in(tmp_path).Scalars("x")
+    assert [(event.step, event.value) for event in events] == [(10, 10), (20, 20), (30, 31), (40, 41)]
+
+
+def test_histograms_of_parameters_gradients_and_actions(tmp_path):
+    algo, agent = make_algo("ppo")
+    settings: dict[str, Any] = dict(seed=3, log_interval_steps=40, settings=ComputeSettings())
+    hooks = [Histograms(every_n_rows=2)]
+    with logger_context(tmp_path, 0):
+        MinibatchRl(algo, agent, make_sampler(), 120, hooks=hooks, **settings).train()
+    events = events_in(tmp_path / "run_0" / "histograms")
+    tags = events.Tags()["histograms"]
+    names = [name for module in agent.modules() for name, _ in module.named_parameters()]
+    assert len([tag for tag in tags if tag.startswith("Parameters/")]) == len(names)
+    assert len([tag for tag in tags if tag.startswith("Gradients/")]) == len(names)
+    assert [event.step for event in events.Histograms("Actions/0")] == [40, 120]
+    value = events.Histograms("Actions/0")[-1].histogram_value
+    assert 10 < value.num < 20, "rows that are not valid are left out"
+    assert 0 <= value.min <= value.max <= 2
+
+
+def test_hooks_that_need_tensorboard_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"Histograms: .*pip install rlpyt\[tensorboard\]"):
+        Histograms()

@@ -1,0 +1,183 @@
+"""Sinks of experiment trackers: settings, rows, outcome, and one run of the tracker after a resume."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlpyt.logging import MlflowSink, TrackioSink, WandbSink, logger_context
+from rlpyt.logging.sinks import Row
+from rlpyt.logging.tracker_sink import TrackerSink, flat, within
+
+
+def log_rows(tmp_path: Path, sink: Any, steps: tuple[int, ...], resume: bool = False, rewind: int = 0) -> None:
+    """Log rows as a run does, which goes on from a row where it is resumed."""
+    with logger_context(tmp_path, 0, sinks=[sink], resume=resume) as logger:
+        if rewind:
+            logger.load_state_dict({"n_rows": rewind // 10, "step": rewind, "keys": ["Diagnostics/CumSteps", "x"]})
+        logger.record_params({"algo": {"learning_rate": 0.5}})
+        for step in steps:
+            logger.record_tabular("Diagnostics/CumSteps", step)
+            logger.record_tabular("x", step / 10)
+            logger.record_tabular("Diagnostics/CumTime (s)", 1.0)
+            logger.dump_tabular(step)
+
+
+class Tracker(TrackerSink):
+    """Tracker in memory."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def open(self, directory: Path, known: str | None) -> str:
+        self.calls.append(("open", known))
+        return known or "made"
+
+    def log_settings(self, params: Mapping[str, object]) -> None:
+        self.calls.append(("settings", params["algo"]))
+
+    def log(self, row: Row, step: int) -> None:
+        self.calls.append(step)
+
+    def end(self, outcome: str) -> None:
+        self.calls.append(outcome)
+
+
+def test_a_tracker_goes_on_with_its_run_and_leaves_out_rows_that_come_again(tmp_path):
+    first, second, third = Tracker(), Tracker(), Tracker()
+    with pytest.raises(TypeError):
+        log_rows(tmp_path, first, (10, 20, 30, None))  # type: ignore[arg-type]
+    assert first.calls == [("open", None), ("settings", {"learning_rate": 0.5}), 10, 20, 30, "failed"]
+    log_rows(tmp_path, second, (20, 30, 40), resume=True, rewind=10)
+    assert second.calls == [("open", "made"), ("settings", {"learning_rate": 0.5}), 40, "finished"]
+    assert json.loads((tmp_path / "run_0" / "sinks.json").read_text()) == {"memory": {"id": "made", "last_step": 40}}
+    with logger_context(tmp_path, 0, sinks=[third], overwrite=True):
+        pass
+    assert third.calls == [("open", None), "finished"], "the record of another run is removed"
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(85, "preempted"), (130, "interrupted"), (1, "failed"), (0, "finished")])
+def test_the_outcome_is_that_of_the_run(code, outcome, tmp_path):
+    sink = Tracker()
+    with pytest.raises(SystemExit), logger_context(tmp_path, 0, sinks=[sink]):
+        raise SystemExit(code)
+    assert sink.calls[-1] == outcome
+
+
+def test_a_tracker_that_does_not_begin_is_dropped_and_named(tmp_path, capsys):
+    class Lost(Tracker):
+        def open(self, directory: Path, known: str | None) -> str:
+            raise ConnectionError("no network")
+
+    sink = Lost()
+    log_rows(tmp_path, sink, (10, 20))
+    assert sink.calls == []
+    assert capsys.readouterr().out.count("the sink Lost raised") == 1
+
+
+def test_a_last_call_is_bounded():
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"the upload has taken more than 0\.05 seconds"):
+        within(0.05, lambda: time.sleep(5), "the upload")
+    assert time.monotonic() - start < 3
+    with pytest.raises(ZeroDivisionError):
+        within(5.0, lambda: 1 / 0, "the upload")
+    assert flat({"a": {"b": 1, "c": {}}, "d": [2]}) == {"a.b": 1, "d": [2]}
+
+
+@pytest.mark.parametrize(("Sink", "package"), [(WandbSink, "wandb"), (MlflowSink, "mlflow"), (TrackioSink, "trackio")])
+def test_a_missing_package_is_refused_with_its_extra(Sink, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"{Sink.__name__}: .*pip install rlpyt\[{package}\]"):
+        Sink("mine")
+
+
+def test_mlflow_has_settings_rows_and_outcome(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without SQL, as in the tests
+    store = (tmp_path / "store").as_uri()
+    log_rows(tmp_path, MlflowSink("mine", tracking_uri=store), (10, 20, 30))
+    log_rows(tmp_path, MlflowSink("mine", tracking_uri=store), (20, 30, 40), resume=True, rewind=10)
+    client = mlflow.MlflowClient(tracking_uri=store)
+    runs = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert len(runs) == 1
+    assert runs[0].info.status == "FINISHED"
+    assert runs[0].info.run_name == "run_0"
+    assert runs[0].data.params["algo.learning_rate"] == "0.5"
+    assert runs[0].data.tags["outcome"] == "finished"
+    history = client.get_metric_history(runs[0].info.run_id, "x")
+    assert [(metric.step, metric.value) for metric in history] == [(10, 1), (20, 2), (30, 3), (40, 4)]
+    assert "Diagnostics/CumTime s" in runs[0].data.metrics
+
+
+def test_wandb_writes_settings_rows_and_outcome_without_a_network(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs the extra wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for resume in (False, True):
+        sink = WandbSink("mine", mode="offline", tags=["a"])
+        steps = (20, 30, 40) if resume else (10, 20, 30)
+        log_rows(tmp_path, sink, steps, resume=resume, rewind=10 if resume else 0)
+        assert sink._run.config["algo"] == {"learning_rate": 0.5}
+    folders = sorted((tmp_path / "run_0" / "wandb").glob("offline-run-*"))
+    for folder, values in zip(folders, ([b"1", b"2", b"3"], [b"4"]), strict=True):
+        content = next(folder.glob("*.wandb")).read_bytes()
+        assert b"learning_rate" in content
+        assert b'"finished"' in content
+        assert sorted(set(re.findall(rb"\x12\x01x\x82\x01\x01(\d)", content))) == values, "rows by their column x"
+    assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1, "one id"
+    assert (tmp_path / "run_0" / "sinks.json").exists()
+
+
+class Trackio:
+    """Double of trackio with the calls that its documentation names."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def init(self, **kwargs: Any) -> Trackio:
+        self.calls.append(kwargs)
+        return self
+
+    def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        self.calls.append((metrics, step))
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+
+def test_trackio_is_opened_with_the_settings_and_the_same_name(tmp_path, monkeypatch):
+    double = Trackio()
+    monkeypatch.setitem(sys.modules, "trackio", double)
+    log_rows(tmp_path, TrackioSink("mine"), (10,))
+    log_rows(tmp_path, TrackioSink("mine"), (10, 20), resume=True)
+    opened = [call for call in double.calls if isinstance(call, dict)]
+    assert [call["project"] for call in opened] == ["mine"] * 2
+    assert opened[0]["name"] == opened[1]["name"]
+    assert opened[0]["name"].startswith("run_0-")
+    assert opened[1]["resume"] == "allow"
+    assert opened[0]["config"]["algo"] == {"learning_rate": 0.5}
+    steps = [call[1] for call in double.calls if isinstance(call, tuple)]
+    assert steps == [10, 10, 20, 20], "each row, and the outcome"
+    assert double.calls[-1] == "finish"
+
+
+def test_trackio_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    pytest.importorskip("trackio", reason="needs the extra trackio")
+    log_rows(tmp_path, TrackioSink("mine"), (10, 20))
+    log_rows(tmp_path, TrackioSink("mine"), (20, 30), resume=True, rewind=10)
+    from trackio.sqlite_storage import SQLiteStorage
+
+    name = json.loads((tmp_path / "run_0" / "sinks.json").read_text())["trackio"]["id"]
+    assert SQLiteStorage.get_runs("mine") == [name]
+    rows = [row for row in SQLiteStorage.get_logs("mine", name) if "x" in row]
+    assert [row["x"] for row in rows] == [1.0, 2.0, 3.0]
