@@ -24,6 +24,7 @@ from rlpyt.version import __version__
 Command = Callable[..., int]
 
 COMMANDS = {
+    "train": "train",
     "resume": "resume",
 }
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.numbers import Steps
+from rlpyt.cli.arguments import Modules, Steps
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRlBase
 
@@ -16,8 +16,8 @@ from rlpyt.runners import MinibatchRlBase
 def resume(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    n_steps: Steps | None = None,
-    trust: tuple[str, ...] = (),
+    n_steps: Steps = None,
+    trust: Modules = (),
 ) -> int:
     """Go on with a run from its newest checkpoint, to its end.
 
