@@ -9,9 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import tyro
 
+from rlpyt.cli.text import columns
 from rlpyt.version import __version__
 
 Command = Callable[..., int]
@@ -26,6 +25,10 @@ Command = Callable[..., int]
 COMMANDS = {
     "train": "train",
     "resume": "resume",
+    "launch": "launch",
+    "show": "show",
+    "algos": "algos",
+    "envs": "envs",
 }
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
 READ_ARGUMENTS = ("train", "launch")
@@ -90,22 +93,14 @@ def all_commands() -> dict[str, Command]:
 
 def help_text() -> str:
     """Return the list of commands."""
-    width = max(map(len, COMMANDS)) + 4
-    lines = []
-    for name in COMMANDS:
-        lines += textwrap.wrap(
-            summary_of(name),
-            min(shutil.get_terminal_size().columns, 100),
-            initial_indent=f"  {name}".ljust(width),
-            subsequent_indent=" " * width,
-        )
+    listed = columns([(f"  {name}", summary_of(name)) for name in COMMANDS])
     return "\n".join(
         [
             "rlpyt: deep reinforcement learning in PyTorch.",
             "",
             "usage: rlpyt COMMAND ...",
             "",
-            *lines,
+            listed,
             "",
             "rlpyt COMMAND --help tells more. Start with: rlpyt train ppo CartPole-v1",
         ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import Changes, changes_of, options_class
+from rlpyt.cli.text import wrapped
 from rlpyt.cli.values import value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
@@ -298,5 +297,4 @@ def usage() -> str:
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",
         "rlpyt algos and rlpyt envs tell more about both.",
     ]
-    width = min(shutil.get_terminal_size().columns, 100)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent=" " * 8) for line in lines)
+    return "\n".join("\n".join(wrapped(line, 8)) for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import json
 import os
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlpyt.launching.variants import VARIANT_FILE, check_grid, load_variant, save_variant
+from rlpyt.launching.variants import check_grid, load_variant, save_variant
+from rlpyt.run_records import VARIANT_FILE, last_row, run_status
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -45,24 +45,11 @@ class GridRun:
     @property
     def is_finished(self) -> bool:
         """Whether the run has finished."""
-        try:
-            status = json.loads((self.directory / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(status, dict) and status.get("status") == "finished"
+        return run_status(self.directory)[0] == "finished"
 
     def last_row(self) -> dict[str, str]:
         """Return the newest row of the run's log; empty where there is none."""
-        try:
-            with open(self.directory / "progress.csv", newline="", encoding="utf-8") as file:
-                header = file.readline()
-                file.seek(0, os.SEEK_END)
-                file.seek(max(len(header.encode()), file.tell() - 16_384))
-                lines = file.read().splitlines()
-        except (OSError, ValueError):
-            return {}
-        rows = list(csv.DictReader([header, *lines[-1:]]))
-        return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
+        return last_row(self.directory)
 
     def tail(self, n_lines: int = 20) -> str:
         """Return the last lines that the run has printed."""
