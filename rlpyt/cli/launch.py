@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
+from rlpyt.cli.algorithms import ALGORITHMS
 from rlpyt.cli.arguments import Flag, Pairs, Text, Whole
-from rlpyt.cli.text import wrapped
+from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, start_of, updated
 from rlpyt.cli.values import value_of
 from rlpyt.launching import VariantLevel, make_variants, quick_affinity_code, run_experiments
@@ -80,6 +82,15 @@ def launch(arguments: Sequence[str]) -> int:
         )
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from error
+
+
+def shape(
+    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
+    env: Annotated[str, tyro.conf.Positional],
+    grid: Annotated[Grid, tyro.conf.OmitArgPrefixes],
+) -> int:
+    """Run a grid of runs side by side, or go on with it."""
+    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -159,4 +170,4 @@ def usage() -> str:
         "",
         "rlpyt launch ppo CartPole-v1 --help lists the options of the grid.",
     ]
-    return "\n".join("\n".join(wrapped(line, 8)) for line in lines)
+    return paragraphs(lines)

@@ -88,7 +88,8 @@ def command_of(name: str) -> Command:
 
 def all_commands() -> dict[str, Command]:
     """Return the functions of all commands, for the completion of a shell."""
-    return {name: command_of(name) for name in COMMANDS}
+    found = {name: command_of(name) for name in COMMANDS}
+    return found | {name: vars(importlib.import_module(f"rlpyt.cli.{name}"))["shape"] for name in READ_ARGUMENTS}
 
 
 def help_text() -> str:

@@ -27,3 +27,8 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
         start = "".join(cell.ljust(n + 2) for cell, n in zip(row, widths, strict=False))
         lines += wrapped(start + row[-1], len(start))
     return "\n".join(lines)
+
+
+def paragraphs(lines: Sequence[str]) -> str:
+    """Return lines as text; what follows a line that is indented, or of the usage, is indented too."""
+    return "\n".join("\n".join(wrapped(line, 8 if line.startswith((" ", "usage")) else 0)) for line in lines)

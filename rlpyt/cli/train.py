@@ -15,7 +15,7 @@ from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import Changes, changes_of, options_class
-from rlpyt.cli.text import wrapped
+from rlpyt.cli.text import paragraphs
 from rlpyt.cli.values import value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
@@ -116,6 +116,15 @@ def train(arguments: Sequence[str]) -> int:
     if directory is not None:
         print(f"What it was: rlpyt show {shown(directory)}")
     return 0
+
+
+def shape(
+    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
+    env: Annotated[str, tyro.conf.Positional],
+    choices: Annotated[TrainChoices, tyro.conf.OmitArgPrefixes],
+) -> int:
+    """Train an agent, or start a recorded run again."""
+    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
 
 
 def start_of(arguments: Sequence[str]) -> Start:
@@ -297,4 +306,4 @@ def usage() -> str:
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",
         "rlpyt algos and rlpyt envs tell more about both.",
     ]
-    return "\n".join("\n".join(wrapped(line, 8)) for line in lines)
+    return paragraphs(lines)

@@ -21,11 +21,16 @@ def test_a_mistyped_command_gets_the_close_ones(capsys):
     assert capsys.readouterr().err.startswith("rlpyt: there is no command 'resum'; did you mean resume?")
 
 
+def code_of(arguments):
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_each_command_has_help(name, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
-    assert ended.value.code == 0
+    assert code_of([name, "--help"]) == 0
     assert summary_of(name)[:20] in capsys.readouterr().out
     assert callable(command_of(name))
 
@@ -40,3 +45,9 @@ def test_errors_of_users_are_one_message_and_the_traceback_is_shown_on_demand(tm
     monkeypatch.setenv("RLPYT_TRACEBACK", "1")
     assert main(missing) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_shell_can_complete_commands_algorithms_and_options(capsys):
+    assert code_of(["--tyro-print-completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in (*COMMANDS, "rainbow", "--sampler-type", "--runs-at-once"))
