@@ -50,6 +50,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
     package_data={"rlpyt": ["py.typed"]},
+    entry_points={"console_scripts": ["rlpyt = rlpyt.cli:main"]},
     classifiers=[
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",

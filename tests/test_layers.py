@@ -20,6 +20,7 @@ REPOSITORY = ROOT.parent
 
 FLOORS = {
     "version": 0,
+    "run_records": 0,
     "old_names": 0,
     "old_methods": 0,
     "namedarraytuple": 1,
@@ -42,6 +43,7 @@ FLOORS = {
     "results": 6,
     "testing": 6,
     "cli": 7,
+    "__main__": 8,
 }
 # Which rooms of floor 4 a room of floor 5 may enter; on one floor nobody enters another room.
 ARROWS = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlpyt.launching.variants import VARIANT_FILE, check_grid, comparable, load_variant, save_variant
+from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
+from rlpyt.run_records import VARIANT_FILE, last_row, run_status
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -52,20 +51,11 @@ class GridRun:
     @property
     def is_finished(self) -> bool:
         """Whether the run has finished, at any start."""
-        return any(map(_has_finished, self.directories))
+        return any(run_status(directory)[0] == "finished" for directory in self.directories)
 
     def last_row(self) -> dict[str, str]:
         """Return the newest whole row of the run's log; empty where there is none."""
-        try:
-            with open(self.directories[-1] / "progress.csv", newline="", encoding="utf-8") as file:
-                header = file.readline()
-                file.seek(0, os.SEEK_END)
-                file.seek(max(len(header.encode()), file.tell() - 16_384))
-                lines = file.read().split("\n")[:-1]  # the last line may be in writing
-        except (OSError, ValueError):
-            return {}
-        rows = list(csv.DictReader([header, *lines[-1:]]))
-        return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
+        return last_row(self.directories[-1])
 
     def tail(self, n_lines: int = 20) -> str:
         """Return the last lines that the run has printed."""
@@ -74,14 +64,6 @@ class GridRun:
         except OSError as error:
             return f"(no output: {error})"
         return "\n".join(lines[-n_lines:])
-
-
-def _has_finished(directory: Path) -> bool:
-    try:
-        status = json.loads((directory / "status.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(status, dict) and status.get("status") == "finished"
 
 
 def runs_of_grid(

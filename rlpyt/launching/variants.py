@@ -14,11 +14,9 @@ from typing import Any, TypeAlias, TypeVar, overload
 import numpy as np
 
 from rlpyt.logging.files import replace_file
+from rlpyt.run_records import VARIANT_FILE
 from rlpyt.settings import Settings
 from rlpyt.utils.arguments import argument_names, unknown_argument
-
-VARIANT_FILE = "variant_config.json"
-"""File of a variant in the log directory of its runs."""
 
 Variant: TypeAlias = dict[str, Any]
 """Changes of a configuration by name, nested: `{"algo": {"learning_rate": 1e-3}}`."""

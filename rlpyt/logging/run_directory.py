@@ -20,11 +20,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rlpyt.logging.files import remove_temporaries, write_json
+from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE
 
-LOCK_FILE = "run.lock"
-STATUS_FILE = "status.json"
-CHECKPOINTS = "checkpoints"
-"""Folder of a run's checkpoints, see `rlpyt.logging.checkpoints`."""
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
 PREEMPTED = 85
 """Exit code of a run that has ended early, with a checkpoint; it counts as interrupted, as do 128 + signal."""

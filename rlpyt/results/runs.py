@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -15,17 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
-from rlpyt.logging.run_directory import LOCK_FILE, STATUS_FILE
 from rlpyt.results.run_settings import Value, settings_of, text_of
+from rlpyt.run_records import PARAMS_FILE, VARIANT_FILE, Json, read_json, run_directories, run_status
 
 STEPS = "Diagnostics/CumSteps"
-VARIANT_FILE = "variant_config.json"
-PARAMS_FILE = "params.json"
-_RECORDS = ("progress.csv", PARAMS_FILE, STATUS_FILE, LOCK_FILE)
 _TASK_NAMES = ("id", "game", "domain", "task")
 _TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
 
-Json: TypeAlias = dict[str, object]
 Array: TypeAlias = NDArray[np.float64]
 
 
@@ -143,7 +137,7 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunResult]:
     root = Path(folder).resolve()
     if not root.is_dir():
         raise FileNotFoundError(f"Looking for runs: {folder} is not a folder; expected that of runs or of one run.")
-    runs = [_read_run(directory, root) for directory in sorted(_directories(root), key=_natural)]
+    runs = [_read_run(directory, root) for directory in run_directories(root)]
     if not runs:
         raise ValueError(
             f"Looking for runs: there is none in {root}; expected directories such as run_0 with progress.csv in it or "
@@ -158,31 +152,11 @@ def is_task(key: str) -> bool:
     return (path[-1] in _TASK_NAMES and len(path) > 1 and path[-2] in _TASK_PLACES) or path[-1] == "EnvCls"
 
 
-def _directories(root: Path) -> Iterator[Path]:
-    seen = set()
-    for path, folders, files in os.walk(root, followlinks=True):
-        directory = Path(path)
-        if (place := directory.resolve()) in seen:
-            folders.clear()
-            continue
-        seen.add(place)
-        folders.sort()
-        if directory.name.startswith("run_") and (set(_RECORDS) & set(files) or not (folders or files)):
-            folders.clear()
-            yield directory
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that puts run_2 before run_10."""
-    parts = [part for name in path.parts for part in name.split("_")]
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
 def _read_run(directory: Path, root: Path) -> RunResult:
-    params, params_note = _read_json(directory / PARAMS_FILE)
-    variant, variant_note = _read_json(directory.parent / VARIANT_FILE, needed=False)
+    params, params_note = read_json(directory / PARAMS_FILE)
+    variant, variant_note = read_json(directory.parent / VARIANT_FILE, needed=False)
     columns, rows_note = _read_columns(directory)
-    status, status_note = _status(directory)
+    status, status_note = run_status(directory)
     notes = (status_note, params_note, variant_note, rows_note)
     return RunResult(
         directory=directory,
@@ -193,17 +167,6 @@ def _read_run(directory: Path, root: Path) -> RunResult:
         params=params,
         columns=columns,
     )
-
-
-def _read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
-    """Return the content of a file, and what is wrong with it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}, f"no {path.name}" if needed else ""
-    except (OSError, ValueError, RecursionError) as error:
-        return {}, f"{path.name} cannot be read ({error})"
-    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
 
 
 def _read_columns(directory: Path) -> tuple[dict[str, Array], str]:
@@ -225,35 +188,3 @@ def _stands(steps: Array) -> NDArray[np.bool_]:
     """Return which rows stand: none that has more steps than a later one, as the run went on from before it."""
     later = np.fmin.accumulate(steps[::-1])[::-1]
     return ~(steps > later)
-
-
-def _status(directory: Path) -> tuple[str, str]:
-    content, note = _read_json(directory / STATUS_FILE)
-    if not content:
-        return "no record", note
-    status = str(content.get("status", "no record"))
-    exception = content.get("exception")
-    if isinstance(exception, dict):
-        note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
-    elif "stopped" in content:
-        note = f"stopped early: {content['stopped']}"
-    if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
-        return "killed", "its process is gone"
-    return status, note
-
-
-def _holds(pid: object, directory: Path) -> bool:
-    """Return whether a process has the lock of a run open; taking the lock to see would disturb a run that starts."""
-    folder = f"/proc/{pid}/fd"
-    try:
-        lock = os.stat(directory / LOCK_FILE)
-        links = [f"{folder}/{name}" for name in os.listdir(folder)]
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # another user's process: it may be the run
-    for link in links:
-        with contextlib.suppress(OSError):  # closed by now
-            if os.path.samestat(os.stat(link), lock):
-                return True
-    return False

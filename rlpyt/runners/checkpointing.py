@@ -13,8 +13,8 @@ from pathlib import Path
 from rlpyt.logging import current_logger
 from rlpyt.logging.checkpoint_files import Content, Saved
 from rlpyt.logging.checkpoints import Checkpoints
-from rlpyt.logging.run_directory import CHECKPOINTS
 from rlpyt.logging.segments import CheckpointError
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.agreement import Agreement
 from rlpyt.types import StateDict
 

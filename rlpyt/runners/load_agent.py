@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from rlpyt.core import Agent
 from rlpyt.logging import current_logger, load_snapshot
 from rlpyt.logging.checkpoint_files import CheckpointFiles
-from rlpyt.logging.run_directory import CHECKPOINTS
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import Json, unrecorded_in
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.from_params import Reader, RecordError, compare_versions, read_params
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict

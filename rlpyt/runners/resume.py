@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from rlpyt.logging import logger_context
-from rlpyt.logging.run_directory import CHECKPOINTS
 from rlpyt.logging.segments import CheckpointError
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.from_params import read_params, runner_from_params
 from rlpyt.runners.hooked import HookedRun
 

@@ -1,0 +1,373 @@
+"""Algorithms by name, each with settings that fit the environment: published ones for images and for MuJoCo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from gymnasium import spaces
+
+from rlpyt.agents import (
+    BaseAgent,
+    CatDqnAgent,
+    DdpgAgent,
+    DqnAgent,
+    IqnAgent,
+    PgAgent,
+    PopulationAgent,
+    QrDqnAgent,
+    R2d1Agent,
+    RecurrentSacAgent,
+    RecurrentTd3Agent,
+    SacAgent,
+    Td3Agent,
+)
+from rlpyt.algos import (
+    A2C,
+    CMAES,
+    DDPG,
+    DQN,
+    IQN,
+    PPO,
+    QRDQN,
+    R2D1,
+    SAC,
+    TD3,
+    CategoricalDQN,
+    RlAlgorithm,
+    VTrace,
+)
+from rlpyt.cli.environment import Actions, Environment
+from rlpyt.samplers import WaitResetCollector
+from rlpyt.types import Kwargs
+
+
+class Parts(NamedTuple):
+    """Parts of a run, beside the classes of sampler and runner."""
+
+    algo: RlAlgorithm[Any, Any]
+    agent: BaseAgent
+    n_steps: float
+    """Length of the run where the user says nothing."""
+    sampler: Kwargs
+    """Settings of the sampler."""
+
+
+class Algorithm(NamedTuple):
+    """Entry of the table of algorithms."""
+
+    make: Callable[[Environment], Parts]
+    actions: tuple[Actions, ...]
+    about: str
+    """One line."""
+
+
+def small_network(env: Environment, *sizes: int) -> dict[str, Any]:
+    """Return the arguments of a model for vectors; the default network for images."""
+    if env.has_images:
+        return {}
+    normalizes = isinstance(env.spaces.observation, spaces.Box)
+    return dict(hidden_sizes=sizes, **(dict(normalize_observation=True) if normalizes else {}))
+
+
+# ---- policy gradient ----
+
+
+def ppo(env: Environment, recurrent: bool = False) -> Parts:
+    """Return PPO: Schulman et al. 2017, with the details of Huang et al. 2022."""
+    shared: dict[str, Any] = dict(
+        gae_lambda=0.95, value_loss_coeff=0.5, clip_grad_norm=0.5, normalize_advantage=True, optim_kwargs=dict(eps=1e-5)
+    )
+    if env.has_images:
+        algo = PPO(learning_rate=2.5e-4, ratio_clip=0.1, epochs=4, minibatches=4, **shared)
+        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, dict(batch_T=128, batch_B=8))
+    if env.actions == "continuous":
+        shared |= dict(normalize_reward=True, entropy_loss_coeff=0.0, ratio_clip=0.2, epochs=10)
+        if env.kind == "mujoco":
+            agent = PgAgent(model_kwargs=dict(normalize_observation=True), recurrent=recurrent)
+            n_envs = 8 if recurrent else 1  # the minibatches of a recurrent agent are whole environments
+            algo = PPO(learning_rate=3e-4, minibatches=4 if recurrent else 32, value_clip=0.2, **shared)
+            return Parts(algo, agent, 1e6, dict(batch_T=2048 // n_envs, batch_B=n_envs))
+        algo = PPO(learning_rate=1e-3, discount=0.9, minibatches=4 if recurrent else 32, **shared)
+        return Parts(algo, PgAgent(recurrent=recurrent), 300_000, dict(batch_T=512, batch_B=4))
+    shared |= dict(gae_lambda=0.98, discount=0.98, ratio_clip=0.2, epochs=10)
+    algo = PPO(learning_rate=1e-3, minibatches=4 if recurrent else 8, **shared)
+    n_steps, batch_T = (200_000, 64) if recurrent else (100_000, 32)
+    return Parts(algo, PgAgent(recurrent=recurrent), n_steps, dict(batch_T=batch_T, batch_B=8))
+
+
+def a2c(env: Environment, recurrent: bool = False) -> Parts:
+    """Return A2C: Mnih et al. 2016, with environments in step."""
+    if env.has_images:
+        algo = A2C(learning_rate=3e-4, value_loss_coeff=0.5, entropy_loss_coeff=0.01, clip_grad_norm=1.0)
+        sampler = dict(batch_T=20 if recurrent else 5, batch_B=32, max_decorrelation_steps=1000)
+        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, sampler)
+    if env.actions == "continuous":
+        algo = A2C(
+            learning_rate=3e-4, gae_lambda=0.95, entropy_loss_coeff=0.0, normalize_advantage=True, normalize_reward=True
+        )
+        agent = PgAgent(model_kwargs=small_network(env, 64, 64), recurrent=recurrent)
+        return Parts(algo, agent, 1e6, dict(batch_T=32, batch_B=8))
+    algo = A2C(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
+    return Parts(algo, PgAgent(recurrent=recurrent), 100_000, dict(batch_T=16, batch_B=16))
+
+
+def vtrace(env: Environment, recurrent: bool = False) -> Parts:
+    """Return V-trace actor-critic, IMPALA: Espeholt et al. 2018."""
+    if env.has_images:
+        algo = VTrace(learning_rate="lin_6e-4", clip_grad_norm=40.0, value_loss_coeff=0.5, entropy_loss_coeff=0.01)
+        sampler = dict(batch_T=20, batch_B=32, max_decorrelation_steps=1000)
+        return Parts(algo, PgAgent(recurrent=recurrent), 10e6, sampler)
+    algo = VTrace(learning_rate="lin_5e-3", discount=0.98, gae_lambda=0.95, normalize_advantage=True)
+    agent = PgAgent(model_kwargs=small_network(env, 64, 64) if env.actions == "continuous" else {}, recurrent=recurrent)
+    return Parts(algo, agent, 1e6 if env.kind == "mujoco" else 100_000, dict(batch_T=16, batch_B=16))
+
+
+# ---- deep Q-learning ----
+
+
+def replay_settings(env: Environment) -> tuple[dict[str, Any], float, Kwargs]:
+    """Return the settings that all of deep Q-learning share, the length of the run, and those of the sampler."""
+    if env.has_images:
+        settings = dict(
+            batch_size=32,
+            replay_ratio=8,
+            replay_size=1_000_000,
+            min_steps_learn=20_000,
+            eps_steps=250_000,
+            target_update_interval=1_000,
+            learning_rate=1e-4,
+        )
+        return settings, 10e6, dict(batch_T=4, batch_B=8, max_decorrelation_steps=1_000)
+    settings = dict(
+        learning_rate="lin_1e-3",
+        batch_size=64,
+        replay_ratio=32,
+        replay_size=50_000,
+        min_steps_learn=1_000,
+        eps_steps=5_000,
+        target_update_interval=50,
+        n_step_return=3,
+        prioritized_replay=True,
+        pri_beta_steps=30_000,
+    )
+    return settings, 30_000, dict(batch_T=4, batch_B=4)
+
+
+def dqn(env: Environment) -> Parts:
+    """Return DQN: Mnih et al. 2015; with priorities and 3-step returns where there are no images."""
+    settings, n_steps, sampler = replay_settings(env)
+    return Parts(DQN(**settings), DqnAgent(model_kwargs=small_network(env, 64, 64)), n_steps, sampler)
+
+
+def double_dqn(env: Environment) -> Parts:
+    """Return double DQN: van Hasselt et al. 2016."""
+    settings, n_steps, sampler = replay_settings(env)
+    algo = DQN(**{**settings, "double_dqn": True})
+    return Parts(algo, DqnAgent(model_kwargs=small_network(env, 64, 64)), n_steps, sampler)
+
+
+def c51(env: Environment) -> Parts:
+    """Return categorical DQN: Bellemare et al. 2017."""
+    settings, n_steps, sampler = replay_settings(env)
+    if env.has_images:
+        return Parts(CategoricalDQN(**{**settings, "learning_rate": 2.5e-4}), CatDqnAgent(), n_steps, sampler)
+    agent = CatDqnAgent(model_kwargs=small_network(env, 256, 256))
+    return Parts(CategoricalDQN(**settings, V_min=-100.0, V_max=100.0), agent, n_steps, sampler)
+
+
+def qrdqn(env: Environment) -> Parts:
+    """Return quantile-regression DQN: Dabney et al. 2018."""
+    settings, n_steps, sampler = replay_settings(env)
+    quantiles = dict() if env.has_images else dict(n_quantiles=50)
+    return Parts(
+        QRDQN(**settings), QrDqnAgent(model_kwargs=small_network(env, 256, 256), **quantiles), n_steps, sampler
+    )
+
+
+def iqn(env: Environment) -> Parts:
+    """Return IQN, implicit quantiles: Dabney et al. 2018."""
+    settings, n_steps, sampler = replay_settings(env)
+    network = {} if env.has_images else dict(**small_network(env, 256, 256), n_tau=16, stratified=True)
+    return Parts(IQN(**settings), IqnAgent(model_kwargs=network), n_steps, sampler)
+
+
+def rainbow(env: Environment) -> Parts:
+    """Return Rainbow: Hessel et al. 2018."""
+    settings, n_steps, sampler = replay_settings(env)
+    settings |= dict(n_step_return=3, double_dqn=True, prioritized_replay=True, pri_beta_steps=n_steps)
+    network = dict(**small_network(env, 256, 256), dueling=True, noisy=True)
+    if env.has_images:
+        settings |= dict(
+            learning_rate=6.25e-5, optim_kwargs=dict(eps=1.5e-4), target_update_interval=2_000, pri_alpha=0.5
+        )
+    else:
+        settings |= dict(V_min=-100.0, V_max=100.0)
+    agent = CatDqnAgent(eps_init=0.0, eps_final=0.0, model_kwargs=network)
+    return Parts(CategoricalDQN(**settings), agent, n_steps, sampler)
+
+
+def r2d1(env: Environment) -> Parts:
+    """Return R2D1, recurrent replay without many actors: Kapturowski et al. 2019."""
+    if env.has_images:
+        algo = R2D1(batch_B=32, replay_ratio=4, pri_alpha=0.9, pri_beta_init=0.6, pri_beta_final=0.6)
+        sampler = dict(batch_T=30, batch_B=32, max_decorrelation_steps=1_000)
+        return Parts(algo, R2d1Agent(model_kwargs=dict(dueling=True)), 50e6, sampler)
+    algo = R2D1(
+        learning_rate=1e-3,
+        replay_size=50_000,
+        min_steps_learn=1_000,
+        replay_ratio=24,
+        batch_T=10,
+        batch_B=16,
+        warmup_T=5,
+        store_rnn_state_interval=5,
+        target_update_interval=50,
+        eps_steps=5_000,
+        n_step_return=3,
+        discount=0.99,
+    )
+    agent = R2d1Agent(eps_final=0.02, model_kwargs=dict(hidden_sizes=64, rnn_size=64))
+    return Parts(algo, agent, 50_000, dict(batch_T=10, batch_B=8))
+
+
+# ---- Q-function policy gradient ----
+
+
+def sac(env: Environment) -> Parts:
+    """Return SAC: Haarnoja et al. 2018."""
+    if env.kind == "mujoco":
+        return Parts(SAC(q_learning_rate=1e-3, alpha_learning_rate=1e-3), SacAgent(), 1e6, ONE_STEP)
+    return Parts(SAC(**SMALL_QPG), SacAgent(**networks(env)), 20_000, ONE_STEP)
+
+
+def td3(env: Environment) -> Parts:
+    """Return TD3: Fujimoto et al. 2018."""
+    if env.kind == "mujoco":
+        return Parts(TD3(batch_size=256, replay_ratio=256), Td3Agent(**networks(env)), 1e6, ONE_STEP)
+    return Parts(TD3(**SMALL_QPG), Td3Agent(**networks(env)), 20_000, ONE_STEP)
+
+
+def ddpg(env: Environment) -> Parts:
+    """Return DDPG: Lillicrap et al. 2016."""
+    if env.kind == "mujoco":
+        return Parts(DDPG(learning_rate=1e-3, target_update_tau=0.005), DdpgAgent(), 1e6, ONE_STEP)
+    return Parts(DDPG(**SMALL_QPG), DdpgAgent(**networks(env)), 40_000, ONE_STEP)
+
+
+def recurrent_sac(env: Environment) -> Parts:
+    """Return SAC whose networks remember."""
+    return Parts(
+        SAC(**SEQUENCES), RecurrentSacAgent(**memories(env)), recurrent_steps(env), dict(batch_T=20, batch_B=4)
+    )
+
+
+def recurrent_td3(env: Environment) -> Parts:
+    """Return TD3 whose networks remember."""
+    return Parts(
+        TD3(**SEQUENCES), RecurrentTd3Agent(**memories(env)), recurrent_steps(env), dict(batch_T=20, batch_B=4)
+    )
+
+
+ONE_STEP: Kwargs = dict(batch_T=1, batch_B=1)
+MANY_STEPS: Kwargs = dict(batch_T=20, batch_B=4)
+SMALL_QPG: Kwargs = dict(
+    learning_rate=1e-3, q_learning_rate=1e-3, min_steps_learn=500, replay_size=100_000, target_update_tau=0.005
+)
+# An update consumes (10 + 20) x 16 rows, warm-up included: about one for every 2 rows collected.
+SEQUENCES: Kwargs = dict(
+    **dict(learning_rate=1e-3, q_learning_rate=1e-3, replay_size=100_000, min_steps_learn=2_000, replay_ratio=256),
+    **dict(batch_T=20, batch_B=16, warmup_T=10, store_rnn_state_interval=10),
+)
+
+
+def networks(env: Environment) -> dict[str, Any]:
+    """Return the sizes of both networks; the default ones for images."""
+    sizes = dict(hidden_sizes=(256, 256))
+    return {} if env.has_images else dict(model_kwargs=sizes, q_model_kwargs=sizes)
+
+
+def memories(env: Environment) -> dict[str, Any]:
+    """Return the sizes of recurrent networks."""
+    sizes = dict(hidden_sizes=(64, 64))
+    return dict(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))
+
+
+def recurrent_steps(env: Environment) -> float:
+    """Return the length of a run whose networks remember."""
+    return 1e6 if env.kind == "mujoco" else 40_000
+
+
+# ---- without a gradient ----
+
+
+def cmaes(env: Environment) -> Parts:
+    """Return CMA-ES: Hansen and Ostermeier 2001. A batch is one episode of every individual."""
+    batch_T = min(env.episode_steps or 1_000, 1_000)
+    sampler = dict(batch_T=batch_T, batch_B=32, CollectorCls=WaitResetCollector, max_decorrelation_steps=0)
+    agent = PopulationAgent(model_kwargs=dict(hidden_sizes=8), population_size=16)
+    return Parts(CMAES(sigma=0.5), agent, 30 * batch_T * 32, sampler)
+
+
+ANY: tuple[Actions, ...] = ("discrete", "several discrete", "continuous")
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "ppo": Algorithm(ppo, ANY, "Proximal policy optimisation: the one to try first."),
+    "ppo_lstm": Algorithm(lambda env: ppo(env, True), ANY, "PPO with a memory."),
+    "a2c": Algorithm(a2c, ANY, "Advantage actor-critic: one update a batch."),
+    "a2c_lstm": Algorithm(lambda env: a2c(env, True), ANY, "A2C with a memory."),
+    "vtrace": Algorithm(vtrace, ANY, "V-trace (IMPALA): actor-critic that may learn behind the sampler (--lag)."),
+    "vtrace_lstm": Algorithm(lambda env: vtrace(env, True), ANY, "V-trace with a memory."),
+    "dqn": Algorithm(dqn, ("discrete",), "Deep Q-network, with a replay."),
+    "double_dqn": Algorithm(double_dqn, ("discrete",), "DQN whose target is not the maximum of its own errors."),
+    "c51": Algorithm(c51, ("discrete",), "Categorical DQN: a distribution of the return over fixed atoms."),
+    "qrdqn": Algorithm(qrdqn, ("discrete",), "DQN over fixed quantiles of the return."),
+    "iqn": Algorithm(iqn, ("discrete",), "DQN over drawn quantiles of the return."),
+    "rainbow": Algorithm(rainbow, ("discrete",), "C51, double, prioritised, multi-step, dueling and noisy."),
+    "r2d1": Algorithm(r2d1, ("discrete",), "Recurrent DQN that learns from sequences."),
+    "sac": Algorithm(sac, ("continuous",), "Soft actor-critic: few steps, many updates."),
+    "sac_lstm": Algorithm(recurrent_sac, ("continuous",), "SAC with a memory."),
+    "td3": Algorithm(td3, ("continuous",), "Twin delayed deep deterministic policy gradient."),
+    "td3_lstm": Algorithm(recurrent_td3, ("continuous",), "TD3 with a memory."),
+    "ddpg": Algorithm(ddpg, ("continuous",), "Deep deterministic policy gradient."),
+    "cmaes": Algorithm(cmaes, ANY, "Search without a gradient; its population is evaluated by the sampler."),
+}
+"""Algorithm -> its parts for an environment, the actions that it takes, and one line."""
+OTHER_NAMES = {
+    "categorical_dqn": "c51",
+    "catdqn": "c51",
+    "qr_dqn": "qrdqn",
+    "impala": "vtrace",
+    "ddqn": "double_dqn",
+    "cma_es": "cmaes",
+}
+
+
+def algorithm(name: str) -> Algorithm:
+    """Return an algorithm by its name.
+
+    Raises:
+        ValueError: if there is none; the text has close names.
+    """
+    key = name.lower().replace("-", "_")
+    if (key := OTHER_NAMES.get(key, key)) in ALGORITHMS:
+        return ALGORITHMS[key]
+    close = get_close_matches(key, [*ALGORITHMS, *OTHER_NAMES], n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; expected one of {', '.join(ALGORITHMS)}."
+    raise ValueError(f"there is no algorithm {name!r}{hint} rlpyt algos lists them.")
+
+
+def check_fits(name: str, chosen: Algorithm, env: Environment) -> None:
+    """Refuse an algorithm that does not take the actions of an environment.
+
+    Raises:
+        ValueError: with those that do.
+    """
+    if env.actions in chosen.actions:
+        return
+    fitting = [other for other, entry in ALGORITHMS.items() if env.actions in entry.actions]
+    raise ValueError(
+        f"{name} takes {' and '.join(chosen.actions)} actions, and those of {env.name} are {env.actions}: "
+        f"{env.spaces.action}. These take them: {', '.join(fitting)}."
+    )

@@ -1,0 +1,48 @@
+"""Kinds of arguments that several commands take."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rlpyt.cli.values import text_of, value_of
+
+
+def _number(arguments: list[str]) -> float:
+    value = value_of(arguments[0], frozenset([int, float]))
+    assert isinstance(value, int | float)
+    return value
+
+
+def _whole(arguments: list[str]) -> int:
+    value = value_of(arguments[0], frozenset([int]))
+    assert isinstance(value, int)
+    return value
+
+
+def _is_number(x: object) -> bool:
+    return x is None or isinstance(x, int | float)
+
+
+def _is_text(x: object) -> bool:
+    return x is None or isinstance(x, str)
+
+
+Steps: TypeAlias = Annotated[
+    float | None, PrimitiveConstructorSpec(1, "N", _number, _is_number, lambda x: [text_of(x)])
+]
+"""Number, which may be written as 5e4; None where it is not given."""
+Whole: TypeAlias = Annotated[int | None, PrimitiveConstructorSpec(1, "N", _whole, _is_number, lambda x: [text_of(x)])]
+"""Whole number; None where it is not given."""
+Text: TypeAlias = Annotated[
+    str | None, PrimitiveConstructorSpec(1, "TEXT", lambda texts: texts[0], _is_text, lambda x: [text_of(x)])
+]
+"""Text; None where it is not given."""
+Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""Option without a value; False where it is not given."""
+Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ...", help_behavior_hint="")]
+"""Modules of the user's."""
+Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
+"""Values by name."""

@@ -1,0 +1,161 @@
+"""Environments by name: what EnvCls and env_kwargs a name of the command line stands for, and its spaces."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
+from rlpyt.results import ATARI_SCORES, atari_game
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs
+
+Kind: TypeAlias = Literal["atari", "mujoco", "other"]
+Actions: TypeAlias = Literal["discrete", "several discrete", "continuous"]
+
+_DM_CONTROL = re.compile(r"dm_control/(?P<domain>\w+?)-(?P<task>\w+?)(-v0)?")
+_EXTRAS = {
+    "box2d": "pip install swig 'gymnasium[box2d]'",
+    "mujoco": "pip install rlpyt[mujoco]",
+    "ale_py": "pip install rlpyt[atari]",
+    "shimmy": "pip install rlpyt[dm_control]",
+    "jax": "pip install 'gymnasium[jax]'",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Environment that a name of the command line stands for."""
+
+    name: str
+    """As it was given."""
+    kind: Kind
+    """Which published settings fit it."""
+    EnvCls: Callable[..., Any]
+    """What makes it."""
+    env_kwargs: Kwargs
+    """Arguments of `EnvCls` for training."""
+    eval_env_kwargs: Kwargs
+    """Arguments of `EnvCls` for evaluation."""
+    spaces: EnvSpaces
+    """Its observations and actions."""
+    episode_steps: int | None = None
+    """Longest episode, where gymnasium knows it."""
+
+    @property
+    def has_images(self) -> bool:
+        """Whether an observation is an image."""
+        space = self.spaces.observation
+        return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+
+    @property
+    def actions(self) -> Actions:
+        """Kind of its actions."""
+        if isinstance(self.spaces.action, spaces.Box):
+            return "continuous"
+        return "discrete" if isinstance(self.spaces.action, spaces.Discrete) else "several discrete"
+
+
+def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
+    """Return the environment of a name; it is built once, to see its spaces.
+
+    Args:
+        name: an id of gymnasium, a game of Atari such as "pong" or "ALE/Pong-v5", a task such as
+            "dm_control/cheetah-run", or "module:name" of a class or function of the user's.
+        env_kwargs: further arguments.
+
+    Raises:
+        ValueError: if there is no such environment, or it cannot be built.
+        ImportError: if it needs a package that is not installed.
+    """
+    kind, EnvCls, given, evaluation = _found(name)
+    kwargs, eval_kwargs = {**given, **(env_kwargs or {})}, {**given, **evaluation, **(env_kwargs or {})}
+    try:
+        env = make_env(EnvCls, kwargs)
+    except EnvError as error:
+        cause = error.__cause__
+        if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
+            raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
+        raise ValueError(str(error)) from error
+    env.close()
+    spec = gymnasium.registry.get(name)
+    return Environment(
+        name=name,
+        kind=kind,
+        EnvCls=EnvCls,
+        env_kwargs=kwargs,
+        eval_env_kwargs=eval_kwargs,
+        spaces=env.spaces,
+        episode_steps=None if spec is None else spec.max_episode_steps,
+    )
+
+
+def _found(name: str) -> tuple[Kind, Callable[..., Any], Kwargs, Kwargs]:
+    """Return the kind of an environment, EnvCls, its arguments, and what they are in evaluation."""
+    game = atari_game(name)
+    if game is not None or name.startswith("ALE/"):
+        return "atari", AtariEnv, {"game": game or name}, {"episodic_lives": False, "clip_reward": False}
+    if match := _DM_CONTROL.fullmatch(name):
+        return "mujoco", dm_control_make, {**match.groupdict(), "flatten": True}, {}
+    if ":" in name and (own := _own(name)) is not None:
+        return "other", own, {}, {}
+    if ":" not in name and name not in gymnasium.registry:
+        raise ValueError(_unknown(name))
+    spec = gymnasium.registry.get(name)
+    physics = spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco")
+    return ("mujoco" if physics else "other"), gymnasium.make, {"id": name}, {}
+
+
+def _own(name: str) -> Callable[..., Any] | None:
+    """Return the class or function of the user's; None where the name is an id that a module registers."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = vars(importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ValueError(
+            f"the environment {name!r}: there is no module {module!r}; expected one in {Path.cwd()} or installed, "
+            "such as my_envs:MyEnv for the class MyEnv in my_envs.py."
+        ) from error
+    finally:
+        sys.path.pop(0)
+    if attribute in found:
+        if not callable(found[attribute]):
+            raise ValueError(f"the environment {name!r} is {found[attribute]!r:.100}; expected a class or a function.")
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))  # workers import the module, too
+        return found[attribute]  # type: ignore[no-any-return]
+    if re.search(r"-v\d+$", attribute):
+        return None
+    close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])
+    raise ValueError(f"the environment {name!r}: {module} has no {attribute!r}{_did_you_mean(close)}")
+
+
+def _unknown(name: str) -> str:
+    known = {key.lower(): key for key in [*gymnasium.registry, *ATARI_SCORES]}
+    close = [known[key] for key in get_close_matches(name.lower(), known, n=4)]
+    return (
+        f"there is no environment {name!r}{_did_you_mean(close)} Expected an id of gymnasium, a game of Atari, a task "
+        "such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them."
+    )
+
+
+def _did_you_mean(close: list[str]) -> str:
+    return f"; did you mean {' or '.join(close)}?" if close else "."
+
+
+def _how(message: str) -> str:
+    extra = next((how for key, how in _EXTRAS.items() if key in message.lower()), "")
+    return f" Install it: {extra}." if extra and "pip install rlpyt" not in message else ""

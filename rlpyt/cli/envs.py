@@ -1,0 +1,113 @@
+"""Command `rlpyt envs`."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from typing import Annotated, NamedTuple
+
+import gymnasium
+import tyro
+
+from rlpyt.cli.text import columns
+from rlpyt.results import ATARI_SCORES
+
+
+class Family(NamedTuple):
+    """Environments that need the same packages."""
+
+    name: str
+    packages: tuple[str, ...]
+    """Modules that they import, beside gymnasium."""
+    install: str
+    """What installs these."""
+    names: tuple[str, ...]
+    """Environments, as `rlpyt train` takes them."""
+
+
+_GYMNASIUM: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "gymnasium.envs.classic_control": ("classic control", (), ""),
+    "gymnasium.envs.toy_text": ("toy text", (), ""),
+    "gymnasium.envs.box2d": ("Box2D", ("Box2D",), "pip install swig 'gymnasium[box2d]'"),
+    "gymnasium.envs.mujoco": ("MuJoCo", ("mujoco",), "pip install rlpyt[mujoco]"),
+}
+"""Module of gymnasium -> name, packages, and what installs them."""
+
+
+def envs(pattern: Annotated[str, tyro.conf.Positional] = "") -> int:
+    """List the environments that are installed, and what is missing.
+
+    Args:
+        pattern: a part of the name, such as cheetah, or with wildcards, such as "Half*-v5".
+    """
+    found = [family._replace(names=_matching(family.names, pattern)) for family in families()]
+    if not any(family.names for family in found):
+        known = {name.lower(): name for family in families() for name in family.names}
+        close = [known[key] for key in get_close_matches(pattern.lower(), known, n=4)]
+        hint = f"; did you mean {' or '.join(close)}?" if close else ". rlpyt envs lists all."
+        raise ValueError(f"there is no environment with {pattern!r} in its name{hint}")
+    rows = []
+    for family in found:
+        missing = [package for package in family.packages if find_spec(package) is None]
+        if family.names:
+            rows.append((family.name, ", ".join(family.names if pattern else _newest(family.names))))
+        if family.names and missing:
+            rows.append(("", f"not installed: {', '.join(missing)}. {family.install}"))
+    print(columns(rows))
+    print("\nYours: module:Class or module:function, such as my_envs:MyEnv.")
+    return 0
+
+
+def families() -> list[Family]:
+    """Return all environments that `rlpyt train` knows by name."""
+    found = [
+        Family(name, packages, install, _of_module(module)) for module, (name, packages, install) in _GYMNASIUM.items()
+    ]
+    listed = {name for family in found for name in family.names}
+    # Old versions of MuJoCo's and those that only say that they have moved are functions, not modules.
+    others = tuple(i for i, spec in gymnasium.registry.items() if i not in listed and _has_module(spec, "gymnasium."))
+    return [
+        *found,
+        Family("Atari", ("ale_py", "cv2"), "pip install rlpyt[atari]", tuple(ATARI_SCORES)),
+        Family("dm_control", ("dm_control", "shimmy", "mujoco"), "pip install rlpyt[dm_control]", _dm_control()),
+        *([Family("others", (), "", others)] if others else []),
+    ]
+
+
+def _of_module(module: str) -> tuple[str, ...]:
+    return tuple(i for i, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(f"{module}."))
+
+
+def _has_module(spec: gymnasium.envs.registration.EnvSpec, without: str) -> bool:
+    return isinstance(spec.entry_point, str) and not spec.entry_point.startswith(without)
+
+
+def _dm_control() -> tuple[str, ...]:
+    """Return the tasks of the Control Suite, as Shimmy lists them; without it two of them, as examples."""
+    if find_spec("shimmy") is None:
+        return ("dm_control/cheetah-run", "dm_control/walker-walk")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # glfw warns of the missing display when it is imported
+        suite = importlib.import_module("shimmy.utils.envs_configs").DM_CONTROL_SUITE_ENVS
+    return tuple(f"dm_control/{domain}-{task}" for domain, task in suite)
+
+
+def _matching(names: Iterable[str], pattern: str) -> tuple[str, ...]:
+    wanted = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
+    return tuple(name for name in names if fnmatch(name.lower(), wanted))
+
+
+def _newest(names: Iterable[str]) -> list[str]:
+    """Return the names without those that have a newer version."""
+    newest: dict[str, str] = {}
+    for name in names:
+        stem, _, version = name.rpartition("-v")
+        if version.isdecimal() and stem:
+            newest[stem] = max(newest.get(stem, ""), name)
+        else:
+            newest[name] = name
+    return list(newest.values())

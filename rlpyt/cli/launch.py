@@ -1,0 +1,173 @@
+"""Command `rlpyt launch`: a grid of runs, of an algorithm or of a script of the user's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from rlpyt.cli.algorithms import ALGORITHMS
+from rlpyt.cli.arguments import Flag, Pairs, Text, Whole
+from rlpyt.cli.text import paragraphs
+from rlpyt.cli.train import HELP, start_of, updated
+from rlpyt.cli.values import value_of
+from rlpyt.launching import VariantLevel, make_variants, quick_affinity_code, run_experiments
+
+SCRIPT = Path(__file__).with_name("launched.py")
+OWN = ("--vary", "--seeds", "--runs-at-once", "--affinity", "--title", "--data-dir", "--retries", "--dry-run")
+"""Options of the grid; the others are those of each run."""
+
+
+@dataclass(kw_only=True)
+class Grid:
+    """Run a grid side by side, or go on with it."""
+
+    vary: Pairs = ()
+    """Settings and their values, as algo.learning_rate=1e-3,3e-4. Several are crossed. Values that have a comma
+    are put into brackets: agent.model_kwargs.hidden_sizes=[64,64],[256]."""
+    seeds: int = 1
+    """Runs of each setting; their seeds are 0, 1, ...."""
+    runs_at_once: Whole = None
+    """Runs side by side; the default is one for each core or device."""
+    affinity: Text = None
+    """Affinity code of the run slots, in the stead of --runs-at-once."""
+    title: Text = None
+    """Folder of the grid; the default is <algo>_<env>_grid."""
+    data_dir: str = "data"
+    """Folder of all grids."""
+    retries: int = 1
+    """How often a run that fails is started again."""
+    dry_run: Flag = False
+    """List the runs and end."""
+
+
+def launch(arguments: Sequence[str]) -> int:
+    """Run a grid of runs side by side, or go on with it."""
+    if not arguments or arguments[0] in HELP or not set(HELP).isdisjoint(arguments):
+        if arguments and set(HELP).isdisjoint(arguments[:1]):
+            tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
+        print(usage())
+        return 0 if arguments else 2
+    own, of_runs = split(arguments)
+    grid = tyro.cli(Grid, prog="rlpyt launch", args=own)
+    variants, log_dirs = variants_of(grid.vary)
+    script, title = SCRIPT, grid.title
+    if of_runs and of_runs[0].endswith(".py"):
+        script, of_runs = Path(of_runs[0]), of_runs[1:]
+        title = title or script.stem
+    else:
+        start = start_of(of_runs)
+        for variant in variants:  # refused before anything starts
+            updated(start.runner, variant)
+        title = title or f"{start.name}_grid"
+    if grid.dry_run:
+        print("\n".join(listing(Path(grid.data_dir) / title, log_dirs, grid.seeds)))
+        return 0
+    try:
+        code = grid.affinity or quick_affinity_code(grid.runs_at_once)
+        return run_experiments(
+            script,
+            code,
+            title,
+            grid.seeds,
+            variants,
+            log_dirs,
+            common_args=of_runs,
+            data_dir=grid.data_dir,
+            retries=grid.retries,
+        )
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def shape(
+    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
+    env: Annotated[str, tyro.conf.Positional],
+    grid: Annotated[Grid, tyro.conf.OmitArgPrefixes],
+) -> int:
+    """Run a grid of runs side by side, or go on with it."""
+    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of the grid, and those of each run."""
+    own: list[str] = []
+    of_runs: list[str] = []
+    place = of_runs
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0].replace("_", "-")
+            place = own if name in OWN else of_runs
+        place.append(argument)
+        if argument == "--dry-run" or (place is own and "=" in argument and argument.startswith("--")):
+            place = of_runs
+    return _once(own), of_runs
+
+
+def _once(own: Sequence[str]) -> list[str]:
+    """Return the arguments with all values of --vary behind one."""
+    varied: list[str] = []
+    others: list[str] = []
+    place = others
+    for argument in own:
+        if argument.startswith("--"):
+            place = varied if argument == "--vary" else others
+            if place is varied:
+                continue
+        place.append(argument)
+    return [*others, *(["--vary", *varied] if varied else [])]
+
+
+def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:
+    """Return the changes of each setting of a grid, and its folder.
+
+    Args:
+        texts: such as "algo.learning_rate=1e-3,3e-4"; the first is the outermost.
+
+    Raises:
+        ValueError: if a text is of another form.
+    """
+    if not texts:
+        return [{}], ["."]
+    return make_variants(*map(_level, texts))
+
+
+def _level(text: str) -> VariantLevel:
+    place, equals, values = text.partition("=")
+    if not equals or not values:
+        raise ValueError(f"--vary: got {text!r}; expected a setting and its values, as algo.learning_rate=1e-3,3e-4.")
+    found = value_of(f"[{values}]", frozenset([list]))
+    assert isinstance(found, tuple)
+    names = [f"{place.rpartition('.')[2]}_{_name(value)}" for value in found]
+    return VariantLevel([tuple(place.split("."))], [(value,) for value in found], names)
+
+
+def _name(value: object) -> str:
+    text = "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text.replace(os.sep, "_")
+
+
+def listing(folder: Path, log_dirs: Sequence[str], seeds: int) -> list[str]:
+    """Return a line for each run of a grid."""
+    runs = [f"  {Path(log_dir) / f'run_{run_ID}'}" for run_ID in range(seeds) for log_dir in log_dirs]
+    return [f"{len(runs)} runs in {folder}:", *runs]
+
+
+def usage() -> str:
+    """Return the help of the command."""
+    lines = [
+        "usage: rlpyt launch ALGO ENV [--vary SETTING=VALUES ...] [--seeds N] [--runs-at-once N] [OPTIONS]",
+        "       rlpyt launch SCRIPT.py [--vary SETTING=VALUES ...] [OPTIONS]",
+        "",
+        "Run a grid of runs side by side, or go on with it. ALGO, ENV and all other options are those of rlpyt train. "
+        "A script of yours takes its run from rlpyt.launching.launched_run.",
+        "",
+        "  rlpyt launch ppo CartPole-v1 --vary algo.learning_rate=1e-3,3e-4 --seeds 2",
+        "",
+        "rlpyt launch ppo CartPole-v1 --help lists the options of the grid.",
+    ]
+    return paragraphs(lines)

@@ -1,0 +1,118 @@
+"""Program `rlpyt`: the table of its commands, and what all of them share.
+
+A command is one function with hints and a docstring, which returns the exit code. tyro makes its options of these. Only
+the module of the command that is asked for is imported, so that `rlpyt --help` and `rlpyt show` take no time.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import tyro
+
+from rlpyt.cli.text import columns
+from rlpyt.version import __version__
+
+Command = Callable[..., int]
+
+COMMANDS = {
+    "train": "train",
+    "resume": "resume",
+    "launch": "launch",
+    "show": "show",
+    "algos": "algos",
+    "envs": "envs",
+}
+"""Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
+READ_ARGUMENTS = ("train", "launch")
+"""Commands whose options depend on the first arguments: their functions take the list of arguments."""
+USER_ERRORS = (ValueError, OSError, ImportError)
+"""Errors that are told by their message alone."""
+COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code, which is 2 where the arguments are at fault.
+
+    Args:
+        arguments: of the command line; None are those of this process.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    shows_traceback = "--traceback" in given or os.environ.get("RLPYT_TRACEBACK", "0") != "0"
+    given = [argument for argument in given if argument != "--traceback"]
+    try:
+        return _run(given)
+    except BrokenPipeError:  # the reader of `rlpyt show | head` has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except USER_ERRORS as error:
+        if shows_traceback:
+            traceback.print_exc()
+        print(f"rlpyt: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0 if given else 2
+    if given[0] == "--version":
+        print(f"rlpyt {__version__}")
+        return 0
+    if given[0] in COMPLETION:
+        return int(tyro.extras.subcommand_cli_from_dict(all_commands(), prog="rlpyt", args=given) or 0)
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS:
+        close = get_close_matches(name, COMMANDS, n=3)
+        expected = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(COMMANDS)}."
+        raise ValueError(f"there is no command {name!r}; {expected}")
+    command = command_of(name)
+    if name in READ_ARGUMENTS:
+        return command(rest)
+    return tyro.cli(command, prog=f"rlpyt {name}", args=rest)
+
+
+def command_of(name: str) -> Command:
+    """Return the function of a command."""
+    module = importlib.import_module(f"rlpyt.cli.{COMMANDS[name]}")
+    found: Command = vars(module).get(f"{name}_command") or vars(module)[name.replace("-", "_")]
+    return found
+
+
+def all_commands() -> dict[str, Command]:
+    """Return the functions of all commands, for the completion of a shell."""
+    found = {name: command_of(name) for name in COMMANDS}
+    return found | {name: vars(importlib.import_module(f"rlpyt.cli.{name}"))["shape"] for name in READ_ARGUMENTS}
+
+
+def help_text() -> str:
+    """Return the list of commands."""
+    listed = columns([(f"  {name}", summary_of(name)) for name in COMMANDS])
+    return "\n".join(
+        [
+            "rlpyt: deep reinforcement learning in PyTorch.",
+            "",
+            "usage: rlpyt COMMAND ...",
+            "",
+            listed,
+            "",
+            "rlpyt COMMAND --help tells more. Start with: rlpyt train ppo CartPole-v1",
+        ]
+    )
+
+
+def summary_of(name: str) -> str:
+    """Return the first line of a command's docstring, read from the source: importing it may take seconds."""
+    tree = ast.parse(Path(__file__).with_name(f"{COMMANDS[name]}.py").read_text(encoding="utf-8"))
+    names = (f"{name}_command", name.replace("-", "_"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in names:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    raise AssertionError(f"{COMMANDS[name]}.py has no function {names[-1]}")

@@ -1,0 +1,129 @@
+"""Options of a command line for the settings of a runner and its parts, made of their fields and docstrings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from types import SimpleNamespace
+from typing import Annotated, Any, TypeAlias, get_type_hints
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rlpyt.cli.values import choices_of, is_plain, kinds_of, metavar_of, text_of, value_of
+from rlpyt.runners import MinibatchRlBase
+from rlpyt.settings import Settings, setting_docs
+
+PARTS = ("algo", "agent", "sampler")
+Changes: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Value that the user has given, in contrast to a default."""
+
+    value: object
+
+
+def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str] = ()) -> type:
+    """Return a dataclass of options: those of `Base`, and the settings of the runner and of its parts.
+
+    Args:
+        runner: its settings are the defaults.
+        Base: dataclass of further options.
+        left_out: settings of the runner that `Base` covers.
+    """
+    own = [f.name for f in fields(Base)]
+    parts = [(name, _part_class(name, vars(runner)[name])) for name in PARTS]
+    return make_dataclass(
+        "Options",
+        [
+            *_fields_of(runner, {*own, *left_out, *PARTS} - {"n_steps"}),
+            *[(name, Part, field(default_factory=Part)) for name, Part in parts],
+        ],
+        bases=(Base,),
+        kw_only=True,
+    )
+
+
+def changes_of(options: object, runner: MinibatchRlBase) -> Changes:
+    """Return the settings that were given, as changes for `update_config`."""
+    changes = _given(vars(options), runner.given())
+    for name in PARTS:
+        part = vars(runner)[name]
+        if given := _given(vars(vars(options)[name]), part.given()):
+            changes[name] = given
+    return changes
+
+
+def _part_class(name: str, part: Settings) -> type:
+    return make_dataclass(name, _fields_of(part), kw_only=True)
+
+
+def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Changes:
+    """Return the options that are settings and were given."""
+    given: Changes = {}
+    for name, option in options.items():
+        if isinstance(option, Given):
+            given[name] = option.value
+        elif name in settings and isinstance(option, bool) and option is not settings[name]:
+            given[name] = option
+    return given
+
+
+def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Return the settings of a part that a command line can carry, as fields of a dataclass."""
+    # A seed that the runner has drawn is not given.
+    docs, values = (
+        setting_docs(type(part)),
+        {**part.given(), **{name: part.arguments().get(name) for name in ("seed",)}},
+    )
+    found = []
+    for f in fields(part):  # type: ignore[arg-type]
+        if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
+            continue
+        value, hint = values[f.name], _hint_of(type(part), f)
+        kinds = kinds_of(hint)
+        if not kinds - {type(None)} or not is_plain(value):
+            continue
+        spec: Any = bool if kinds == {bool} else Annotated[object, _spec(hint)]
+        about = tyro.conf.arg(help=" ".join(docs.get(f.name, "").split()))
+        found.append((f.name, Annotated[spec, about], field(default=value) if _is_fixed(value) else _copied(value)))
+    return found
+
+
+def _is_fixed(value: object) -> bool:
+    return not isinstance(value, dict | list)
+
+
+def _copied(value: Any) -> Any:
+    return field(default_factory=lambda: value)
+
+
+def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
+    kinds, choices = kinds_of(hint), choices_of(hint)
+
+    def given(arguments: list[str]) -> Given:
+        value = value_of(arguments[0], kinds)
+        if choices and str(value) not in choices:
+            raise ValueError(f"got {arguments[0]!r}; expected one of {', '.join(choices)}.")
+        return Given(value)
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar_of(kinds, hint),
+        instance_from_str=given,
+        is_instance=lambda x: True,
+        str_from_instance=lambda x: [text_of(x)],
+    )
+
+
+def _hint_of(cls: type, f: Field[Any]) -> object:
+    """Return the hint of a field; None where it names something that its module has for type checkers alone."""
+    owner = next(c for c in cls.__mro__ if f.name in vars(c).get("__annotations__", {}))
+    try:
+        names = vars(sys.modules[owner.__module__])
+        return get_type_hints(SimpleNamespace(__annotations__={f.name: f.type}), names, include_extras=True)[f.name]
+    except (NameError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,35 @@
+"""Command `rlpyt resume`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rlpyt.cli.arguments import Modules, Steps
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.runners import MinibatchRlBase
+
+
+def resume(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    n_steps: Steps = None,
+    trust: Modules = (),
+) -> int:
+    """Go on with a run from its newest checkpoint, to its end.
+
+    Args:
+        run: directory of the run, such as data/ppo_CartPole-v1/run_0.
+        n_steps: where the run ends now; the default is what it was started with.
+        trust: modules of yours that the settings of the run may name, such as the one of an environment.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    changes = {} if n_steps is None else {"n_steps": n_steps}
+    try:
+        MinibatchRlBase.resume(run, trusted=trust, **changes)
+    except CheckpointError as error:
+        raise ValueError(str(error)) from error
+    return 0

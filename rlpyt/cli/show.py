@@ -1,0 +1,243 @@
+"""Command `rlpyt show`: what a run was and where it stands, from its records alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rlpyt.cli.defaults import UNKNOWN, defaults_of
+from rlpyt.cli.text import wrapped
+from rlpyt.cli.values import text_of
+from rlpyt.run_records import (
+    CHECKPOINTS,
+    PARAMS_FILE,
+    STATUS_FILE,
+    VARIANT_FILE,
+    Json,
+    last_row,
+    read_json,
+    run_directories,
+    run_status,
+)
+
+STEPS = "Diagnostics/CumSteps"
+RETURN = "ReturnAverage"
+PARTS = ("algo", "agent", "sampler")
+_TOLD = (
+    *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "affinity", "settings"),
+    *("log_interval_steps", "checkpoint_interval_steps", "checkpoint_interval_minutes"),
+)
+"""Settings that the first lines tell, or that say nothing about what was learned."""
+
+
+def show(run: Annotated[Path, tyro.conf.Positional]) -> int:
+    """Show what a run was and where it stands; of a grid, a line for each run.
+
+    Args:
+        run: directory of a run, such as data/ppo_CartPole-v1/run_0, or a folder of runs.
+    """
+    if not run.is_dir():
+        close = sorted(str(path) for path in run.parent.glob(f"{run.name[:3]}*") if path.is_dir())[:3]
+        hint = f" There are {', '.join(close)}." if close else ""
+        raise FileNotFoundError(f"there is no directory {run}; expected that of a run, or of a folder of runs.{hint}")
+    directories = run_directories(run)
+    if not directories:
+        raise ValueError(f"there is no run in {run}; expected a directory run_<ID>, in it or below.")
+    if directories == [run]:
+        print("\n".join(run_lines(run)))
+    else:
+        print("\n".join(grid_lines(run, directories)))
+    return 0
+
+
+# ---- one run ----
+
+
+def run_lines(directory: Path) -> list[str]:
+    """Return what there is to tell of a run."""
+    params, note = read_json(directory / PARAMS_FILE)
+    facts = {**_what(params), **_where(directory, params)}
+    if note:
+        facts["record"] = note
+    settings = _changed_settings(params)
+    if settings:
+        facts["settings"] = "those that differ from their defaults:"
+    width = max(map(len, facts)) + 2
+    lines = [str(directory), ""]
+    for name, text in facts.items():
+        lines += wrapped(f"{name.ljust(width)}{text}", width)
+    for place, value in settings.items():
+        lines += wrapped(f"{' ' * width}{place} = {value}", width + 4)
+    return [*lines, "", *_next_steps(directory, params)]
+
+
+def _what(params: Json) -> dict[str, str]:
+    """Return what a run was."""
+    record = _dict(params, "runner")
+    settings = _dict(record, "settings")
+    if not settings:
+        return {}
+    sampler = _dict(_dict(settings, "sampler"), "settings")
+    plan = _dict(params, "plan")
+    batch = f"{sampler.get('batch_T')} steps of {sampler.get('batch_B')} environments"
+    return {
+        "algorithm": f"{_class(settings, 'algo')}, {_class(settings, 'agent')}",
+        "environment": _environment(sampler),
+        "collected by": f"{_class(settings, 'sampler')}, {batch} in a batch",
+        "runner": f"{_name(record.get('class'))}, seed {plan.get('seed', settings.get('seed'))}"
+        + (f", on {plan['device']}" if "device" in plan else ""),
+    }
+
+
+def _where(directory: Path, params: Json) -> dict[str, str]:
+    """Return where a run stands."""
+    state, note = run_status(directory)
+    record, _ = read_json(directory / STATUS_FILE)
+    times = [f"started {_time(record['started'])}"] if "started" in record else []
+    seconds = record.get("seconds")
+    times += [f"ended after {_duration(seconds)}"] if isinstance(seconds, int | float) else []
+    row = last_row(directory)
+    facts = {"status": ", ".join([state, *times]) + (f" ({note.splitlines()[0]})" if note else "")}
+    planned = _dict(params, "plan").get("steps")
+    of = f" of {_number(planned)}" if planned is not None else ""
+    facts["steps"] = f"{_number(row[STEPS])}{of}" if STEPS in row else f"none yet{of}"
+    if RETURN in row:
+        facts["return"] = f"{_number(row[RETURN])} at the newest row of the log"
+    checkpoint = newest_checkpoint(directory)
+    facts["checkpoint"] = f"at {_number(checkpoint)} steps" if checkpoint is not None else "none"
+    return facts
+
+
+def newest_checkpoint(directory: Path) -> int | None:
+    """Return the steps at the newest checkpoint of a run; None where there is none."""
+    found = [path.parent.name for path in (directory / CHECKPOINTS).glob("*/manifest.json")]
+    steps = [int(name) for name in found if name.isdecimal()]
+    return max(steps, default=None)
+
+
+def _next_steps(directory: Path, params: Json) -> list[str]:
+    state, _ = run_status(directory)
+    lines = []
+    sampler = _dict(_dict(_dict(_dict(params, "runner"), "settings"), "sampler"), "settings")
+    module = str(_dict(sampler, "EnvCls").get("name", "")).partition(":")[0].partition(".")[0]
+    trust = f" --trust {module}" if module not in ("", "rlpyt", "gymnasium") else ""
+    if newest_checkpoint(directory) is not None and state != "running":
+        longer = " --n-steps N" if state == "finished" else ""
+        lines.append(f"go on:        rlpyt resume {directory}{longer}{trust}")
+    if params:
+        lines.append(f"start again:  rlpyt train {directory}{trust}")
+    return lines
+
+
+def _changed_settings(params: Json) -> dict[str, str]:
+    """Return the settings that differ from their defaults, by their places."""
+    record = _dict(params, "runner")
+    changed = dict(_changed(record, ""))
+    for part in PARTS:
+        changed |= dict(_changed(_dict(_dict(record, "settings"), part), f"{part}."))
+    return changed
+
+
+def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+    defaults = defaults_of(str(record.get("class")))
+    for name, recorded in _dict(record, "settings").items():
+        value = _plain(recorded)
+        if name in _TOLD or (not prefix and name in PARTS) or value is UNKNOWN or "state_dict" in name:
+            continue
+        if prefix == "sampler." and name in ("batch_T", "batch_B"):
+            continue
+        default = defaults.get(name)
+        same = default is not UNKNOWN and (value == default or (not value and not default and value is not False))
+        if not same and not (default is UNKNOWN and isinstance(recorded, dict)):
+            yield f"{prefix}{name}", text_of(value)
+
+
+def _plain(value: object) -> object:
+    """Return a recorded value; the name of a class or function; UNKNOWN for another one."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "class" in value or "unrecorded" in value:
+        return UNKNOWN
+    if "name" in value:
+        return _name(value["name"])
+    if "float" in value:
+        return float(value["float"])
+    if "tuple" in value:
+        return [_plain(item) for item in value["tuple"]]
+    return {key: _plain(item) for key, item in value.items()}
+
+
+def _environment(sampler: Mapping[str, object]) -> str:
+    """Return the environment as a user names it."""
+    kwargs = _plain(sampler.get("env_kwargs"))
+    made_by = _name(_dict(sampler, "EnvCls").get("name", "?"))
+    if not isinstance(kwargs, dict):
+        return made_by
+    name = str(kwargs.pop("id", kwargs.pop("game", made_by)))
+    return f"{name} ({text_of(kwargs)})" if kwargs else name
+
+
+# ---- a grid ----
+
+
+def grid_lines(folder: Path, directories: list[Path]) -> list[str]:
+    """Return a line for each run, and how many stand how."""
+    states = Counter(run_status(directory)[0] for directory in directories)
+    rows = [("run", "status", "steps", "return"), *(_row(directory, folder) for directory in directories)]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [
+        f"{row[0].ljust(widths[0])}  {row[1].ljust(widths[1])}  {row[2].rjust(widths[2])}  {row[3].rjust(widths[3])}"
+        for row in rows
+    ]
+    told = ", ".join(f"{n} {state}" for state, n in states.items())
+    is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
+    hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
+    hint.append(f"one of them: rlpyt show {directories[0]}")
+    return [str(folder), "", *lines, "", f"{len(directories)} runs: {told}", *hint]
+
+
+def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:
+    params, _ = read_json(directory / PARAMS_FILE)
+    row, planned = last_row(directory), _dict(params, "plan").get("steps")
+    of = f" of {_number(planned)}" if planned is not None else ""
+    steps = f"{_number(row[STEPS])}{of}" if STEPS in row else "none yet"
+    return str(directory.relative_to(folder)), run_status(directory)[0], steps, _number(row.get(RETURN, ""))
+
+
+# ---- texts ----
+
+
+def _dict(of: Mapping[str, object], name: str) -> dict[str, object]:
+    value = of.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _class(settings: Mapping[str, object], part: str) -> str:
+    return _name(_dict(settings, part).get("class"))
+
+
+def _name(path: object) -> str:
+    return str(path).rpartition(":")[2]
+
+
+def _number(value: object) -> str:
+    try:
+        return f"{float(str(value)):,.6g}" if abs(float(str(value))) < 1e6 else f"{float(str(value)):,.0f}"
+    except ValueError:
+        return str(value)
+
+
+def _time(text: object) -> str:
+    return str(text)[:16].replace("T", " ")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

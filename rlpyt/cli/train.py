@@ -1,0 +1,309 @@
+"""Command `rlpyt train`: the runner that the arguments describe, and its run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+import tyro
+
+from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
+from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole
+from rlpyt.cli.environment import Environment, environment
+from rlpyt.cli.options import Changes, changes_of, options_class
+from rlpyt.cli.text import paragraphs
+from rlpyt.cli.values import value_of
+from rlpyt.launching import update_config
+from rlpyt.launching.smoke import smoke
+from rlpyt.logging import RunDirectoryError, current_logger, logger_context
+from rlpyt.runners import (
+    AsyncRl,
+    AsyncRlEval,
+    MinibatchRl,
+    MinibatchRlBase,
+    MinibatchRlEval,
+    SyncRl,
+    SyncRlEval,
+    runner_from_params,
+)
+from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.types import Kwargs
+
+SAMPLERS: dict[str, type[BaseSampler]] = {
+    "serial": SerialSampler,
+    "cpu": CpuSampler,
+    "gpu": GpuSampler,
+    "alternating": AlternatingSampler,
+}
+STAND_IN = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+"""Environment whose settings the help shows where none is named."""
+HELP = ("-h", "--help")
+ChoicesT = TypeVar("ChoicesT", bound="RunChoices")
+
+
+@dataclass(kw_only=True)
+class RunChoices:
+    """Start a run."""
+
+    log_dir: Text = None
+    """Folder of the run, which is run_<ID> in it."""
+    run_id: Text = None
+    """ID of the run; the default is the first number that is free."""
+    resume: Literal["no", "auto"] = "no"
+    """Whether a run with this ID goes on from its checkpoint, if it has one."""
+    device: Text = None
+    """Where networks learn: cpu, cuda:0, or one for each replica, as cuda:0,cuda:1."""
+    smoke: Flag = False
+    """Train for a few seconds only, to see that everything works."""
+
+
+@dataclass(kw_only=True)
+class TrainChoices(RunChoices):
+    """Train an agent."""
+
+    n_steps: Steps = None
+    sampler_type: Literal["auto", "serial", "cpu", "gpu", "alternating"] = "auto"
+    """Where environments step: here, in workers that act, or in workers for one network. auto: cpu for Atari games."""
+    replicas: Whole = None
+    """Processes that train one agent together, each with a sampler of its own."""
+    lag: Text = None
+    """Collect so many batches ahead in another process, or "free" for both at their own pace."""
+    evaluate: Flag = False
+    """Evaluate at every row of the log, in environments of its own."""
+    env_kwargs: Pairs = ()
+    """Further arguments of the environment, as key=value."""
+
+
+@dataclass(kw_only=True)
+class AgainChoices(RunChoices):
+    """Start a recorded run again, in a new directory."""
+
+    trust: Modules = ()
+    """Modules of yours that the record may name, such as the one of an environment."""
+
+
+class Start(NamedTuple):
+    """Run that is about to start."""
+
+    runner: MinibatchRlBase
+    name: str
+    """Name of the experiment, for its records."""
+    log_dir: str
+    choices: RunChoices
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train an agent, or start a recorded run again."""
+    if not arguments or arguments[0] in HELP:
+        print(usage())
+        return 0 if arguments else 2
+    start = start_of(arguments)
+    run_id = start.choices.run_id
+    if start.choices.resume == "auto" and run_id is None:
+        run_id = "0"
+    number: int | str | None = int(run_id) if run_id is not None and run_id.isdecimal() else run_id
+    resume: Literal[False, "auto"] = "auto" if start.choices.resume == "auto" else False
+    try:
+        with logger_context(start.log_dir, number, start.name, resume=resume):
+            start.runner.train()
+            directory = current_logger().directory
+    except RunDirectoryError as error:
+        raise ValueError(str(error)) from error
+    if directory is not None:
+        print(f"What it was: rlpyt show {shown(directory)}")
+    return 0
+
+
+def shape(
+    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
+    env: Annotated[str, tyro.conf.Positional],
+    choices: Annotated[TrainChoices, tyro.conf.OmitArgPrefixes],
+) -> int:
+    """Train an agent, or start a recorded run again."""
+    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
+
+
+def start_of(arguments: Sequence[str]) -> Start:
+    """Return the run that the arguments of `rlpyt train` describe.
+
+    Raises:
+        ValueError: if they describe none.
+    """
+    first = arguments[0]
+    if first.endswith(".json") or Path(first).is_dir():
+        return _again(first, arguments[1:])
+    chosen = algorithm(first)
+    if len(arguments) < 2 or arguments[1] in HELP:
+        name = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
+        if len(arguments) < 2:
+            raise ValueError(f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}")
+        return _new(first, name, arguments[1:])
+    if arguments[1].startswith("-"):
+        raise ValueError(f"got {arguments[1]!r} after {first}; expected the environment. Options come after it.")
+    return _new(first, arguments[1], arguments[2:])
+
+
+def _new(name: str, env_name: str, arguments: Sequence[str]) -> Start:
+    prog, chosen = f"rlpyt train {name} {env_name}", algorithm(name)
+    choices = _choices(TrainChoices, prog, arguments)
+    env = environment(env_name, _pairs(choices.env_kwargs))
+    check_fits(name, chosen, env)
+    runner = _with_options(runner_of(chosen, env, choices), choices, prog, arguments)
+    experiment = f"{name}_{_folder(env_name)}"
+    return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices)
+
+
+def _again(path: str, arguments: Sequence[str]) -> Start:
+    prog, record = f"rlpyt train {path}", record_of_path(Path(path))
+    choices = _choices(AgainChoices, prog, arguments)
+    sys.path.insert(0, str(Path.cwd()))
+    changes = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
+    recorded = runner_from_params(record, trusted=choices.trust, **changes)
+    runner = _with_options(recorded, choices, prog, arguments)
+    log_dir = choices.log_dir or str(record.parent.parent)
+    return Start(runner, Path(log_dir).resolve().name, log_dir, choices)
+
+
+def record_of_path(path: Path) -> Path:
+    """Return the params.json that a path of a run or a grid stands for.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if path.name == "params.json" or not path.exists():
+        return path
+    folder = path if path.is_dir() else path.parent
+    records = [folder / "params.json", *sorted(folder.glob("run_*/params.json"))]
+    found = next((record for record in records if record.is_file()), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"there is no params.json in {folder}, nor in a run_<ID> of it; expected the directory of a run, or of the "
+            "runs of a variant."
+        )
+    return found
+
+
+def _choices(Choices: type[ChoicesT], prog: str, arguments: Sequence[str]) -> ChoicesT:
+    """Return the options that decide which runner there is; its settings decide the other options."""
+    known = [argument for argument in arguments if argument not in HELP]
+    return tyro.cli(Choices, prog=prog, args=known, return_unknown_args=True, add_help=False)[0]
+
+
+def _with_options(runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str]) -> MinibatchRlBase:
+    """Return the runner with the settings that the options give."""
+    Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
+    options = tyro.cli(Options, prog=prog, args=list(arguments), description=f"{type(choices).__doc__} {prog}")
+    changed = updated(runner, changes_of(options, runner))
+    return smoke(changed) if choices.smoke else changed
+
+
+def updated(runner: MinibatchRlBase, changes: Changes) -> MinibatchRlBase:
+    """Return the runner with some settings changed.
+
+    Raises:
+        ValueError: if a setting is unknown or is refused.
+    """
+    try:
+        return update_config(runner, changes)
+    except (TypeError, KeyError) as error:
+        raise ValueError(str(error.args[0])) from error
+
+
+def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> MinibatchRlBase:
+    """Return the runner of an algorithm in an environment."""
+    parts = chosen.make(env)
+    SamplerCls = SAMPLERS[_sampler_type(choices, env)]
+    sampler: Any = SamplerCls  # the four share these settings
+    n_steps = parts.n_steps if choices.n_steps is None else choices.n_steps
+    settings: dict[str, Any] = dict(
+        algo=parts.algo,
+        agent=parts.agent,
+        sampler=sampler(
+            EnvCls=env.EnvCls,
+            env_kwargs=env.env_kwargs,
+            eval_env_kwargs=env.eval_env_kwargs,
+            **parts.sampler,
+            **(_evaluation(env) if choices.evaluate else {}),
+        ),
+        n_steps=n_steps,
+        log_interval_steps=max(1, n_steps // (50 if parts.n_steps > 500_000 else 10)),
+        checkpoint_interval_minutes=10,
+        affinity=affinity_of(choices.device or _default_device(env)),
+    )
+    if choices.lag is not None:
+        lag = "free" if choices.lag == "free" else value_of(choices.lag, frozenset([int]))
+        return (AsyncRlEval if choices.evaluate else AsyncRl)(**settings, n_replicas=choices.replicas, lag=lag)
+    if choices.replicas is not None:
+        return (SyncRlEval if choices.evaluate else SyncRl)(**settings, n_replicas=choices.replicas)
+    return (MinibatchRlEval if choices.evaluate else MinibatchRl)(**settings)
+
+
+def _sampler_type(choices: TrainChoices, env: Environment) -> str:
+    if choices.sampler_type != "auto":
+        return choices.sampler_type
+    return "cpu" if env.kind == "atari" else "serial"
+
+
+def _evaluation(env: Environment) -> dict[str, Any]:
+    if env.has_images:
+        return dict(eval_n_envs=2, eval_max_trajectories=10, eval_max_steps=125_000)
+    return dict(eval_n_envs=10, eval_max_trajectories=20)
+
+
+def _default_device(env: Environment) -> str:
+    return "cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"
+
+
+def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
+    """Return the affinity of a run on a device, or on one for each replica.
+
+    Raises:
+        ValueError: if the text names none.
+    """
+    found = []
+    for name in device.split(","):
+        kind, _, index = name.partition(":")
+        if kind not in ("cpu", "cuda") or (index and not index.isdecimal()) or (kind == "cpu" and index):
+            raise ValueError(f"--device: got {name!r}; expected cpu, cuda, or cuda:0 and so on.")
+        found.append({"cuda_idx": int(index or 0)} if kind == "cuda" else {})
+    if len(found) > 1:
+        return found
+    return found[0] or None
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, object]:
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"--env-kwargs: got {text!r}; expected key=value, such as render_mode=rgb_array.")
+    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("ALE/")[2].replace("/", "_").replace(":", "_")
+
+
+def shown(path: Path) -> str:
+    """Return a path as a user would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def usage() -> str:
+    """Return the help of the command without an algorithm."""
+    lines = [
+        "usage: rlpyt train ALGO ENV [OPTIONS]",
+        "       rlpyt train RUN [OPTIONS]",
+        "",
+        "Train an agent, or start a recorded run again in a new directory.",
+        "",
+        "  ALGO  " + ", ".join(ALGORITHMS),
+        "  ENV   an id of gymnasium; a game of Atari; dm_control/cheetah-run; module:Class of your own",
+        "  RUN   directory of a run, or its params.json",
+        "",
+        "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",
+        "rlpyt algos and rlpyt envs tell more about both.",
+    ]
+    return paragraphs(lines)

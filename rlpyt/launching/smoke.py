@@ -1,0 +1,57 @@
+"""Runs of a few seconds: the parts of a configuration with small batches, a small replay and a few iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from rlpyt.launching.variants import update_config
+from rlpyt.settings import Settings
+
+SAMPLER = dict(batch_T=10, batch_B=2, max_decorrelation_steps=10)
+EVALUATION = dict(eval_n_envs=1, eval_max_steps=20, eval_max_trajectories=1)
+ALGO = dict(
+    **dict(minibatches=2, epochs=2),
+    **dict(batch_size=8, min_steps_learn=60, replay_size=1_000),
+    **dict(batch_T=10, batch_B=2, warmup_T=5, store_rnn_state_interval=5),
+)
+AGENT = dict(population_size=2)
+IMAGES = dict(image_size=36)
+"""Of games of Atari: the smallest images that the networks take."""
+UPDATES = 2
+"""Updates an iteration of an algorithm with a replay."""
+RunnerT = TypeVar("RunnerT", bound=Settings)
+
+
+def smoke(runner: RunnerT) -> RunnerT:
+    """Return a runner of the same parts that ends within seconds.
+
+    Args:
+        runner: with algo, agent and sampler among its settings.
+    """
+    parts: Mapping[str, Settings] = runner.given()
+    given: Mapping[str, Any] = parts["sampler"].given()
+    sampler, algo = _limited(parts["sampler"], SAMPLER), _limited(parts["algo"], ALGO)
+    if given["eval_n_envs"]:
+        sampler |= _limited(parts["sampler"], EVALUATION)
+    given = {**given, **sampler}
+    images = {name: IMAGES for name in ("env_kwargs", "eval_env_kwargs") if "game" in (given[name] or {})}
+    rows = given["batch_T"] * given["batch_B"]
+    if "replay_ratio" in parts["algo"].given():
+        algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
+    n_steps = ALGO["min_steps_learn"] + 2 * rows
+    changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
+    return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
+
+
+def _rows_per_update(algo: Settings, changes: Mapping[str, float]) -> float:
+    given = {**algo.given(), **changes}
+    if given["batch_T"] is None:
+        return float(given["batch_size"])
+    return float((given["batch_T"] + given["warmup_T"]) * given["batch_B"])
+
+
+def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return the settings of a part that are above their limits, with these."""
+    given = part.given()
+    return {name: limit for name, limit in limits.items() if (value := given.get(name)) is not None and value > limit}

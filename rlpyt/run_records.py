@@ -1,0 +1,113 @@
+"""Records that a run and a grid leave on the disk: their names, and what they say. Reading them needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+VARIANT_FILE = "variant_config.json"
+"""Changes of a configuration, in the log directory of the runs of a grid."""
+PARAMS_FILE = "params.json"
+PROGRESS_FILE = "progress.csv"
+STATUS_FILE = "status.json"
+LOCK_FILE = "run.lock"
+CHECKPOINTS = "checkpoints"
+"""Folder of a run's checkpoints, see `rlpyt.logging.checkpoints`."""
+_RECORDS = (PROGRESS_FILE, PARAMS_FILE, STATUS_FILE, LOCK_FILE)
+
+Json: TypeAlias = dict[str, object]
+
+
+def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
+    """Return the content of a file, and what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, f"no {path.name}" if needed else ""
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"{path.name} cannot be read ({error})"
+    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
+
+
+def run_status(directory: Path) -> tuple[str, str]:
+    """Return how a run stands, and the reason for it, often empty.
+
+    Args:
+        directory: of the run.
+
+    Returns:
+        finished, running, interrupted, failed or killed; "no record" without a status.json.
+    """
+    content, note = read_json(directory / STATUS_FILE)
+    if not content:
+        return "no record", note
+    status = str(content.get("status", "no record"))
+    exception = content.get("exception")
+    if isinstance(exception, dict):
+        note = f"{exception.get('type', 'Exception')}: {exception.get('message', '')}"
+    elif "stopped" in content:
+        note = f"stopped early: {content['stopped']}"
+    if status == "running" and content.get("host") == os.uname().nodename and not _holds(content.get("pid"), directory):
+        return "killed", "its process is gone"
+    return status, note
+
+
+def last_row(directory: Path) -> dict[str, str]:
+    """Return the newest whole row of a run's log; empty where there is none."""
+    try:
+        with open(directory / PROGRESS_FILE, newline="", encoding="utf-8") as file:
+            header = file.readline()
+            file.seek(0, os.SEEK_END)
+            file.seek(max(len(header.encode()), file.tell() - 16_384))
+            lines = file.read().split("\n")[:-1]  # the last line may be in writing
+    except (OSError, ValueError):
+        return {}
+    rows = list(csv.DictReader([header, *lines[-1:]]))
+    return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
+
+
+def _holds(pid: object, directory: Path) -> bool:
+    """Return whether a process has the lock of a run open; taking the lock to see would disturb a run that starts."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        lock = os.stat(directory / LOCK_FILE)
+        links = [f"{folder}/{name}" for name in os.listdir(folder)]
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # another user's process: it may be the run
+    for link in links:
+        with contextlib.suppress(OSError):  # closed by now
+            if os.path.samestat(os.stat(link), lock):
+                return True
+    return False
+
+
+def run_directories(root: Path) -> list[Path]:
+    """Return the directories of all runs in and below a folder, in the order of their names; links are followed."""
+    return sorted(_directories(root), key=_natural)
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    seen = set()
+    for path, folders, files in os.walk(root, followlinks=True):
+        directory = Path(path)
+        if (place := directory.resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(place)
+        folders.sort()
+        if directory.name.startswith("run_") and (set(_RECORDS) & set(files) or not (folders or files)):
+            folders.clear()
+            yield directory
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that puts run_2 before run_10."""
+    parts = [part for name in path.parts for part in name.split("_")]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
