@@ -98,6 +98,8 @@ def test_a_hook_stops_every_runner_at_a_row(kind, tmp_path):
     last = 120 if kind == "beside" else 80  # where the row of 80 steps was written when that of 120 began
     assert steps_of(tmp_path)[-1] == last
     assert hook.calls[-2:] == [("row", last, last), ("end", "finished", "the diary is full")]
+    if Runner is MinibatchRlEval:
+        assert hook.calls[-3] == ("evaluation", last, 4)
     status = status_of(tmp_path)
     assert (status["status"], status["stopped"]) == ("finished", "the diary is full")
     run_dir = tmp_path / "run_0"
