@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import isfinite
-from typing import TextIO
+from typing import TextIO, cast
 
 from rlpyt.utils.output import drop_lost_output
 
@@ -28,13 +28,9 @@ def can_redraw(stream: TextIO | None) -> bool:
 
     A terminal has one region: where there is one, a second is not drawn.
     """
+    is_taken = isinstance(cast(object, stream), _Above)
     try:
-        return (
-            stream is not None
-            and not isinstance(stream, _Above)
-            and stream.isatty()
-            and os.environ.get("TERM", "dumb") != "dumb"
-        )
+        return stream is not None and not is_taken and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (OSError, ValueError):  # it is closed
         return False
 
