@@ -23,7 +23,8 @@ extras = {
     "search": ["optuna>=4"],
     # imageio-ffmpeg brings the encoder along.
     "video": ["imageio>=2.14", "imageio-ffmpeg>=0.5"],
-    "wandb": ["wandb>=0.17"],
+    # Older releases know no bound of the last upload at the exit of a script.
+    "wandb": ["wandb>=0.31"],
     "mlflow": ["mlflow-skinny>=2.14"],
     "trackio": ["trackio>=0.20"],
     # onnxruntime runs what was exported; the tests do so.

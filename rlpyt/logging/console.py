@@ -103,7 +103,7 @@ class Console:
             try:
                 yield
             finally:
-                self.live.draw()
+                self.live.end()
                 self.live = None
 
     def show_row(self, row: Row, step: int) -> None:

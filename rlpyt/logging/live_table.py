@@ -83,6 +83,11 @@ class LiveTable:
         """Draw below what stands on the terminal, as something else has written there."""
         self._region.forget()
 
+    def end(self) -> None:
+        """Draw the table for the last time."""
+        self._region.end_line()
+        self.draw()
+
     def draw(self) -> None:
         """Draw the table now."""
         self._drawn = time.monotonic()

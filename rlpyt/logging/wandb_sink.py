@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.logging.tracker_sink import TrackerSink, within
+
+_SECONDS_MORE = 10.0  # for wandb to give up by itself, and to say so
 
 
 @dataclass(eq=False)
@@ -53,7 +56,11 @@ class WandbSink(TrackerSink):
             id=known,
             resume="allow" if known else None,
             reinit="create_new",  # runs of one script after each other
-            settings=self._wandb.Settings(console="off"),  # debug.log has the text
+            settings=self._wandb.Settings(
+                console="off",  # debug.log has the text
+                finish_timeout=self.finish_seconds,  # the exit of the script keeps to it too
+                finish_timeout_raises=True,
+            ),
         )
         return str(self._run.id)
 
@@ -69,4 +76,5 @@ class WandbSink(TrackerSink):
         """Log the outcome, and wait for the upload; a failed run is marked so."""
         self._run.summary["outcome"] = outcome
         code = 0 if outcome == "finished" else 1
-        within(self.finish_seconds, lambda: self._run.finish(exit_code=code), "the last upload to Weights & Biases")
+        finish = partial(self._run.finish, exit_code=code)
+        within(self.finish_seconds + _SECONDS_MORE, finish, "the last upload to Weights & Biases")

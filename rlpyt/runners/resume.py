@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from rlpyt.logging import logger_context
+from rlpyt.logging import Sink, logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.from_params import read_params, runner_from_params
@@ -24,6 +24,7 @@ class ResumableRun(HookedRun):
         *,
         known: Iterable[object] = (),
         trusted: Iterable[str] = (),
+        sinks: Sequence[Sink] = (),
         **changes: object,
     ) -> Self:
         """Go on with a run from its directory alone, to its end; return the runner.
@@ -34,6 +35,7 @@ class ResumableRun(HookedRun):
             run_dir: directory of the run, `run_<run_ID>`, with its `params.json` and a checkpoint.
             known: classes and functions of yours that the record may name; see `runner_from_params`.
             trusted: modules of yours that may be imported.
+            sinks: further destinations of rows, which the record does not have; see `logger_context`.
             **changes: settings instead of those recorded, as far as they may change.
 
         Raises:
@@ -64,6 +66,7 @@ class ResumableRun(HookedRun):
             snapshot_mode=given["snapshot_mode"],
             snapshot_gap=given["snapshot_gap"],
             use_summary_writer=given["use_summary_writer"],
+            sinks=sinks,
             resume=True,
             verbosity=given.get("verbosity", "table"),
         ):

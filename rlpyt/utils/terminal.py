@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import isfinite
-from typing import TextIO
+from typing import TextIO, cast
 
 from rlpyt.utils.output import drop_lost_output
 
@@ -24,9 +24,13 @@ _BAR = ("█░", "#.")
 
 
 def can_redraw(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal whose lines can be drawn again; TERM=dumb cannot."""
+    """Return whether a stream is a terminal whose lines can be drawn again; TERM=dumb cannot.
+
+    A terminal has one region: where there is one, a second is not drawn.
+    """
+    is_taken = isinstance(cast(object, stream), _Above)
     try:
-        return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        return stream is not None and not is_taken and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (OSError, ValueError):  # it is closed
         return False
 
@@ -79,12 +83,19 @@ class Region:
 
     def write_above(self, text: str) -> int:
         """Write text of others in the place of the lines, which come again below it when they are drawn next."""
-        with self._lock:
-            if text and os.getpid() == self._pid:  # a forked process does not know what is drawn
+        if os.getpid() != self._pid:  # a forked process does not know what is drawn, nor who held the lock
+            self._write(text)
+        elif text:
+            with self._lock:
                 self.clear()
                 self._at_line_start = text.endswith("\n")
-            self._write(text)
+                self._write(text)
         return len(text)
+
+    def end_line(self) -> None:
+        """End a line of others, so that the lines can be drawn below it."""
+        if not self._at_line_start:
+            self.write_above("\n")
 
     def _erased(self, columns: int) -> str:
         """Return the codes that erase all lines, and put the cursor where the first one was."""

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -87,8 +88,13 @@ def test_a_region_is_drawn_in_place_below_what_is_printed(size, monkeypatch):
         region.draw(["not between halves"])
         print(" and half")
         region.draw(["f"])
+        print("cut", end="")
+        region.end_line()
+        region.draw(["g"])
+        with Logger().live_table(10, 0):
+            assert screen.text.endswith("cut\ng"), "a second table is not drawn"
     print("after")
-    assert screen.text == "text\nhalf and half\nf\nafter"
+    assert screen.text == "text\nhalf and half\ncut\ng\nafter"
     assert sys.stdout is screen
 
 
@@ -113,6 +119,18 @@ def test_a_signal_that_shows_text_leaves_both_whole(size, monkeypatch):
     region.draw(["b"])
     region.draw(["c"])
     assert screen.text == "a\nSIGTERM\nc"
+
+
+def test_a_forked_process_prints_around_the_region(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    with region_below_prints() as region:
+        region.draw(["table"])
+        with region._lock, monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            thread = threading.Thread(target=print, args=("of a worker",))  # the lock is another's
+            thread.start()
+            thread.join(10)
+    assert screen.text == "table\nof a worker"
 
 
 def test_a_terminal_of_ascii_and_one_that_is_gone(size, monkeypatch):
