@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gymnasium import spaces
 
@@ -35,18 +35,19 @@ from rlpyt.algos import (
     SAC,
     TD3,
     CategoricalDQN,
-    RlAlgorithm,
     VTrace,
 )
 from rlpyt.cli.environment import Actions, Environment
+from rlpyt.cli.values import Values
 from rlpyt.samplers import WaitResetCollector
+from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
 
 
 class Parts(NamedTuple):
     """Parts of a run, beside the classes of sampler and runner."""
 
-    algo: RlAlgorithm[Any, Any]
+    algo: Settings
     agent: BaseAgent
     n_steps: float
     """Length of the run where the user says nothing."""
@@ -63,7 +64,7 @@ class Algorithm(NamedTuple):
     """One line."""
 
 
-def small_network(env: Environment, *sizes: int) -> dict[str, Any]:
+def small_network(env: Environment, *sizes: int) -> Values:
     """Return the arguments of a model for vectors; the default network for images."""
     if env.has_images:
         return {}
@@ -76,7 +77,7 @@ def small_network(env: Environment, *sizes: int) -> dict[str, Any]:
 
 def ppo(env: Environment, recurrent: bool = False) -> Parts:
     """Return PPO: Schulman et al. 2017, with the details of Huang et al. 2022."""
-    shared: dict[str, Any] = dict(
+    shared: Values = dict(
         gae_lambda=0.95, value_loss_coeff=0.5, clip_grad_norm=0.5, normalize_advantage=True, optim_kwargs=dict(eps=1e-5)
     )
     if env.has_images:
@@ -127,10 +128,10 @@ def vtrace(env: Environment, recurrent: bool = False) -> Parts:
 # ---- deep Q-learning ----
 
 
-def replay_settings(env: Environment) -> tuple[dict[str, Any], float, Kwargs]:
+def replay_settings(env: Environment) -> tuple[Values, float, Kwargs]:
     """Return the settings that all of deep Q-learning share, the length of the run, and those of the sampler."""
     if env.has_images:
-        settings = dict(
+        settings: Values = dict(
             batch_size=32,
             replay_ratio=8,
             replay_size=1_000_000,
@@ -180,7 +181,7 @@ def c51(env: Environment) -> Parts:
 def qrdqn(env: Environment) -> Parts:
     """Return quantile-regression DQN: Dabney et al. 2018."""
     settings, n_steps, sampler = replay_settings(env)
-    quantiles = dict() if env.has_images else dict(n_quantiles=50)
+    quantiles: Values = dict() if env.has_images else dict(n_quantiles=50)
     return Parts(
         QRDQN(**settings), QrDqnAgent(model_kwargs=small_network(env, 256, 256), **quantiles), n_steps, sampler
     )
@@ -282,13 +283,13 @@ SEQUENCES: Kwargs = dict(
 )
 
 
-def networks(env: Environment) -> dict[str, Any]:
+def networks(env: Environment) -> Values:
     """Return the sizes of both networks; the default ones for images."""
     sizes = dict(hidden_sizes=(256, 256))
     return {} if env.has_images else dict(model_kwargs=sizes, q_model_kwargs=sizes)
 
 
-def memories(env: Environment) -> dict[str, Any]:
+def memories(env: Environment) -> Values:
     """Return the sizes of recurrent networks."""
     sizes = dict(hidden_sizes=(64, 64))
     return dict(model_kwargs=sizes, q_model_kwargs=sizes, feature_kwargs=dict(rnn_size=64))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -41,7 +41,7 @@ class Environment:
     """As it was given."""
     kind: Kind
     """Which published settings fit it."""
-    EnvCls: Callable[..., Any]
+    EnvCls: Callable[..., object]
     """What makes it."""
     env_kwargs: Kwargs
     """Arguments of `EnvCls` for training."""
@@ -100,7 +100,7 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
     )
 
 
-def _found(name: str) -> tuple[Kind, Callable[..., Any], Kwargs, Kwargs]:
+def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
     """Return the kind of an environment, EnvCls, its arguments, and what they are in evaluation."""
     game = atari_game(name)
     if game is not None or name.startswith("ALE/"):
@@ -116,7 +116,7 @@ def _found(name: str) -> tuple[Kind, Callable[..., Any], Kwargs, Kwargs]:
     return ("mujoco" if physics else "other"), gymnasium.make, {"id": name}, {}
 
 
-def _own(name: str) -> Callable[..., Any] | None:
+def _own(name: str) -> Callable[..., object] | None:
     """Return the class or function of the user's; None where the name is an id that a module registers."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -136,7 +136,7 @@ def _own(name: str) -> Callable[..., Any] | None:
             raise ValueError(f"the environment {name!r} is {found[attribute]!r:.100}; expected a class or a function.")
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))  # workers import the module, too
-        return found[attribute]  # type: ignore[no-any-return]
+        return found[attribute]
     if re.search(r"-v\d+$", attribute):
         return None
     close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])

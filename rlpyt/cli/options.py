@@ -6,17 +6,16 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from types import SimpleNamespace
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, get_type_hints
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlpyt.cli.values import choices_of, is_plain, kinds_of, metavar_of, text_of, value_of
+from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, text_of, value_of
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings, setting_docs
 
 PARTS = ("algo", "agent", "sampler")
-Changes: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str]
     )
 
 
-def changes_of(options: object, runner: MinibatchRlBase) -> Changes:
+def changes_of(options: object, runner: MinibatchRlBase) -> Values:
     """Return the settings that were given, as changes for `update_config`."""
     changes = _given(vars(options), runner.given())
     for name in PARTS:
@@ -61,9 +60,9 @@ def _part_class(name: str, part: Settings) -> type:
     return make_dataclass(name, _fields_of(part), kw_only=True)
 
 
-def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Changes:
+def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Values:
     """Return the options that are settings and were given."""
-    given: Changes = {}
+    given: Values = {}
     for name, option in options.items():
         if isinstance(option, Given):
             given[name] = option.value
@@ -72,14 +71,11 @@ def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Cha
     return given
 
 
-def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
+def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str, object, object]]:
     """Return the settings of a part that a command line can carry, as fields of a dataclass."""
     # A seed that the runner has drawn is not given.
-    docs, values = (
-        setting_docs(type(part)),
-        {**part.given(), **{name: part.arguments().get(name) for name in ("seed",)}},
-    )
-    found = []
+    docs, values = setting_docs(type(part)), {**part.given(), "seed": part.arguments().get("seed")}
+    found: list[tuple[str, object, object]] = []
     for f in fields(part):  # type: ignore[arg-type]
         if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
             continue
@@ -87,18 +83,15 @@ def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str
         kinds = kinds_of(hint)
         if not kinds - {type(None)} or not is_plain(value):
             continue
-        spec: Any = bool if kinds == {bool} else Annotated[object, _spec(hint)]
+        spec: object = bool if kinds == {bool} else Annotated[object, _spec(hint)]
         about = tyro.conf.arg(help=" ".join(docs.get(f.name, "").split()))
-        found.append((f.name, Annotated[spec, about], field(default=value) if _is_fixed(value) else _copied(value)))
+        found.append((f.name, Annotated[spec, about], _default(value)))
     return found
 
 
-def _is_fixed(value: object) -> bool:
-    return not isinstance(value, dict | list)
-
-
-def _copied(value: Any) -> Any:
-    return field(default_factory=lambda: value)
+def _default(value: object) -> object:
+    """Return what a field of a dataclass has for a default; a dictionary or a list is not allowed to be one."""
+    return field(default_factory=lambda: value) if isinstance(value, dict | list) else field(default=value)
 
 
 def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
@@ -119,7 +112,7 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
     )
 
 
-def _hint_of(cls: type, f: Field[Any]) -> object:
+def _hint_of(cls: type, f: Field[object]) -> object:
     """Return the hint of a field; None where it names something that its module has for type checkers alone."""
     owner = next(c for c in cls.__mro__ if f.name in vars(c).get("__annotations__", {}))
     try:

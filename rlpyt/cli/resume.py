@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from rlpyt.cli.arguments import Modules, Steps
+from rlpyt.cli.values import Values
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRlBase
 
@@ -27,7 +28,7 @@ def resume(
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
     sys.path.insert(0, str(Path.cwd()))
-    changes = {} if n_steps is None else {"n_steps": n_steps}
+    changes: Values = {} if n_steps is None else {"n_steps": n_steps}
     try:
         MinibatchRlBase.resume(run, trusted=trust, **changes)
     except CheckpointError as error:

@@ -81,12 +81,12 @@ def _what(params: Json) -> dict[str, str]:
     settings = _dict(record, "settings")
     if not settings:
         return {}
-    sampler = _dict(_dict(settings, "sampler"), "settings")
+    collected = _dict(_dict(settings, "sampler"), "settings")
     plan = _dict(params, "plan")
-    batch = f"{sampler.get('batch_T')} steps of {sampler.get('batch_B')} environments"
+    batch = f"{collected.get('batch_T')} steps of {collected.get('batch_B')} environments"
     return {
         "algorithm": f"{_class(settings, 'algo')}, {_class(settings, 'agent')}",
-        "environment": _environment(sampler),
+        "environment": _environment(collected),
         "collected by": f"{_class(settings, 'sampler')}, {batch} in a batch",
         "runner": f"{_name(record.get('class'))}, seed {plan.get('seed', settings.get('seed'))}"
         + (f", on {plan['device']}" if "device" in plan else ""),
@@ -173,10 +173,10 @@ def _plain(value: object) -> object:
     return {key: _plain(item) for key, item in value.items()}
 
 
-def _environment(sampler: Mapping[str, object]) -> str:
+def _environment(record: Mapping[str, object]) -> str:
     """Return the environment as a user names it."""
-    kwargs = _plain(sampler.get("env_kwargs"))
-    made_by = _name(_dict(sampler, "EnvCls").get("name", "?"))
+    kwargs = _plain(record.get("env_kwargs"))
+    made_by = _name(_dict(record, "EnvCls").get("name", "?"))
     if not isinstance(kwargs, dict):
         return made_by
     name = str(kwargs.pop("id", kwargs.pop("game", made_by)))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import torch
 import tyro
@@ -14,9 +14,9 @@ import tyro
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole
 from rlpyt.cli.environment import Environment, environment
-from rlpyt.cli.options import Changes, changes_of, options_class
+from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
-from rlpyt.cli.values import value_of
+from rlpyt.cli.values import Values, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import RunDirectoryError, current_logger, logger_context
@@ -161,7 +161,7 @@ def _again(path: str, arguments: Sequence[str]) -> Start:
     prog, record = f"rlpyt train {path}", record_of_path(Path(path))
     choices = _choices(AgainChoices, prog, arguments)
     sys.path.insert(0, str(Path.cwd()))
-    changes = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
+    changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
     recorded = runner_from_params(record, trusted=choices.trust, **changes)
     runner = _with_options(recorded, choices, prog, arguments)
     log_dir = choices.log_dir or str(record.parent.parent)
@@ -196,12 +196,12 @@ def _choices(Choices: type[ChoicesT], prog: str, arguments: Sequence[str]) -> Ch
 def _with_options(runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str]) -> MinibatchRlBase:
     """Return the runner with the settings that the options give."""
     Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
-    options = tyro.cli(Options, prog=prog, args=list(arguments), description=f"{type(choices).__doc__} {prog}")
+    options: object = tyro.cli(Options, prog=prog, args=list(arguments), description=f"{type(choices).__doc__} {prog}")
     changed = updated(runner, changes_of(options, runner))
     return smoke(changed) if choices.smoke else changed
 
 
-def updated(runner: MinibatchRlBase, changes: Changes) -> MinibatchRlBase:
+def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
     """Return the runner with some settings changed.
 
     Raises:
@@ -217,17 +217,16 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
     """Return the runner of an algorithm in an environment."""
     parts = chosen.make(env)
     SamplerCls = SAMPLERS[_sampler_type(choices, env)]
-    sampler: Any = SamplerCls  # the four share these settings
+    given: Values = {**parts.sampler, **(_evaluation(env) if choices.evaluate else {})}
     n_steps = parts.n_steps if choices.n_steps is None else choices.n_steps
-    settings: dict[str, Any] = dict(
+    settings: Values = dict(
         algo=parts.algo,
         agent=parts.agent,
-        sampler=sampler(
+        sampler=SamplerCls(
             EnvCls=env.EnvCls,
             env_kwargs=env.env_kwargs,
             eval_env_kwargs=env.eval_env_kwargs,
-            **parts.sampler,
-            **(_evaluation(env) if choices.evaluate else {}),
+            **given,
         ),
         n_steps=n_steps,
         log_interval_steps=max(1, n_steps // (50 if parts.n_steps > 500_000 else 10)),
@@ -235,7 +234,7 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         affinity=affinity_of(choices.device or _default_device(env)),
     )
     if choices.lag is not None:
-        lag = "free" if choices.lag == "free" else value_of(choices.lag, frozenset([int]))
+        lag: Any = value_of(choices.lag, frozenset([int, str]))  # AsyncRl refuses another text
         return (AsyncRlEval if choices.evaluate else AsyncRl)(**settings, n_replicas=choices.replicas, lag=lag)
     if choices.replicas is not None:
         return (SyncRlEval if choices.evaluate else SyncRl)(**settings, n_replicas=choices.replicas)
@@ -248,7 +247,7 @@ def _sampler_type(choices: TrainChoices, env: Environment) -> str:
     return "cpu" if env.kind == "atari" else "serial"
 
 
-def _evaluation(env: Environment) -> dict[str, Any]:
+def _evaluation(env: Environment) -> Values:
     if env.has_images:
         return dict(eval_n_envs=2, eval_max_trajectories=10, eval_max_steps=125_000)
     return dict(eval_n_envs=10, eval_max_trajectories=20)
@@ -264,7 +263,7 @@ def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
     Raises:
         ValueError: if the text names none.
     """
-    found = []
+    found: list[Kwargs] = []
     for name in device.split(","):
         kind, _, index = name.partition(":")
         if kind not in ("cpu", "cuda") or (index and not index.isdecimal()) or (kind == "cpu" and index):

@@ -8,8 +8,10 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
+Values: TypeAlias = dict[str, Any]
+"""Values of settings by name."""
 PLAIN = (bool, int, float, str)
 _COMMA = re.compile(r",(?![^\[({]*[\])}])")
 """A comma outside of brackets."""
@@ -24,7 +26,7 @@ def kinds_of(hint: object) -> frozenset[type]:
     if hint is None or hint is type(None):
         return frozenset([type(None)])
     if hint in PLAIN:
-        return frozenset([hint])  # type: ignore[list-item]
+        return frozenset([hint])
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return kinds_of(parts[0])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlpyt.launching.variants import update_config
 from rlpyt.settings import Settings
+from rlpyt.types import Kwargs
 
 SAMPLER = dict(batch_T=10, batch_B=2, max_decorrelation_steps=10)
 EVALUATION = dict(eval_n_envs=1, eval_max_steps=20, eval_max_trajectories=1)
@@ -30,7 +31,7 @@ def smoke(runner: RunnerT) -> RunnerT:
         runner: with algo, agent and sampler among its settings.
     """
     parts: Mapping[str, Settings] = runner.given()
-    given: Mapping[str, Any] = parts["sampler"].given()
+    given: Kwargs = parts["sampler"].given()
     sampler, algo = _limited(parts["sampler"], SAMPLER), _limited(parts["algo"], ALGO)
     if given["eval_n_envs"]:
         sampler |= _limited(parts["sampler"], EVALUATION)
@@ -44,14 +45,14 @@ def smoke(runner: RunnerT) -> RunnerT:
     return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
 
 
-def _rows_per_update(algo: Settings, changes: Mapping[str, float]) -> float:
-    given = {**algo.given(), **changes}
+def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
+    given = {**part.given(), **changes}
     if given["batch_T"] is None:
         return float(given["batch_size"])
     return float((given["batch_T"] + given["warmup_T"]) * given["batch_B"])
 
 
-def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, Any]:
+def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, float]:
     """Return the settings of a part that are above their limits, with these."""
     given = part.given()
     return {name: limit for name, limit in limits.items() if (value := given.get(name)) is not None and value > limit}

@@ -1,19 +1,28 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
-from rlpyt.algos import DQN, PPO
+from rlpyt.algos import DQN
 from rlpyt.cli import main
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
-from rlpyt.cli.train import TrainChoices, record_of_path, runner_of, start_of
+from rlpyt.cli.train import TrainChoices, runner_of, start_of
+from rlpyt.cli.values import kinds_of, text_of, value_of
 from rlpyt.launching.smoke import smoke
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval
-from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
+from rlpyt.types import Kwargs
 
 ENVS = ["CartPole-v1", "Pendulum-v1", "pong", "InvertedPendulum-v5", "FrozenLake-v1"]
+OWN = """
+import gymnasium
+
+def make(id="CartPole-v1", steps=20):
+    return gymnasium.make(id, max_episode_steps=steps)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -21,18 +30,190 @@ def envs():
     return {name: environment(name) for name in ENVS}
 
 
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_each_algorithm_is_built_where_it_fits_and_refused_elsewhere(name, envs):
     chosen, n_built = algorithm(name), 0
     for env in envs.values():
         if env.actions not in chosen.actions:
-            with pytest.raises(ValueError, match="These take them: .*ppo"):
+            with pytest.raises(ValueError, match=r"These take them: [a-z0-9_, ]*ppo"):
                 check_fits(name, chosen, env)
             continue
         check_fits(name, chosen, env)
         runner = runner_of(chosen, env, TrainChoices(evaluate=True))
         # The networks fit the spaces, too.
         runner.agent.initialize(env.spaces)
-        assert smoke(runner).n_steps < 20_000
+        assert smoke(runner).n_steps < runner.n_steps
         n_built += 1
     assert n_built >= 2
+
+
+def test_other_names_of_algorithms_stand_for_known_ones():
+    assert set(OTHER_NAMES.values()) <= set(ALGORITHMS)
+    assert algorithm("Categorical-DQN") is ALGORITHMS["c51"]
+
+
+def test_options_become_settings():
+    start = start_of(
+        [
+            *("dqn", "CartPole-v1", "--n-steps", "2e4", "--seed", "3", "--sampler.batch-B", "8"),
+            *("--algo.learning-rate", "lin_1e-4", "--algo.double-dqn", "--algo.optim_kwargs", "eps=1e-3"),
+            *("--agent.model-kwargs", "hidden_sizes=[32,32]", "--checkpoint-interval-minutes", "None"),
+        ]
+    )
+    runner = start.runner
+    assert type(runner) is MinibatchRl
+    assert type(runner.sampler) is SerialSampler
+    assert (runner.n_steps, runner.seed, runner.log_interval_steps, runner.sampler.batch_B) == (2e4, 3, 2e3, 8)
+    assert isinstance(runner.algo, DQN)
+    assert (runner.algo.learning_rate, runner.algo.double_dqn) == ("lin_1e-4", True)
+    assert runner.algo.optim_kwargs == {"eps": 1e-3}
+    # The rest of the dictionary stays.
+    assert vars(runner.agent)["model_kwargs"] == {"hidden_sizes": (32, 32), "normalize_observation": True}
+    assert runner.checkpoint_interval_minutes is None
+    assert start.log_dir == "data/dqn_CartPole-v1"
+
+
+def test_a_seed_that_is_not_given_is_drawn_by_the_run():
+    assert start_of(["ppo", "CartPole-v1"]).runner.given_seed is None
+
+
+@pytest.mark.parametrize(
+    ("options", "RunnerCls", "SamplerCls"),
+    [
+        (["--replicas", "2", "--evaluate", "--sampler-type", "cpu"], SyncRlEval, CpuSampler),
+        (["--lag", "free", "--sampler-type", "alternating"], AsyncRl, AlternatingSampler),
+        (["--lag=2"], AsyncRl, SerialSampler),
+    ],
+)
+def test_options_choose_runner_and_sampler(options, RunnerCls, SamplerCls):
+    runner = start_of(["dqn", "CartPole-v1", *options]).runner
+    assert (type(runner), type(runner.sampler)) == (RunnerCls, SamplerCls)
+    if RunnerCls is AsyncRl:
+        assert runner.given()["lag"] in ("free", 2)
+    else:
+        assert runner.given()["n_replicas"] == 2
+        assert runner.sampler.eval_n_envs == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["pppo", "CartPole-v1"], "there is no algorithm 'pppo'; did you mean ppo"),
+        (["ppo", "CartPol-v1"], "there is no environment 'CartPol-v1'; did you mean CartPole-v1"),
+        (["ppo", "breakot"], "did you mean breakout"),
+        (["sac", "CartPole-v1"], "those of CartPole-v1 are discrete: Discrete(2). These take them: ppo"),
+        (["ppo"], "there is no environment after ppo; expected one, such as rlpyt train ppo CartPole-v1"),
+        (["ppo", "--seed", "0", "CartPole-v1"], "expected the environment. Options come after it"),
+        (["ppo", "CartPole-v1", "--algo.discount", "3"], "PPO: discount is 3.0; expected a number in [0, 1]"),
+        (["ppo", "CartPole-v1", "--device", "gpu"], "expected cpu, cuda, or cuda:0"),
+        (["ppo", "CartPole-v1", "--env-kwargs", "x"], "expected key=value"),
+        (["ppo", "CartPole-v1", "--env-kwargs", "x=1"], "unexpected keyword argument 'x'"),
+        (["ppo", "no_module:Env"], "there is no module 'no_module'"),
+        (["ppo", "json:lods"], "json has no 'lods'; did you mean"),
+        (["no_run/params.json"], "there is no no_run/params.json"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_a_run_starts(arguments, says, in_folder, capsys):
+    assert main(["train", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert not any(in_folder.iterdir())
+
+
+def test_an_environment_without_its_package_names_the_command(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    assert main(["train", "ppo", "pong"]) == 2
+    assert "pip install rlpyt[atari]" in capsys.readouterr().err
+
+
+def test_mistyped_options_get_the_close_ones_and_their_docstrings(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "ppo", "CartPole-v1", "--algo.lerning-rate", "1"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert "--algo.learning-rate" in err
+    assert "Of the optimiser" in err
+
+
+def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "ppo", "CartPole-v1", "--help"])
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--algo.gae-lambda NUMBER|SCHEDULE lambda of generalised advantage estimation" in out
+    assert "(default: 0.98)" in out
+    assert "--sampler.batch-B INT Environments. (default: 8)" in out
+    # A command line cannot carry a class.
+    assert "OptimCls" not in out
+    assert "optim-cls" not in out.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("5e4", int, 50_000),
+        ("1e-3", float, 1e-3),
+        ("lin_1e-3", float | str, "lin_1e-3"),
+        ("None", int | None, None),
+        ("True", bool | str, True),
+        ("lstm", bool | str, "lstm"),
+        ("64,64", tuple[int, ...], (64, 64)),
+        ("[64]", list[int] | None, (64,)),
+        ("a=1,b=[2,3],c=x", Kwargs, {"a": 1, "b": (2, 3), "c": "x"}),
+        ('{"a": {"b": 1}}', Kwargs, {"a": {"b": 1}}),
+        ("{}", Kwargs, {}),
+    ],
+)
+def test_texts_and_values(text, hint, value):
+    found = value_of(text, kinds_of(hint))
+    assert found == value
+    assert type(found) is type(value)
+    if text[0] not in "{[":
+        assert value_of(text_of(value), kinds_of(hint)) == value
+
+
+@pytest.mark.parametrize(("text", "hint"), [("0.5", int), ("x", float), ("None", int), ("a", Kwargs)])
+def test_texts_of_another_kind_are_refused(text, hint):
+    with pytest.raises(ValueError, match="expected"):
+        value_of(text, kinds_of(hint))
+
+
+def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
+    (in_folder / "my_small_envs.py").write_text(OWN)
+    train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]
+    assert main([*train, "--smoke", "--algo.gae-lambda", "0.5"]) == 0
+    assert "What it was: rlpyt show data/x/run_0" in capsys.readouterr().out
+
+    assert main(["show", "data/x/run_0"]) == 0
+    out = capsys.readouterr().out
+    for line in ("algorithm     PPO, PgAgent", "steps         100 of 100", "algo.gae_lambda = 0.5", "seed 1, on cpu"):
+        assert line in out
+    assert "environment   make (steps=12)" in out
+    assert "go on:        rlpyt resume data/x/run_0 --n-steps N --trust my_small_envs" in out
+    # A default is not told.
+    assert "reward_clip" not in out
+
+    # The module may run code: it has to be trusted.
+    assert main(["resume", "data/x/run_0", "--n-steps", "200"]) == 2
+    assert "trusted=('my_small_envs',)" in capsys.readouterr().err
+    assert main(["resume", "data/x/run_0", "--n-steps", "2e2", "--trust", "my_small_envs"]) == 0
+    assert main(["show", "data/x/run_0"]) == 0
+    assert "steps         200 of 200" in capsys.readouterr().out
+
+    again = ["train", "data/x/run_0", "--trust", "my_small_envs", "--algo.epochs", "1"]
+    assert main(again) == 0
+    params = json.loads((in_folder / "data/x/run_1/params.json").read_text())
+    settings = params["runner"]["settings"]
+    assert settings["algo"]["settings"]["epochs"] == 1
+    assert settings["algo"]["settings"]["gae_lambda"] == 0.5
+    assert settings["sampler"]["settings"]["env_kwargs"] == {"steps": 12}
+    # A folder of runs: a line for each.
+    assert main(["show", "data"]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs: 2 finished" in out
+    assert "x/run_1" in out

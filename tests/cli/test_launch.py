@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rlpyt.cli import main
+from rlpyt.cli.launch import split, variants_of
+
+GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
+
+
+def test_values_of_settings_make_a_grid():
+    variants, log_dirs = variants_of(
+        ["algo.learning_rate=1e-3,lin_1e-4", "agent.model_kwargs.hidden_sizes=[64,64],[8]"]
+    )
+    assert variants[0] == {"algo": {"learning_rate": 1e-3}, "agent": {"model_kwargs": {"hidden_sizes": (64, 64)}}}
+    assert variants[3] == {"algo": {"learning_rate": "lin_1e-4"}, "agent": {"model_kwargs": {"hidden_sizes": (8,)}}}
+    assert log_dirs[0] == "learning_rate_0.001/hidden_sizes_64_64"
+    assert variants_of([]) == ([{}], ["."])
+
+
+def test_options_of_the_grid_and_of_the_runs_are_told_apart():
+    own, of_runs = split(
+        [
+            "ppo",
+            "X-v1",
+            "--vary",
+            "a=1",
+            "--seed",
+            "3",
+            "--dry-run",
+            "--vary",
+            "b=2",
+            "c=3",
+            "--runs_at_once=2",
+            "--smoke",
+        ]
+    )
+    assert own == ["--dry-run", "--runs_at_once=2", "--vary", "a=1", "b=2", "c=3"]
+    assert of_runs == ["ppo", "X-v1", "--seed", "3", "--smoke"]
+
+
+def test_a_dry_run_lists_the_runs(tmp_path, capsys):
+    arguments = ["launch", "ppo", "CartPole-v1", *GRID, "--seeds", "2", "--dry-run", "--data-dir", str(tmp_path)]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"8 runs in {tmp_path}/ppo_CartPole-v1_grid:")
+    assert "  learning_rate_0.0003/batch_T_6/run_1\n" in out
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--vary", "algo.learnin_rate=1"], "Did you mean learning_rate?"),
+        (["--vary", "algo.epochs"], "expected a setting and its values"),
+        (["--vary", "algo.discount=0.9,3"], "discount is 3; expected a number in [0, 1]"),
+        (["--vary", "algo.epochs=2,2"], "comes twice"),
+        (["--seeds", "0"], "expected a whole number from 1"),
+        (["--runs-at-once", "999"], "Take fewer"),
+    ],
+)
+def test_a_grid_that_cannot_be_meant_is_refused_before_anything_starts(arguments, says, tmp_path, capsys):
+    assert main(["launch", "ppo", "CartPole-v1", *arguments, "--data-dir", str(tmp_path)]) == 2
+    assert says in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_grid_runs_with_its_changes_and_seeds_and_is_shown(tmp_path, capsys):
+    n_slots = str(min(2, len(os.sched_getaffinity(0))))
+    grid = ["--vary", "algo.learning_rate=3e-4", "--seeds", "2", "--runs-at-once", n_slots, "--data-dir", str(tmp_path)]
+    assert main(["launch", "ppo", "CartPole-v1", *grid, "--smoke"]) == 0
+    assert "2 finished" in capsys.readouterr().out
+    folder = tmp_path / "ppo_CartPole-v1_grid"
+    for run_ID in (0, 1):
+        settings = settings_of(folder / f"learning_rate_0.0003/run_{run_ID}")
+        assert settings["algo"]["settings"]["learning_rate"] == 3e-4
+        assert settings["seed"] == run_ID
+        assert settings["affinity"]["cuda_idx"] is None
+    assert main(["show", str(folder)]) == 0
+    assert "2 runs: 2 finished" in capsys.readouterr().out
+    # The same command goes on with a grid: here there is nothing left to do.
+    assert main(["launch", "ppo", "CartPole-v1", *grid, "--smoke"]) == 0
+    assert "of which 2 have finished before" in capsys.readouterr().out
+    # The variant's file starts its run again, too.
+    variant = folder / "learning_rate_0.0003/variant_config.json"
+    assert main(["train", str(variant), "--log-dir", str(tmp_path / "again")]) == 0
+    assert settings_of(tmp_path / "again/run_0")["algo"]["settings"]["learning_rate"] == 3e-4
+
+
+def settings_of(directory):
+    return json.loads((directory / "params.json").read_text())["runner"]["settings"]
+
+
+def test_a_script_of_ones_own_is_launched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "study.py"
+    script.write_text(
+        "from pathlib import Path\nfrom rlpyt.launching import launched_run\n"
+        "run = launched_run()\nPath('told.txt').write_text(f'{run.variant} {run.args}')\n"
+    )
+    assert main(["launch", "study.py", "--vary", "algo.epochs=2", "--affinity", "1aut", "--fast", "yes"]) == 0
+    assert Path(tmp_path / "told.txt").read_text() == "{'algo': {'epochs': 2}} ('--fast', 'yes')"
+    assert (tmp_path / "data/study/epochs_2/variant_config.json").exists()

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import MISSING, fields
+
+import pytest
+
+from rlpyt.cli import main
+from rlpyt.cli.defaults import UNKNOWN, defaults_of
+from rlpyt.cli.envs import families
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("rlpyt.algos:PPO", "rlpyt.algos:SAC", "rlpyt.algos:R2D1", "rlpyt.algos:CMAES", "rlpyt.agents:R2d1Agent"),
+        *(
+            "rlpyt.agents:SacAgent",
+            "rlpyt.samplers:GpuSampler",
+            "rlpyt.runners:MinibatchRl",
+            "rlpyt.runners:AsyncRlEval",
+        ),
+    ],
+)
+def test_defaults_of_the_source_are_those_of_the_class(path):
+    module, _, name = path.partition(":")
+    read = defaults_of(path)
+    declared = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(vars(sys.modules[module])[name])
+        if f.init and (f.default is not MISSING or f.default_factory is not MISSING)
+    }
+    assert set(declared) <= set(read)
+    known = {key: value for key, value in declared.items() if read[key] is not UNKNOWN}
+    assert known == {key: read[key] for key in known}
+    assert len(known) > len(declared) / 2
+
+
+def test_defaults_of_a_class_of_the_users_are_unknown():
+    assert defaults_of("my_project.algos:PPO") == {}
+
+
+def test_show_reads_records_without_torch(tmp_path):
+    (tmp_path / "run_0").mkdir()
+    status = {"status": "failed", "exception": {"type": "ValueError", "message": "no such thing"}}
+    (tmp_path / "run_0/status.json").write_text(json.dumps(status))
+    code = f"import sys; from rlpyt.cli import main; main(['show', {str(tmp_path / 'run_0')!r}]); "
+    code += "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "failed (ValueError: no such thing)" in result.stdout
+    assert "no params.json" in result.stdout
+    assert "start again" not in result.stdout
+    assert result.stdout.endswith("False False\n")
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    assert main(["show", str(tmp_path / "dat")]) == 2
+    assert f"There are {tmp_path / 'data'}" in capsys.readouterr().err
+    assert main(["show", str(tmp_path / "data")]) == 2
+    assert "there is no run in" in capsys.readouterr().err
+
+
+def test_environments_are_listed_by_a_part_of_the_name(capsys):
+    assert main(["envs", "half*"]) == 0
+    out = capsys.readouterr().out
+    assert "HalfCheetah-v5" in out
+    assert "Hopper" not in out
+    assert main(["envs", "brekout"]) == 2
+    assert "did you mean breakout" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named_with_the_command(capsys, monkeypatch):
+    missing = [family._replace(packages=("no_such_package",)) for family in families() if family.name == "Atari"]
+    monkeypatch.setattr("rlpyt.cli.envs.families", lambda: missing)
+    assert main(["envs", "pong"]) == 0
+    assert "not installed: no_such_package. pip install rlpyt[atari]" in capsys.readouterr().out
+
+
+def test_algorithms_are_listed_with_their_actions(capsys):
+    assert main(["algos"]) == 0
+    assert "sac          continuous  Soft actor-critic" in capsys.readouterr().out
