@@ -46,7 +46,8 @@ def test_the_example_of_rlpyt_0_1_is_understood():
     slots = Slots.from_code("0slt_16cpu_8gpu_24hto_2skt")
     assert (slots.n_slots, slots.cores_per_run, slots.gpus()) == (8, 2, [0])
     assert slots.cores() == [Core((0, 24), 0), Core((1, 25), 0)]
-    assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((8, 32), 1), Core((9, 33), 1)]
+    # The machine has 24 cores: the second socket begins at core 12.
+    assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((12, 36), 1), Core((13, 37), 1)]
 
 
 def test_every_number_has_a_name_of_three_letters_of_its_own():
@@ -71,6 +72,7 @@ def test_every_number_has_a_name_of_three_letters_of_its_own():
         ("2slt_2cpu", "the slot 2 was asked for; expected 0 to 1"),
         ("4cpu_4gpu_2res", "there are 1 cores for a run; expected at least 3"),
         ("4cpu_2cpr_3cpw", "there are 2 cores for a run; expected at least 3"),
+        ("4cpu_2hto", "hyperthread_offset is 2; expected 0, or at least the 4 cores"),
         ("1cpu_1ass", "there are 1 cores for a run; expected at least 2"),
         ("8cpu_2gpu_2gpr_2cxg", "expected contexts_per_gpu 1"),
     ],
@@ -107,6 +109,13 @@ def test_runs_fill_all_gpus_before_they_share_one_and_reserved_cores_serve_no_wo
     assert [run["cuda_idx"] for run in runs] == [0, 1, 0, 1]
     assert [run["master_cpus"] for run in runs] == [[0], [3], [6], [9]]
     assert [run["workers_cpus"] for run in runs] == [[[i], [i + 1]] for i in (1, 4, 7, 10)]
+
+
+def test_runs_fill_the_gpus_of_all_sockets_before_they_share_one():
+    runs = slots_of("16cpu_4gpu_2cxg_2skt")
+    assert [run["cuda_idx"] for run in runs] == [0, 1, 2, 3] * 2
+    assert [run["all_cpus"][0] for run in runs] == [0, 2, 8, 10, 4, 6, 12, 14]
+    assert sorted(cpu for run in runs for cpu in run["all_cpus"]) == [*range(16)]
 
 
 def test_a_run_on_two_sockets_machine_stays_on_one():
@@ -201,6 +210,15 @@ def test_runs_that_are_not_pinned_have_shares_too(machine_of_two_nodes):
     assert affinity_from_code("5slt_9aut_0saf")["workers_cpus"] == [[3, 7]]
     pinned = affinity_from_code("1slt_2aut")
     assert len(pinned["workers_cpus"]) == 4, "taskset has left it its own cores alone"
+
+
+def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_of_two_nodes, tmp_path):
+    """Else core 0 is CPUs 0 and 1, core 1 is CPUs 1 and 2, and two runs share one."""
+    for cpu in range(8):
+        (tmp_path / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}\n")
+    assert Machine.of_this_process().hyperthread_offset == 1
+    assert encode_affinity(n_cpu_core=4) == "4cpu"
+    assert encode_affinity(n_cpu_core=1) == "1cpu_1hto"
 
 
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
