@@ -146,6 +146,16 @@ def test_an_asynchronous_run_may_act_on_gpus_of_its_own_or_on_those_that_learn()
     assert [part["workers_cpus"] for part in shared[1]["sampler"]] == [[[6]], [[7]]]
 
 
+def test_an_asynchronous_run_reserves_cores_for_each_gpu_that_learns():
+    [run] = slots_of("8cpu_2gpu_2gpr_1ass_2res")
+    assert [part["cpus"] for part in run["optimizer"]] == [[0, 1], [2, 3]]
+    assert run["sampler"]["master_cpus"] == [4, 5, 6, 7]
+    assert run["sampler"]["workers_cpus"] == [[4], [5], [6], [7]]
+    [run] = slots_of("8cpu_2gpu_1ass_1sgr_2res")
+    assert run["sampler"]["master_cpus"] == [2, 3, 4, 5, 6, 7]
+    assert len(run["sampler"]["workers_cpus"]) == 6, "the sampler reserves none of its own"
+
+
 def test_alternating_workers_are_doubled_over_hyper_threads():
     [run] = slots_of("2cpu_2cpr_1alt_2hto")
     assert run["workers_cpus"] == [[0], [1], [2], [3]]
@@ -219,6 +229,8 @@ def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_o
     assert Machine.of_this_process().hyperthread_offset == 1
     assert encode_affinity(n_cpu_core=4) == "4cpu"
     assert encode_affinity(n_cpu_core=1) == "1cpu_1hto"
+    (tmp_path / "cpu/cpu2/topology/thread_siblings_list").write_text("2,7\n")
+    assert Machine.of_this_process().hyperthread_offset == 0, "cores differ in it"
 
 
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
@@ -230,6 +242,8 @@ def test_visible_devices_keep_their_names(monkeypatch):
     monkeypatch.setattr(machine_module.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-ab")
     assert Machine.of_this_process().devices == ("5", "GPU-ab")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,-1,7")  # CUDA stops at a number that is none
+    assert Machine.of_this_process().devices == ("5", "6")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert Machine.of_this_process().devices == ("0", "1")
     assert quick_affinity_code(contexts_per_gpu=3) == "6aut_2gpu_3cxg"
