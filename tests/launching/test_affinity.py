@@ -224,12 +224,19 @@ def test_runs_that_are_not_pinned_have_shares_too(machine_of_two_nodes):
 
 def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_of_two_nodes, tmp_path):
     """Else core 0 is CPUs 0 and 1, core 1 is CPUs 1 and 2, and two runs share one."""
+
+    def siblings(cpu, text):
+        (tmp_path / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{text}\n")
+
+    for node, cpus in ((0, "0-3"), (1, "4-7")):
+        (tmp_path / f"node/node{node}/cpulist").write_text(cpus)
     for cpu in range(8):
-        (tmp_path / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}\n")
+        siblings(cpu, f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
     assert Machine.of_this_process().hyperthread_offset == 1
     assert encode_affinity(n_cpu_core=4) == "4cpu"
     assert encode_affinity(n_cpu_core=1) == "1cpu_1hto"
-    (tmp_path / "cpu/cpu2/topology/thread_siblings_list").write_text("2,7\n")
+    for cpu, text in ((0, "0,2"), (2, "0,2"), (1, "1"), (3, "3")):
+        siblings(cpu, text)
     assert Machine.of_this_process().hyperthread_offset == 0, "cores differ in it"
 
 
