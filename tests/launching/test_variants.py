@@ -90,6 +90,9 @@ def test_two_points_of_a_grid_may_not_be_mixed():
     check_grid([{}, {}], ["a", "b"], [("--env", "pong"), ("--env", "breakout")])
     with pytest.raises(ValueError, match="two variants have the folder 'a'"):
         check_grid([{"x": 1}, {"x": 2}], ["a", "b/../a"])
+    for outside in ("/abs", "a/../../b"):
+        with pytest.raises(ValueError, match="expected a folder in that of the grid"):
+            check_grid([{"x": 1}], [outside])
     with pytest.raises(ValueError, match="2 variants and 1 log_dirs"):
         check_grid([{"x": 1}, {"x": 2}], ["a"])
     with pytest.raises(ValueError, match="0 variants"):
