@@ -247,6 +247,18 @@ def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch
     assert ("KeyboardInterrupt" in output(tmp_path, "x_1")) == (ignored == "SIGTERM")
 
 
+def test_a_launcher_that_fails_itself_lets_its_runs_save_their_work(tmp_path, monkeypatch):
+    def fails(self, runs):
+        if (tmp_path / "data/study/x_1/run_0/starts").exists():
+            raise RuntimeError("no table")
+
+    monkeypatch.setattr(GridTable, "show", fails)
+    with pytest.raises(RuntimeError, match="no table"):
+        launch(tmp_path, SLOW, grid=([{"x": 1}], ["x_1"]))
+    status = tmp_path / "data/study/x_1/run_0/status.json"
+    wait_until(lambda: status.exists() and "interrupted" in status.read_text())
+
+
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
     """So nohup keeps a grid."""
     queue = Queue([], LocalSlots("1aut"), "", 0, 0, GridTable(tmp_path, io.StringIO()))
