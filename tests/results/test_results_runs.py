@@ -148,6 +148,20 @@ def test_labels_leave_out_what_follows_from_a_class(tmp_path):
     assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO, epochs=4", "PPO, epochs=8", "SAC"]
 
 
+@pytest.mark.parametrize(
+    ("params", "seed"),
+    [
+        ({"plan": {"seed": 7}, "runner": {"class": "rlpyt.runners:MinibatchRl", "settings": {"seed": None}}}, 7),
+        ({"runner": {"class": "rlpyt.runners:MinibatchRl", "settings": {"seed": 5}}}, 5),
+        ({"seed": 3}, 3),
+        ({}, None),
+    ],
+)
+def test_the_seed_is_the_drawn_one_or_the_given_one(tmp_path, params, seed):
+    (write_run(tmp_path / "run_0") / "params.json").write_text(json.dumps(params))
+    assert find_runs(tmp_path)[0].seed == seed
+
+
 def test_two_classes_of_one_name_are_two_methods(tmp_path):
     """A copy of PPO in a script is not the library's."""
     for seed, module in enumerate(("rlpyt.algos", "__main__")):
