@@ -201,8 +201,8 @@ def test_tasks_of_one_name_are_told_apart(tmp_path, name, values, tasks):
 
 
 def test_the_order_of_the_entries_of_a_dictionary_is_no_difference(tmp_path):
-    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": 2}})
-    write_run(tmp_path / "run_1", settings={"env": {"d": 2, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
+    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": [2]}})
+    write_run(tmp_path / "run_1", settings={"env": {"d": {"tuple": [2]}, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
     assert len(labels(find_runs(tmp_path))) == 1
 
 
