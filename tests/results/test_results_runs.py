@@ -304,6 +304,14 @@ def test_a_run_without_a_late_value_has_no_score(tmp_path):
     assert study.remarks == ("run_0: finished, and not scored, as its last tenth has no ReturnAverage",)
 
 
+def test_runs_of_other_code_in_a_group_are_named(tmp_path):
+    for seed, commit in enumerate("aab"):
+        run = write_run(tmp_path / f"run_{seed}", seed=seed)
+        params = json.loads((run / "params.json").read_text()) | {"git_commit": commit}
+        (run / "params.json").write_text(json.dumps(params))
+    assert read_study(tmp_path).remarks == ("PPO on CartPole-v1: its runs are from 2 versions of the code",)
+
+
 def test_a_seed_that_was_started_again_counts_once(tmp_path):
     """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
     write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status="killed")
