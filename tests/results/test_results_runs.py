@@ -357,6 +357,15 @@ def test_scores_over_tasks_are_human_normalised_and_complete(tmp_path):
     )
 
 
+def test_only_raw_scores_of_games_are_human_normalised(tmp_path):
+    """Returns of clipped rewards are none."""
+    write_run(tmp_path / "a/run_0", [(100, 5.0)], env="ALE/Pong-v5")
+    study = read_study(tmp_path)
+    assert (study.y, study.scale, study.scores["PPO"].tolist()) == ("ReturnAverage", "ReturnAverage", [[5.0]])
+    write_run(tmp_path / "b/run_0", [(100, 5.0)], env="ALE/Breakout-v5", column="GameScoreAverage")
+    assert read_study(tmp_path).y == "ReturnAverage"
+
+
 def test_tasks_of_different_scales_have_no_common_score(tmp_path):
     for env in ("CartPole-v1", "Acrobot-v1"):
         write_run(tmp_path / env / "run_0", env=env)
