@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
-from rlpyt.launching.machine import Core, Machine
+from rlpyt.launching.machine import Core, Machine, shared_cores
 from rlpyt.utils.arguments import unknown_argument
 from rlpyt.utils.rlpyt_0_1 import AttrDict
 
@@ -99,6 +99,11 @@ class Slots:
             )
         if self.contexts_per_gpu > 1 and (self._gpus_per_run > 1 or self.async_sample):
             raise ValueError(f"{self._who}: expected contexts_per_gpu 1 for a run with parts. Correct it.")
+        if 0 < self.hyperthread_offset < self.n_cpu_core:
+            raise ValueError(
+                f"{self._who}: hyperthread_offset is {self.hyperthread_offset}; expected 0, or at least the "
+                f"{self.n_cpu_core} cores, which else are hyper-threads of each other. Take 0, or quick_affinity_code."
+            )
         n_cores = self.cores_per_run
         least = self.cpu_per_worker + self.cpu_reserved * self.n_replicas
         if self.async_sample:
@@ -178,8 +183,8 @@ class Slots:
     def cores(self) -> list[Core]:
         """Return the cores of the slot, by their numbers."""
         socket, place = self._place()
-        first = socket * (self.n_cpu_core // self.n_socket) + place * self.cores_per_run
-        offset = self.hyperthread_offset
+        offset = self.hyperthread_offset  # so many cores has the machine, where a code has fewer
+        first = socket * (max(self.n_cpu_core, offset) // self.n_socket) + place * self.cores_per_run
         numbers = range(first, first + self.cores_per_run)
         return [Core((n, n + offset) if offset else (n,), socket) for n in numbers]
 
@@ -198,7 +203,10 @@ class Slots:
                 f"{self._who} names no run slot; expected one, such as {prepend_run_slot(0, self.code)!r}. "
                 "run_experiments gives each run its own."
             )
-        return divmod(self.run_slot, self.n_slots // self.n_socket)
+        sharing = self.contexts_per_gpu if self.n_gpu else 1
+        each = self.n_slots // self.n_socket // sharing
+        layer, group = divmod(self.run_slot, each * self.n_socket)  # all sockets before GPUs are shared
+        return group // each, layer * each + group % each
 
     # ---- the affinity of a run ----
 
@@ -278,13 +286,6 @@ def _shares(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
     return [cores[i * each : (i + 1) * each] for i in range(n)]
 
 
-def shared_cores(cores: Sequence[Core], slot: int, n_slots: int) -> Sequence[Core]:
-    """Return the cores of a slot that shares a machine: as many as another, so that runs are alike; one at least."""
-    each = max(1, len(cores) // n_slots)
-    first = slot * each % len(cores)
-    return cores[first : first + each]
-
-
 def encode_affinity(
     n_cpu_core: int = 1,
     n_gpu: int = 0,
@@ -325,7 +326,10 @@ def encode_affinity(
     Raises:
         ValueError: if runs cannot share the machine so.
     """
-    offset = Machine.of_this_process().hyperthread_offset if hyperthread_offset is None else hyperthread_offset
+    offset = hyperthread_offset
+    if offset is None:
+        found = Machine.of_this_process().hyperthread_offset
+        offset = found if found >= n_cpu_core else 0  # cores whose hyper-threads follow each other have no one offset
     return Slots(
         run_slot=-1 if run_slot is None else run_slot,
         n_cpu_core=n_cpu_core,

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rlpyt.launching.affinity import Slots, shared_cores
+from rlpyt.launching.affinity import Slots
 from rlpyt.launching.grid import GridRun
-from rlpyt.launching.machine import Machine
+from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.utils.processes import available_cpus
 
 _PR_SET_PDEATHSIG = 1

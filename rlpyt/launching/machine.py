@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,13 @@ class Machine:
     def n_nodes(self) -> int:
         """Number of memory nodes."""
         return len({core.node for core in self.cores})
+
+
+def shared_cores(cores: Sequence[Core], slot: int, n_slots: int) -> Sequence[Core]:
+    """Return the cores of a slot that shares a machine: as many as another, so that runs are alike; one at least."""
+    each = max(1, len(cores) // n_slots)
+    first = slot * each % len(cores)
+    return cores[first : first + each]
 
 
 def numbers_in(text: str) -> list[int]:

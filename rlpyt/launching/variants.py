@@ -153,6 +153,8 @@ def check_grid(
     folders: dict[str, str] = {}
     for variant, log_dir, args in zip(variants, log_dirs, runs_args or [()] * len(variants), strict=True):
         text, folder = " ".join([comparable(variant, log_dir), *map(repr, map(str, args))]), os.path.normpath(log_dir)
+        if folder.startswith((os.sep, os.pardir)):
+            raise ValueError(f"A grid: got the log_dir {log_dir!r}; expected a folder in that of the grid. Correct it.")
         if folder in folders:
             raise ValueError(f"A grid: two variants have the folder {folder!r}. Give each a name of its own.")
         if text in seen:

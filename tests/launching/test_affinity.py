@@ -46,7 +46,8 @@ def test_the_example_of_rlpyt_0_1_is_understood():
     slots = Slots.from_code("0slt_16cpu_8gpu_24hto_2skt")
     assert (slots.n_slots, slots.cores_per_run, slots.gpus()) == (8, 2, [0])
     assert slots.cores() == [Core((0, 24), 0), Core((1, 25), 0)]
-    assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((8, 32), 1), Core((9, 33), 1)]
+    # The machine has 24 cores: the second socket begins at core 12.
+    assert Slots.from_code("4slt_16cpu_8gpu_24hto_2skt").cores() == [Core((12, 36), 1), Core((13, 37), 1)]
 
 
 def test_every_number_has_a_name_of_three_letters_of_its_own():
@@ -71,6 +72,7 @@ def test_every_number_has_a_name_of_three_letters_of_its_own():
         ("2slt_2cpu", "the slot 2 was asked for; expected 0 to 1"),
         ("4cpu_4gpu_2res", "there are 1 cores for a run; expected at least 3"),
         ("4cpu_2cpr_3cpw", "there are 2 cores for a run; expected at least 3"),
+        ("4cpu_2hto", "hyperthread_offset is 2; expected 0, or at least the 4 cores"),
         ("1cpu_1ass", "there are 1 cores for a run; expected at least 2"),
         ("8cpu_2gpu_2gpr_2cxg", "expected contexts_per_gpu 1"),
     ],
@@ -109,6 +111,13 @@ def test_runs_fill_all_gpus_before_they_share_one_and_reserved_cores_serve_no_wo
     assert [run["workers_cpus"] for run in runs] == [[[i], [i + 1]] for i in (1, 4, 7, 10)]
 
 
+def test_runs_fill_the_gpus_of_all_sockets_before_they_share_one():
+    runs = slots_of("16cpu_4gpu_2cxg_2skt")
+    assert [run["cuda_idx"] for run in runs] == [0, 1, 2, 3] * 2
+    assert [run["all_cpus"][0] for run in runs] == [0, 2, 8, 10, 4, 6, 12, 14]
+    assert sorted(cpu for run in runs for cpu in run["all_cpus"]) == [*range(16)]
+
+
 def test_a_run_on_two_sockets_machine_stays_on_one():
     runs = slots_of("12cpu_6gpu_2gpr_2skt")  # a socket has three GPUs: one run, and a GPU is left
     assert [[part["cuda_idx"] for part in run] for run in runs] == [[0, 1], [3, 4]]
@@ -135,6 +144,16 @@ def test_an_asynchronous_run_may_act_on_gpus_of_its_own_or_on_those_that_learn()
     assert [[part["cuda_idx"] for part in run["optimizer"]] for run in shared] == [[0, 1], [2, 3]]
     assert [[part["cuda_idx"] for part in run["sampler"]] for run in shared] == [[0, 1], [2, 3]]
     assert [part["workers_cpus"] for part in shared[1]["sampler"]] == [[[6]], [[7]]]
+
+
+def test_an_asynchronous_run_reserves_cores_for_each_gpu_that_learns():
+    [run] = slots_of("8cpu_2gpu_2gpr_1ass_2res")
+    assert [part["cpus"] for part in run["optimizer"]] == [[0, 1], [2, 3]]
+    assert run["sampler"]["master_cpus"] == [4, 5, 6, 7]
+    assert run["sampler"]["workers_cpus"] == [[4], [5], [6], [7]]
+    [run] = slots_of("8cpu_2gpu_1ass_1sgr_2res")
+    assert run["sampler"]["master_cpus"] == [2, 3, 4, 5, 6, 7]
+    assert len(run["sampler"]["workers_cpus"]) == 6, "the sampler reserves none of its own"
 
 
 def test_alternating_workers_are_doubled_over_hyper_threads():
@@ -203,6 +222,24 @@ def test_runs_that_are_not_pinned_have_shares_too(machine_of_two_nodes):
     assert len(pinned["workers_cpus"]) == 4, "taskset has left it its own cores alone"
 
 
+def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_of_two_nodes, tmp_path):
+    """Else core 0 is CPUs 0 and 1, core 1 is CPUs 1 and 2, and two runs share one."""
+
+    def siblings(cpu, text):
+        (tmp_path / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{text}\n")
+
+    for node, cpus in ((0, "0-3"), (1, "4-7")):
+        (tmp_path / f"node/node{node}/cpulist").write_text(cpus)
+    for cpu in range(8):
+        siblings(cpu, f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
+    assert Machine.of_this_process().hyperthread_offset == 1
+    assert encode_affinity(n_cpu_core=4) == "4cpu"
+    assert encode_affinity(n_cpu_core=1) == "1cpu_1hto"
+    for cpu, text in ((0, "0,2"), (2, "0,2"), (1, "1"), (3, "3")):
+        siblings(cpu, text)
+    assert Machine.of_this_process().hyperthread_offset == 0, "cores differ in it"
+
+
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
     monkeypatch.setattr(machine_module, "available_cores", lambda: 3)
     assert Machine.of_this_process().cores == (Core((1, 5), 0), Core((3, 7), 0))
@@ -212,6 +249,8 @@ def test_visible_devices_keep_their_names(monkeypatch):
     monkeypatch.setattr(machine_module.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-ab")
     assert Machine.of_this_process().devices == ("5", "GPU-ab")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,-1,7")  # CUDA stops at a number that is none
+    assert Machine.of_this_process().devices == ("5", "6")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert Machine.of_this_process().devices == ("0", "1")
     assert quick_affinity_code(contexts_per_gpu=3) == "6aut_2gpu_3cxg"

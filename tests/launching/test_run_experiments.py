@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,10 @@ import psutil
 import pytest
 
 from rlpyt.launching import launched_run, run_experiments, save_variant
-from rlpyt.launching.grid import held_grid
+from rlpyt.launching.experiments import Queue, _signals_to
+from rlpyt.launching.grid import held_grid, runs_of_grid, save_grid
+from rlpyt.launching.local import LocalSlots
+from rlpyt.launching.table import GridTable
 
 # Script of runs that start at once, as they import nothing: what a run does is the file `do` in the grid's folder.
 RUN = """
@@ -215,6 +219,56 @@ def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher,
     assert f"{len(runs)} stopped" in text
     assert not any(run.is_running() for run in runs)
     assert '"interrupted"' in (tmp_path / "data/study/x_1/run_0/status.json").read_text()
+
+
+@pytest.mark.parametrize("ignored", ["SIGTERM", "SIGTERM SIGINT"])
+def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch, ignored):
+    """SIGINT, as a run that saves its work takes a second SIGTERM for the first one; and SIGKILL in the end."""
+    monkeypatch.setattr("rlpyt.launching.experiments._KILL_SECONDS", 20.0 if ignored == "SIGTERM" else 0.3)
+    started = tmp_path / "data/study/x_1/run_0/ready"
+    rest = f'for name in "{ignored}".split():\n    signal.signal(getattr(signal, name), signal.SIG_IGN)\n'
+    path = script(tmp_path, rest + '(folder / "ready").touch()\ntime.sleep(60)\n')
+    table = io.StringIO()
+    runs = runs_of_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"], 1)
+    save_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"])
+    with open(tmp_path / "lock", "w") as lock:
+        queue = Queue(runs, LocalSlots("1aut"), str(path), lock.fileno(), 1, GridTable(tmp_path, table))
+        thread = threading.Thread(target=queue.work)
+        thread.start()
+        wait_until(started.exists)
+        queue.stop(signal.SIGTERM)
+        wait_until(lambda: "1 runs save their work" in table.getvalue())
+        assert queue.runs[0].process is not None
+        queue.stop(signal.SIGTERM)
+        thread.join(10)
+    assert not thread.is_alive()
+    assert "1 runs end at once" in table.getvalue()
+    assert queue.exit_code() == 85
+    assert ("KeyboardInterrupt" in output(tmp_path, "x_1")) == (ignored == "SIGTERM")
+
+
+def test_a_launcher_that_fails_itself_lets_its_runs_save_their_work(tmp_path, monkeypatch):
+    def fails(self, runs):
+        if (tmp_path / "data/study/x_1/run_0/starts").exists():
+            raise RuntimeError("no table")
+
+    monkeypatch.setattr(GridTable, "show", fails)
+    with pytest.raises(RuntimeError, match="no table"):
+        launch(tmp_path, SLOW, grid=([{"x": 1}], ["x_1"]))
+    status = tmp_path / "data/study/x_1/run_0/status.json"
+    wait_until(lambda: status.exists() and "interrupted" in status.read_text())
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+    """So nohup keeps a grid."""
+    queue = Queue([], LocalSlots("1aut"), "", 0, 0, GridTable(tmp_path, io.StringIO()))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _signals_to(queue):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(launcher, tmp_path):

@@ -90,6 +90,9 @@ def test_two_points_of_a_grid_may_not_be_mixed():
     check_grid([{}, {}], ["a", "b"], [("--env", "pong"), ("--env", "breakout")])
     with pytest.raises(ValueError, match="two variants have the folder 'a'"):
         check_grid([{"x": 1}, {"x": 2}], ["a", "b/../a"])
+    for outside in ("/abs", "a/../../b"):
+        with pytest.raises(ValueError, match="expected a folder in that of the grid"):
+            check_grid([{"x": 1}], [outside])
     with pytest.raises(ValueError, match="2 variants and 1 log_dirs"):
         check_grid([{"x": 1}, {"x": 2}], ["a"])
     with pytest.raises(ValueError, match="0 variants"):
@@ -159,11 +162,17 @@ def test_two_configurations_share_no_part_and_no_dictionary():
     assert new.sampler.env_kwargs is not old.sampler.env_kwargs
     assert new.given().keys() == old.given().keys()
     variant: Variant = {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
-    new = update_config(old, variant)
+    new = update_config(update_config(old, variant), variant)
     new.agent.model_kwargs["hidden_sizes"].append(9)
     new.sampler.env_kwargs["sizes"].append(2)
     assert variant == {"agent": {"model_kwargs": {"hidden_sizes": [8]}}, "sampler": {"env_kwargs": {"sizes": [1]}}}
     assert new.algo.given() == old.algo.given()
+
+
+def test_a_dictionary_of_a_part_is_not_replaced_by_another_kind():
+    with pytest.raises(TypeError, match=r"MinibatchRl\.sampler\.env_kwargs is a dictionary; got \[1\]"):
+        update_config(runner(), {"sampler": {"env_kwargs": [1]}})
+    assert update_config(runner(), {"sampler": {"eval_env_kwargs": None}}).sampler.eval_env_kwargs is None
 
 
 def test_what_is_not_set_keeps_following_from_what_is():

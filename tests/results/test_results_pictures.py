@@ -71,6 +71,13 @@ def test_scores_and_improvement_are_those_of_finished_runs(grid):
     assert bar.get_extents().width == 0
 
 
+def test_of_many_methods_the_best_is_compared_with_each_other_one(tmp_path):
+    for rate in range(7):
+        write_run(tmp_path / f"{rate}/run_0", [(100, -abs(rate - 3))], settings={"learning_rate": rate})
+    axes = plot_improvement(read_study(tmp_path), repetitions=2).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["learning_rate=3"] * 6
+
+
 def test_one_run_has_no_interval(tmp_path):
     write_run(tmp_path / "run_0")
     axes = plot_scores(read_study(tmp_path)).axes[0]

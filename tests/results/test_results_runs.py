@@ -148,6 +148,20 @@ def test_labels_leave_out_what_follows_from_a_class(tmp_path):
     assert [method for method, _, _ in labels(find_runs(tmp_path))] == ["PPO, epochs=4", "PPO, epochs=8", "SAC"]
 
 
+@pytest.mark.parametrize(
+    ("params", "seed"),
+    [
+        ({"plan": {"seed": 7}, "runner": {"class": "rlpyt.runners:MinibatchRl", "settings": {"seed": None}}}, 7),
+        ({"runner": {"class": "rlpyt.runners:MinibatchRl", "settings": {"seed": 5}}}, 5),
+        ({"seed": 3}, 3),
+        ({}, None),
+    ],
+)
+def test_the_seed_is_the_drawn_one_or_the_given_one(tmp_path, params, seed):
+    (write_run(tmp_path / "run_0") / "params.json").write_text(json.dumps(params))
+    assert find_runs(tmp_path)[0].seed == seed
+
+
 def test_two_classes_of_one_name_are_two_methods(tmp_path):
     """A copy of PPO in a script is not the library's."""
     for seed, module in enumerate(("rlpyt.algos", "__main__")):
@@ -187,8 +201,8 @@ def test_tasks_of_one_name_are_told_apart(tmp_path, name, values, tasks):
 
 
 def test_the_order_of_the_entries_of_a_dictionary_is_no_difference(tmp_path):
-    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": 2}})
-    write_run(tmp_path / "run_1", settings={"env": {"d": 2, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
+    write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": [2]}})
+    write_run(tmp_path / "run_1", settings={"env": {"d": {"tuple": [2]}, "c": 1}, "hooks": [{"b": 2, "a": 1}]})
     assert len(labels(find_runs(tmp_path))) == 1
 
 
@@ -290,6 +304,14 @@ def test_a_run_without_a_late_value_has_no_score(tmp_path):
     assert study.remarks == ("run_0: finished, and not scored, as its last tenth has no ReturnAverage",)
 
 
+def test_runs_of_other_code_in_a_group_are_named(tmp_path):
+    for seed, commit in enumerate("aab"):
+        run = write_run(tmp_path / f"run_{seed}", seed=seed)
+        params = json.loads((run / "params.json").read_text()) | {"git_commit": commit}
+        (run / "params.json").write_text(json.dumps(params))
+    assert read_study(tmp_path).remarks == ("PPO on CartPole-v1: its runs are from 2 versions of the code",)
+
+
 def test_a_seed_that_was_started_again_counts_once(tmp_path):
     """A script without resume leaves the rows of the run that was killed in run_0, and those of the next in run_0_1."""
     write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status="killed")
@@ -333,6 +355,15 @@ def test_scores_over_tasks_are_human_normalised_and_complete(tmp_path):
     assert (
         "IQN: no scores, as its finished runs with a score are 2 on ALE/Breakout-v5, 3 on ALE/Pong-v5" in study.remarks
     )
+
+
+def test_only_raw_scores_of_games_are_human_normalised(tmp_path):
+    """Returns of clipped rewards are none."""
+    write_run(tmp_path / "a/run_0", [(100, 5.0)], env="ALE/Pong-v5")
+    study = read_study(tmp_path)
+    assert (study.y, study.scale, study.scores["PPO"].tolist()) == ("ReturnAverage", "ReturnAverage", [[5.0]])
+    write_run(tmp_path / "b/run_0", [(100, 5.0)], env="ALE/Breakout-v5", column="GameScoreAverage")
+    assert read_study(tmp_path).y == "ReturnAverage"
 
 
 def test_tasks_of_different_scales_have_no_common_score(tmp_path):
