@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
 from rlpyt.agents.by_hand import rows_of
+from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
@@ -91,6 +92,30 @@ def test_play_runs_whole_episodes(recurrent: bool) -> None:
     first = list(seen)
     agent.play(env, 3, seed=2)
     assert seen == 2 * first
+
+
+class TwoLives(Counting):
+    """Ends after two steps in each of two lives; a reset without a seed begins the second one."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.lives = 1 if seed is None else 2
+        return super().reset(seed=2)
+
+    def step(self, action: Any) -> Any:
+        *step, info = super().step(action)
+        return *step, {**info, "traj_done": self.lives == 1 and self.t == self.length}
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_an_episode_goes_on_after_a_lost_life_as_in_an_evaluation(recurrent: bool) -> None:
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent=recurrent, model_kwargs={**SMALL, **({"rnn_size": 8} if recurrent else {})})
+    agent.initialize(SPACES)
+    env = TwoLives()
+    (info,) = agent.play(env)
+    (evaluated,) = evaluate(agent, TwoLives, {}, n_trajectories=1, deterministic=True).traj_infos
+    assert (info.Return, info.Length) == (evaluated.Return, evaluated.Length) == (6, 4)
+    assert env.actions[:2] == env.actions[2:]  # the agent begins afresh
 
 
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:
