@@ -94,6 +94,32 @@ def test_play_runs_whole_episodes(recurrent: bool) -> None:
     assert seen == 2 * first
 
 
+class Scaled(gymnasium.Env[Any, Any]):
+    """Rewards are actions, whose bounds are not those of the policy."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (3,)), spaces.Box(np.float32(-0.5), np.float32(3.5), (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.t += 1
+        return np.full(3, self.t / 9, np.float32), self.t * float(action[0]), False, self.t == 9, {}
+
+
+def test_play_is_an_evaluation() -> None:
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent=True, model_kwargs=dict(**SMALL, rnn_size=8))
+    agent.initialize(EnvSpaces(Scaled.observation_space, Scaled.action_space))
+    (info,) = agent.play(Scaled())
+    (evaluated,) = evaluate(agent, Scaled, {}, n_trajectories=1, deterministic=True).traj_infos
+    assert info.Return == pytest.approx(evaluated.Return, rel=1e-6)
+    sampled = agent.play(Scaled(), 2, deterministic=False)
+    assert len({round(x.Return, 3) for x in (info, *sampled)}) == 3
+
+
 class TwoLives(Counting):
     """Ends after two steps in each of two lives; a reset without a seed begins the second one."""
 
