@@ -171,6 +171,13 @@ def test_a_fitness_is_the_mean_of_all_episodes_that_count():
     assert fitness[0].min() >= 2.5  # the first episode of the run does not count
 
 
+def test_normalisers_take_in_the_observations():
+    agent = PopulationAgent(model_kwargs=dict(hidden_sizes=4, normalize_observation=True), population_size=N)
+    MinibatchRl(CMAES(), agent, make_sampler("serial", Telling, T=7, B=N), 3 * 7 * N, seed=5).train()
+    (mean,) = [x for name, x in agent.model.named_buffers() if name.endswith("mean")]
+    assert mean.item() == pytest.approx(1.0, abs=0.1)  # observations are 1
+
+
 def test_it_counts_who_acted_where_batches_are_behind():
     generations = searched(Runner=AsyncRl, lag=2).algo.generations
     assert len(generations) >= 6
