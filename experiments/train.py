@@ -21,9 +21,10 @@ if __name__ == "__main__" and not __package__:  # started by its path, as a laun
 from experiments.configuration import replaced, with_environment, with_n_envs
 from experiments.smoke import smoke
 from experiments.studies import RENAMED, STUDIES, make
-from rlpyt.launching import launched_run, update_config
+from rlpyt.launching import LaunchedRun, launched_run, update_config
+from rlpyt.launching.affinity import AnyAffinity
 from rlpyt.logging import logger_context
-from rlpyt.runners import MinibatchRlBase
+from rlpyt.runners import MinibatchRlBase, SyncRl
 
 
 def runner_of(options: argparse.Namespace) -> MinibatchRlBase:
@@ -35,6 +36,14 @@ def runner_of(options: argparse.Namespace) -> MinibatchRlBase:
     given = {name: getattr(options, name) for name in ("seed", "n_steps", "affinity")}
     runner = replaced(runner, {name: value for name, value in given.items() if value is not None})
     return smoke(runner) if options.smoke else runner
+
+
+def affinity_of(runner: MinibatchRlBase, launched: LaunchedRun) -> AnyAffinity:
+    """Return the affinity of a launched run; replicas share the cores of one slot, to which the process is pinned."""
+    given = launched.affinity
+    if isinstance(runner, SyncRl) and isinstance(given, dict):
+        return {name: given[name] for name in ("cuda_idx", "set_affinity")}
+    return given
 
 
 def listing(study: str) -> str:
@@ -73,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if launched is not None:
             options.log_dir, options.run_ID = launched.log_dir, str(launched.run_ID)
             seed = launched.run_ID if options.seed is None else options.seed
-            runner = replaced(runner, {"affinity": launched.affinity, "seed": seed})
+            runner = replaced(runner, {"affinity": affinity_of(runner, launched), "seed": seed})
             runner = update_config(runner, launched.variant)
     except ValueError as error:
         p.error(str(error))

@@ -18,12 +18,13 @@ from experiments.studies import RENAMED, STUDIES, make
 from rlpyt import old_names
 from rlpyt.algos import A2C
 from rlpyt.algos.off_policy import OffPolicyAlgo
-from rlpyt.launching import save_variant
+from rlpyt.launching import LaunchedRun, affinity_from_code, save_variant
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRlBase, load_agent, part_from_record, runner_from_params
 from rlpyt.samplers import CpuSampler, GpuSampler, evaluate
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
+from rlpyt.utils.compute import ComputeSettings
 from tests.markdown import ROOT, quoted, tables
 from tests.rlpyt_0_1_configs import OLD, Numbers
 
@@ -277,6 +278,14 @@ def test_the_launcher_runs_a_study_and_a_variant_changes_it(tmp_path, capsys):
     runner = runner_from_params(tmp_path / "run_1")
     assert (runner.algo.given()["learning_rate"], runner.seed) == (1e-5, 1)  # type: ignore[attr-defined]
     assert "master_cpus" in (runner.affinity or {})
+
+
+@pytest.mark.parametrize("code", ["0slt_2cpu_2cpr", "0slt_2cpu_1gpu", "0slt_4cpu_2gpu_2gpr"])
+def test_replicas_are_launched_in_one_slot(code, monkeypatch):
+    monkeypatch.setattr(ComputeSettings, "__post_init__", lambda settings: None)  # that refuses a missing GPU
+    runner = make("atari_ff_a2c", "2_replicas")
+    affinity = train.affinity_of(runner, LaunchedRun(affinity_from_code(code), "data", 0, {}))
+    assert len(runner.replace(affinity=affinity).affinities()) == (2 if "gpr" in code else 1)  # type: ignore[attr-defined]
 
 
 # ---- agents that are kept ----

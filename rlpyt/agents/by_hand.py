@@ -111,7 +111,8 @@ class ActsByHand:
             agent.play(gymnasium.make("CartPole-v1", render_mode="human"))
 
         Args:
-            env: of gymnasium's interface, with the spaces of the agent; it stays open.
+            env: of gymnasium's interface, with the spaces of the agent; it stays open. Where its info has `traj_done`
+                False, as after a lost life in Atari, the episode goes on after a `reset`, as in an evaluation.
             n_episodes: how many.
             seed: of the first episode; the next ones have the next seeds.
             deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
@@ -123,13 +124,17 @@ class ActsByHand:
         infos = []
         for episode in range(n_episodes):
             self.eval_mode(0, deterministic=deterministic)
-            (observation, _), action, reward, done = env.reset(seed=seed + episode), None, None, False
+            (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
             info = TrajInfo()
-            while not done:
+            while not traj_done:
                 action = self.step(to_observation(observation), action, reward).action
                 observation, reward, terminated, truncated, env_info = env.step(to_action(action))
                 done = terminated or truncated
                 info.step(None, None, float(reward), done, None, env_info)
+                traj_done = done and bool(env_info.get("traj_done", True))
+                if done and not traj_done:
+                    (observation, _), action, reward = env.reset(), None, None
+                    self.reset()
             infos.append(info)
         return infos
 

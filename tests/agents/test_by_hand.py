@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
 from rlpyt.agents.by_hand import rows_of
+from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
@@ -91,6 +92,56 @@ def test_play_runs_whole_episodes(recurrent: bool) -> None:
     first = list(seen)
     agent.play(env, 3, seed=2)
     assert seen == 2 * first
+
+
+class Scaled(gymnasium.Env[Any, Any]):
+    """Rewards are actions, whose bounds are not those of the policy."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (3,)), spaces.Box(np.float32(-0.5), np.float32(3.5), (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.t += 1
+        return np.full(3, self.t / 9, np.float32), self.t * float(action[0]), False, self.t == 9, {}
+
+
+def test_play_is_an_evaluation() -> None:
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent=True, model_kwargs=dict(**SMALL, rnn_size=8))
+    agent.initialize(EnvSpaces(Scaled.observation_space, Scaled.action_space))
+    (info,) = agent.play(Scaled())
+    (evaluated,) = evaluate(agent, Scaled, {}, n_trajectories=1, deterministic=True).traj_infos
+    assert info.Return == pytest.approx(evaluated.Return, rel=1e-6)
+    sampled = agent.play(Scaled(), 2, deterministic=False)
+    assert len({round(x.Return, 3) for x in (info, *sampled)}) == 3
+
+
+class TwoLives(Counting):
+    """Ends after two steps in each of two lives; a reset without a seed begins the second one."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.lives = 1 if seed is None else 2
+        return super().reset(seed=2)
+
+    def step(self, action: Any) -> Any:
+        *step, info = super().step(action)
+        return *step, {**info, "traj_done": self.lives == 1 and self.t == self.length}
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_an_episode_goes_on_after_a_lost_life_as_in_an_evaluation(recurrent: bool) -> None:
+    torch.manual_seed(0)
+    agent = PgAgent(recurrent=recurrent, model_kwargs={**SMALL, **({"rnn_size": 8} if recurrent else {})})
+    agent.initialize(SPACES)
+    env = TwoLives()
+    (info,) = agent.play(env)
+    (evaluated,) = evaluate(agent, TwoLives, {}, n_trajectories=1, deterministic=True).traj_infos
+    assert (info.Return, info.Length) == (evaluated.Return, evaluated.Length) == (6, 4)
+    assert env.actions[:2] == env.actions[2:]  # the agent begins afresh
 
 
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:

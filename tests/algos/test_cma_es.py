@@ -151,6 +151,33 @@ def test_every_return_is_that_of_the_individual(kind, n_episodes):
         np.testing.assert_allclose(fitness, value_of(individuals), atol=1e-5)
 
 
+class Rising(Telling):
+    """Every episode returns one more than the one before."""
+
+    n_before = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *_, terminated, truncated, info = super().step(action)
+        ends = terminated or truncated
+        self.n_before += ends
+        return np.ones(1, np.float32), float(self.n_before if ends else 0), ends, False, info
+
+
+def test_a_fitness_is_the_mean_of_all_episodes_that_count():
+    runner = MinibatchRl(Recorded(n_episodes=2), linear(), make_sampler("serial", Rising, T=7, B=N), 40 * 7 * N, seed=5)
+    runner.train()
+    fitness = np.array([fitness for _, fitness in runner.algo.generations])  # type: ignore[attr-defined]
+    assert (fitness % 1 == 0.5).all()
+    assert fitness[0].min() >= 2.5  # the first episode of the run does not count
+
+
+def test_normalisers_take_in_the_observations():
+    agent = PopulationAgent(model_kwargs=dict(hidden_sizes=4, normalize_observation=True), population_size=N)
+    MinibatchRl(CMAES(), agent, make_sampler("serial", Telling, T=7, B=N), 3 * 7 * N, seed=5).train()
+    (mean,) = [x for name, x in agent.model.named_buffers() if name.endswith("mean")]
+    assert mean.item() == pytest.approx(1.0, abs=0.1)  # observations are 1
+
+
 def test_it_counts_who_acted_where_batches_are_behind():
     generations = searched(Runner=AsyncRl, lag=2).algo.generations
     assert len(generations) >= 6

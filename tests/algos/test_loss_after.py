@@ -43,25 +43,29 @@ def test_it_changes_no_other_number(case):
 
 
 class MovingModel(torch.nn.Module):
-    """Model of which a forward pass in training moves buffers: means of a batch, and the vectors of a norm."""
+    """Model of which a forward pass in training moves buffers (means of a batch, vectors of a norm) and a stream."""
 
     def __init__(self, observation_space: Box, action_space: Discrete) -> None:
         super().__init__()
         first = torch.nn.Linear(observation_space.shape[0], 8)
         last = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(8, int(action_space.n)))
-        self.layers = torch.nn.Sequential(first, torch.nn.BatchNorm1d(8), last)
+        self.layers = torch.nn.Sequential(first, torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), last)
 
     def forward(self, observation: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.layers(observation)
         return output
 
 
-def test_it_leaves_the_buffers_of_a_model_as_they_were(monkeypatch):
+def test_it_leaves_the_buffers_of_a_model_and_the_global_stream_as_they_were(monkeypatch):
     monkeypatch.setitem(CASES, "moving", lambda: (DQN(**DQN_KWARGS), DqnAgent(ModelCls=MovingModel)))
     (agent, metrics), (other, with_losses) = trained("moving"), trained("moving", log_loss_after=True)
     for one, same in zip(agent.modules(), other.modules(), strict=True):
         torch.testing.assert_close(one.state_dict(), same.state_dict(), rtol=0, atol=0)
     assert torch.equal(metrics[-1]["loss"], with_losses[-1]["lossBefore"])
+    assert torch.equal(metrics[-1]["stream"], with_losses[-1]["stream"])
+    for more in trained("moving", learning_rate=0.0, log_loss_after=True)[1]:
+        if "lossAfter" in more:
+            assert torch.equal(more["lossAfter"], more["lossBefore"])
 
 
 @pytest.mark.parametrize("case", ["A2C", "DQN", "Rainbow", "DroQ", "IQN"])
