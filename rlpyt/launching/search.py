@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 JOURNAL_FILE = "search.journal"
 _STUDY = "search"
 _RECORD = "record"
+_MANY = 8
+"""Finished trials from which on importances are shown: of few they say nothing."""
 _OPEN_SECONDS = 30.0
 
 
@@ -292,10 +294,7 @@ def _report(study: optuna.Study, result: SearchResult) -> str:
     named = ", ".join(f"{n} {name}" for name, n in counts.items() if n) or "no trials"
     if result.best_number is None:
         return f"Search: {named}. No trial has a value."
-    try:
-        weights = get_param_importances(study)
-    except (RuntimeError, ValueError):  # too few trials, or all are alike
-        weights = {}
+    weights = get_param_importances(study) if counts["COMPLETE"] >= _MANY else {}
     lines = [f"Search: {named}. Best: trial_{result.best_number} with {result.best_value:.6g}."]
     for name, value in study.best_trial.params.items():
         share = f"  importance {weights[name]:.2f}" if name in weights else ""
