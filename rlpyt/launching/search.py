@@ -173,7 +173,7 @@ def _check_space(space: Space, config: Settings | None) -> None:
     if not space:
         raise ValueError("A search: the space is empty; expected a distribution for each setting. Give some.")
     for path, choices in space.items():
-        if isinstance(path, str) or not path or not all(isinstance(name, str) for name in path):
+        if not _is_path(path):
             raise TypeError(f"A search: got the key {path!r} of space; expected a tuple of names. Write ({path!r},).")
         if not isinstance(choices, CategoricalDistribution | FloatDistribution | IntDistribution):
             raise TypeError(
@@ -192,6 +192,10 @@ def _check_space(space: Space, config: Settings | None) -> None:
         if config is not None:
             low = choices.choices[0] if isinstance(choices, CategoricalDistribution) else choices.low
             _check_name(config, path, low)
+
+
+def _is_path(path: object) -> bool:
+    return isinstance(path, tuple) and bool(path) and all(isinstance(name, str) for name in path)
 
 
 def _check_overlap(path: tuple[str, ...], space: Mapping[tuple[str, ...], object]) -> None:
@@ -236,7 +240,7 @@ def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna
     while True:
         with alone(folder) as is_alone:
             if is_alone:
-                direction = str(record["direction"])
+                direction = optuna.study.StudyDirection[str(record["direction"]).upper()]
                 study = optuna.create_study(
                     study_name=_STUDY, storage=_storage(journal), direction=direction, load_if_exists=True
                 )

@@ -47,8 +47,8 @@ class SearchTrial:
     """Last step that the study knows."""
     early_end: str | None = None
     """State in which its runs end early."""
-    times: list[int] = field(default_factory=list)
-    """Times of the last change of each log that was read."""
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """Time and size of each log when it was read."""
 
 
 @dataclass(frozen=True)
@@ -249,10 +249,10 @@ class Trials(Runs):
         Rows come at other steps if the batch is another one, and a pruner compares trials at one step. So a row counts
         at the multiple of the first trial's first step that it has passed.
         """
-        times = [_changed_at(run.run.directory / "progress.csv") for run in trial.runs]
-        if times == trial.times:
+        marks = [_mark(run.run.directory / "progress.csv") for run in trial.runs]
+        if marks == trial.marks:
             return False
-        trial.times = times
+        trial.marks = marks
         curves = [self._score.curve(run.run) for run in trial.runs]
         for row_step in sorted(set.intersection(*map(set, curves)) - {0}):
             step = row_step // self._interval(row_step) * self._interval(row_step)
@@ -320,8 +320,10 @@ def alone(folder: Path) -> Iterator[bool]:
         os.close(lock)
 
 
-def _changed_at(path: Path) -> int:
+def _mark(path: Path) -> tuple[int, int]:
+    """Return time and size of a log, which change with each row."""
     try:
-        return path.stat().st_mtime_ns
+        status = path.stat()
     except OSError:
-        return 0
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

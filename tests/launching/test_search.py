@@ -286,7 +286,8 @@ def test_a_column_that_the_log_has_not_is_named_and_can_be_corrected(tmp_path):
 
 def test_a_journal_of_another_search_is_refused(tmp_path):
     search(tmp_path, n_trials=1)
-    with pytest.raises(ValueError, match=r"space x .*'high': 100.* \(now .*'high': 7.*direction maximize"):
+    text = r"direction maximize \(now minimize\); space x .*'high': 100.* \(now .*'high': 7"
+    with pytest.raises(ValueError, match=text):
         search(tmp_path, space={**SPACE, ("x",): IntDistribution(0, 7)}, direction="minimize")
     (tmp_path / "study/search.journal").unlink()
     with pytest.raises(ValueError, match="has trials, but there is no journal"):
