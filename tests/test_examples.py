@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
 """Run by a Python of their own: the main job, and one whose workers start from nothing and import its file."""
 
-NO_RUN = ("render", "grid")
+NO_RUN = ("render", "grid", "search")
 """Scripts that make no run, or many."""
 
 RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)] + [
@@ -67,6 +67,15 @@ def test_the_grid_runs_and_a_second_start_finds_it_finished(tmp_path):
         run_dir = tmp_path / "data/ppo_cartpole_grid" / rate / "run_0"
         params = json.loads((run_dir / "params.json").read_text())
         assert params["runner"]["settings"]["algo"]["settings"]["learning_rate"] == float(rate.removeprefix("lr_"))
+        assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
+
+
+def test_the_search_runs(tmp_path):
+    process = python(tmp_path, EXAMPLES / "search.py", "--smoke")
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    assert "Best: trial_" in process.stdout
+    for trial in ("trial_0", "trial_1"):
+        run_dir = tmp_path / "data/ppo_cartpole_search" / trial / "run_0"
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
 
 

@@ -14,6 +14,7 @@ from rlpyt.launching.cluster import ClusterSlots
 from rlpyt.launching.experiments import run_experiments
 from rlpyt.launching.machine import Core, Machine
 from rlpyt.launching.script import LaunchedRun, launched_run
+from rlpyt.launching.search import SearchResult, load_search, search_experiments
 from rlpyt.launching.variants import VariantLevel, load_variant, make_variants, save_variant, update_config
 
 __all__ = [
@@ -36,6 +37,9 @@ __all__ = [
     "Core",
     # runs
     "run_experiments",
+    "search_experiments",
+    "SearchResult",
+    "load_search",
     "ClusterSlots",
     "launched_run",
     "LaunchedRun",

@@ -22,6 +22,10 @@ from rlpyt.logging.run_directory import PREEMPTED
 _POLL_SECONDS = 0.2
 _KILL_SECONDS = 30.0
 """Time from the second signal to SIGKILL."""
+_SAVE_SECONDS = 120.0
+"""Time from the SIGTERM of a run that ends early to SIGKILL."""
+EARLY_ENDS = ("pruned", "dropped")
+"""States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -52,7 +56,10 @@ class Launched:
     state: str = "waits"
     slot: int | None = None
     failures: int = 0
+    lock: int = -1
+    """Descriptor that the run keeps open."""
     started: float = 0.0
+    ended_early: float = 0.0
     process: Started | None = field(default=None, repr=False)
 
 
@@ -108,30 +115,67 @@ def run_experiments(
     slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
     with held_grid(folder) as lock:
         save_grid(folder, variants, log_dirs)
-        queue = Queue(runs, slots, path, lock, retries, GridTable(folder, file or sys.stdout))
-        with _signals_to(queue):
+        source = Runs([Launched(run, "finished" if run.is_finished else "waits", lock=lock) for run in runs])
+        table = GridTable(folder, file or sys.stdout)
+        table.begin(source.runs)
+        queue = Queue(source, slots, path, retries, table)
+        with signals_to(queue):
             queue.work()
     return queue.exit_code()
+
+
+class Runs:
+    """Runs that a queue starts in their order, all known from the beginning: those of a grid.
+
+    A subclass can add runs later, end some early, and act on their ends.
+
+    Args:
+        runs: finished ones too.
+    """
+
+    def __init__(self, runs: Sequence[Launched] = ()) -> None:
+        self.runs = list(runs)
+        self.waiting = deque(run for run in runs if run.state == "waits")
+
+    def has_more(self) -> bool:
+        """Return whether a run waits, or may come later."""
+        return bool(self.waiting)
+
+    def take(self) -> Launched | None:
+        """Return the next run for a free slot; None if there is none now."""
+        return self.waiting.popleft() if self.waiting else None
+
+    def put_back(self, run: Launched) -> None:
+        """Take a run back that is to be started again."""
+        run.state = "waits"
+        self.waiting.append(run)
+
+    def early_end(self, run: Launched) -> str | None:
+        """Return the state of a run that is to end now; None if it goes on. The queue asks for each run that goes on.
+
+        Raises:
+            ValueError: if the log of the run is not the expected one.
+        """
+        return None
+
+    def has_ended(self, run: Launched) -> None:
+        """Take the end of a run, which is not started again."""
 
 
 class Queue:
     """Queue of runs over run slots.
 
     Args:
-        runs: in the order of their starts.
+        source: of the runs.
         back_end: place of the runs.
         script: absolute path of the script.
-        lock: descriptor that runs keep open.
         retries: how often a run that fails is started again.
         table: picture of the runs.
     """
 
-    def __init__(
-        self, runs: Sequence[GridRun], back_end: BackEnd, script: str, lock: int, retries: int, table: GridTable
-    ) -> None:
-        self._back_end, self._script, self._lock, self._retries, self._table = back_end, script, lock, retries, table
-        self.runs = [Launched(run, "finished" if run.is_finished else "waits") for run in runs]
-        self._waiting = deque(x for x in self.runs if x.state == "waits")
+    def __init__(self, source: Runs, back_end: BackEnd, script: str, retries: int, table: GridTable) -> None:
+        self._back_end, self._script, self._retries, self._table = back_end, script, retries, table
+        self._source, self.runs = source, source.runs
         self._free = deque(range(back_end.n_slots))
         self._signals: list[int] = []
         self._passed_on = 0
@@ -139,14 +183,12 @@ class Queue:
 
     def work(self) -> None:
         """Run until no run is left, or until it was stopped."""
-        self._table.begin(self.runs)
         try:
             while self._goes_on():
                 self._pass_signals_on()
                 for run in self.runs:
                     self._look_at(run)
-                while self._waiting and self._free and not self._signals:
-                    self._start(self._waiting.popleft(), self._free.popleft())
+                self._fill_slots()
                 self._table.show(self.runs)
                 time.sleep(_POLL_SECONDS)
         finally:
@@ -166,39 +208,53 @@ class Queue:
         states = {run.state for run in self.runs}
         if "failed" in states:
             return 1
-        return PREEMPTED if states - {"finished"} else 0
+        return PREEMPTED if states - {"finished", *EARLY_ENDS} or self._source.has_more() else 0
 
     def _goes_on(self) -> bool:
         is_running = any(run.process is not None for run in self.runs)
-        return is_running or bool(self._waiting and not self._signals)
+        return is_running or (not self._signals and self._source.has_more())
 
-    def _start(self, run: Launched, slot: int) -> None:
-        run.process = self._back_end.start(slot, run.run, self._script, self._lock)
-        run.state, run.slot, run.started = "runs", slot, time.monotonic()
+    def _fill_slots(self) -> None:
+        while self._free and not self._signals and (run := self._source.take()) is not None:
+            run.slot = self._free.popleft()
+            run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
+            run.state, run.started = "runs", time.monotonic()
 
     def _look_at(self, run: Launched) -> None:
-        code = run.process.poll() if run.process is not None else None
-        if code is None or run.slot is None:
+        if run.process is None or run.slot is None:
             return
+        code = run.process.poll()
+        if code is None:
+            return self._end_early(run, run.process)
         self._free.append(run.slot)
         run.process = run.slot = None
+        if run.state not in EARLY_ENDS and self._goes_again(run, code):
+            return self._source.put_back(run)
+        self._source.has_ended(run)
+
+    def _end_early(self, run: Launched, process: Started) -> None:
+        if run.state in EARLY_ENDS:
+            if time.monotonic() > run.ended_early + _SAVE_SECONDS:
+                process.stop(signal.SIGKILL)
+        elif (state := self._source.early_end(run)) is not None:
+            run.state, run.ended_early = state, time.monotonic()
+            process.stop(signal.SIGTERM)
+
+    def _goes_again(self, run: Launched, code: int) -> bool:
+        """Set the state of a run that has ended; return whether it is started again."""
         if code == 0:
             run.state = "finished"
         elif self._signals:
             run.state = "stopped"
         elif code == PREEMPTED:
-            self._again(run)
+            return True
         else:
             run.failures += 1
             self._table.say(f"{run.run.name} {_ended(code)}. Its last lines ({run.run.output}):\n{run.run.tail()}")
             if run.failures <= self._retries:
-                self._again(run)
-            else:
-                run.state = "failed"
-
-    def _again(self, run: Launched) -> None:
-        run.state = "waits"
-        self._waiting.append(run)
+                return True
+            run.state = "failed"
+        return False
 
     def _pass_signals_on(self) -> None:
         """Pass on the first two signals, and later kill what is left."""
@@ -232,7 +288,7 @@ def _ended(code: int) -> str:
 
 
 @contextmanager
-def _signals_to(queue: Queue) -> Iterator[None]:
+def signals_to(queue: Queue) -> Iterator[None]:
     """Hand signals to the queue while the block runs, if this is the main thread; ignored ones stay ignored."""
 
     def stop(signum: int, frame: FrameType | None) -> None:

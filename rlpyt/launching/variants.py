@@ -92,7 +92,7 @@ class VariantLevel:
 
     def variants(self) -> list[Variant]:
         """Return the changes of each combination."""
-        return [_nested(self.keys, values) for values in self.values]
+        return [nested(self.keys, values) for values in self.values]
 
 
 def make_variants(*levels: VariantLevel) -> tuple[list[Variant], list[str]]:
@@ -277,7 +277,8 @@ def _fresh(value: object) -> object:
     return tuple(_fresh(x) for x in value) if type(value) is tuple else value
 
 
-def _nested(keys: Sequence[Sequence[str]], values: Sequence[object]) -> Variant:
+def nested(keys: Sequence[Sequence[str]], values: Sequence[object]) -> Variant:
+    """Return the nested changes that set some values by their paths."""
     variant: Variant = {}
     for key, value in zip(keys, values, strict=True):
         *outer, name = key
