@@ -13,6 +13,7 @@ from rlpyt.launching.affinity import (
 from rlpyt.launching.cluster import ClusterSlots
 from rlpyt.launching.experiments import run_experiments
 from rlpyt.launching.machine import Core, Machine
+from rlpyt.launching.ray_nodes import RayNodes
 from rlpyt.launching.script import LaunchedRun, launched_run
 from rlpyt.launching.variants import VariantLevel, load_variant, make_variants, save_variant, update_config
 
@@ -37,6 +38,7 @@ __all__ = [
     # runs
     "run_experiments",
     "ClusterSlots",
+    "RayNodes",
     "launched_run",
     "LaunchedRun",
 ]

@@ -25,11 +25,19 @@ _KILL_SECONDS = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class SlotLost(RuntimeError):
+    """Error of a run whose slot is gone: it has not failed, and goes on in another slot."""
+
+
 class Started(Protocol):
     """Run that a back end has started."""
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on."""
+        """Return the exit code, negative for a signal; None while the run goes on.
+
+        Raises:
+            SlotLost: if the slot is gone.
+        """
 
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""
@@ -99,7 +107,7 @@ def run_experiments(
 
     Raises:
         ValueError: if the grid or the affinity is wrong; nothing has started then.
-        RuntimeError: if another launcher runs this grid.
+        RuntimeError: if another launcher runs this grid, or a back end has lost all its slots.
     """
     if type(retries) is not int or retries < 0:
         raise ValueError(f"run_experiments: retries is {retries!r}; expected a whole number from 0. Correct it.")
@@ -154,6 +162,11 @@ class Queue:
                 if run.process is not None:
                     run.process.stop(signal.SIGTERM)
         self._table.end(self.runs)
+        if self._waiting and not self._signals:
+            raise RuntimeError(
+                f"Launching: every run slot was lost; {len(self._waiting)} runs have not finished. Bring the nodes "
+                "back and launch again: the grid goes on."
+            )
 
     def stop(self, signum: int) -> None:
         """Note a signal, which the queue passes on; called by a handler."""
@@ -170,14 +183,17 @@ class Queue:
 
     def _goes_on(self) -> bool:
         is_running = any(run.process is not None for run in self.runs)
-        return is_running or bool(self._waiting and not self._signals)
+        return is_running or bool(self._waiting and self._free and not self._signals)
 
     def _start(self, run: Launched, slot: int) -> None:
         run.process = self._back_end.start(slot, run.run, self._script, self._lock)
         run.state, run.slot, run.started = "runs", slot, time.monotonic()
 
     def _look_at(self, run: Launched) -> None:
-        code = run.process.poll() if run.process is not None else None
+        try:
+            code = run.process.poll() if run.process is not None else None
+        except SlotLost as lost:
+            return self._lose_slot(run, lost)
         if code is None or run.slot is None:
             return
         self._free.append(run.slot)
@@ -195,6 +211,16 @@ class Queue:
                 self._again(run)
             else:
                 run.state = "failed"
+
+    def _lose_slot(self, run: Launched, lost: SlotLost) -> None:
+        """Let the run go on in another slot; this one is not used again, which bounds the losses."""
+        self._table.say(f"{run.run.name}: {lost}")
+        run.process = run.slot = None
+        if self._signals:
+            run.state = "stopped"
+        else:
+            run.state = "waits"
+            self._waiting.appendleft(run)
 
     def _again(self, run: Launched) -> None:
         run.state = "waits"

@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from rlpyt.samplers import CpuSampler, RaySampler
-from rlpyt.samplers.ray_workers import import_ray
 from rlpyt.types import Run
 from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.ray_cluster import import_ray
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import assert_equal_batches, collect, random_agent
 from tests.samplers.troubled_env import TroubledEnv
@@ -106,7 +106,7 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
 
 def host_pid(sampler: Any, rank: int) -> int:
     """Return the process of the host of a worker."""
-    pid: int = import_ray().get(sampler.pool.workers[rank].host.actor.pid.remote())
+    pid: int = import_ray("RaySampler").get(sampler.pool.workers[rank].host.actor.pid.remote())
     return pid
 
 
@@ -167,7 +167,7 @@ def test_settings_that_cannot_be_meant_are_refused(cluster):
 def test_without_ray_the_message_has_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install rlpyt\[ray\]"):
-        import_ray()
+        import_ray("RaySampler")
 
 
 # ---- the end of the master ----
