@@ -18,6 +18,8 @@ from rlpyt.utils.shared_memory import dumps_by_value, unsendable
 from rlpyt.utils.watched import Picklable, Stalls, receive_watched
 
 _CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
+START_SECONDS = 300.0
+"""Longest time until a host gives its first answer: Ray waits without end for cores that others have."""
 _LOOK_SECONDS = 0.5  # between two looks at what the workers are at
 
 
@@ -165,7 +167,13 @@ class RayWatch:
     def _check(self) -> None:
         now, limit = time.monotonic(), self._cluster.node_timeout
         for worker in self._waiting.values():
-            if worker.host.has_answered and now - worker.heard > limit:  # its start takes as long as it may take
+            if not worker.host.has_answered and now - worker.heard > START_SECONDS:
+                worker.lose(
+                    f"cannot start: Ray has not started its host for {START_SECONDS:g} s. Its cores may be taken: "
+                    "`ray status` shows by how much work. End that, lower n_workers, or add nodes."
+                )
+                worker.receive()
+            if worker.host.has_answered and now - worker.heard > limit:
                 worker.lose(
                     f"was lost: its node has not answered for {limit:g} s. If its network may be silent for that long, "
                     "raise the sampler's node_timeout."
@@ -212,10 +220,14 @@ class RayWorkers:
         self.hosts = self._start_hosts()
 
     def _start_hosts(self) -> list[Host]:
-        nodes, n_of = self._connection.nodes(), dict.fromkeys(self._connection.nodes(), 0)
+        nodes, free = self._connection.nodes(), self._connection.free_cores()
+        n_of = dict.fromkeys(nodes, 0)
+
+        def room(node_id: str) -> tuple[bool, int]:  # first where another run has left a core
+            return free.get(node_id, 0) > n_of[node_id], nodes[node_id].n_cores - n_of[node_id]
+
         for _ in range(self._n_workers):
-            free = max(nodes, key=lambda node_id: nodes[node_id].n_cores - n_of[node_id])
-            n_of[free] += 1
+            n_of[max(nodes, key=room)] += 1
         return [self._start_host(node_id, n) for node_id, n in n_of.items() if n]
 
     def _start_host(self, node_id: str, n: int) -> Host:

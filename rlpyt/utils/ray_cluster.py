@@ -82,6 +82,11 @@ class RayConnection:
         living = [node for node in self.ray.nodes() if node["Alive"]]
         return {n["NodeID"]: RayNode.of(n["NodeID"], n["NodeManagerAddress"], n["Resources"]) for n in living}
 
+    def free_cores(self) -> dict[str, float]:
+        """Return the cores of every node that no actor or task has; those of one that has just ended may be missing."""
+        per_node = self.ray._private.state.available_resources_per_node()  # Ray's public call has the total alone
+        return {node_id: resources.get("CPU", 0.0) for node_id, resources in per_node.items()}
+
     def on_node(self, node_id: str) -> object:
         """Return the strategy that starts an actor on this node and on no other."""
         return self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
