@@ -1,9 +1,10 @@
 """PPO on CartPole-v1 over learning rates and numbers of environments, with two seeds each.
 
-    python examples/grid.py [--smoke]
+    python examples/grid.py [--ray] [--smoke]
 
-The script launches itself once for each run, side by side on the cores of this machine. Call it again at any time: it
-goes on with what was stopped or killed. The runs are in data/ppo_cartpole_grid.
+The script launches itself once for each run, side by side on the cores of this machine, or with --ray on those of
+all nodes of a Ray cluster. Call it again at any time: it goes on with what was stopped or killed. The runs are in
+data/ppo_cartpole_grid.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gymnasium
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
 from rlpyt.launching import (
+    RayNodes,
     VariantLevel,
     launched_run,
     make_variants,
@@ -40,13 +42,14 @@ ENVIRONMENTS = VariantLevel([("sampler", "batch_B")], [(4,), (8,), (16,)], ["B_4
 
 def main() -> int:
     """Launch the grid, or train as one of its runs."""
-    run, smoke = launched_run(), sys.argv[-1] == "--smoke"
+    run, smoke = launched_run(), "--smoke" in sys.argv
     if run is None:
         variants, log_dirs = make_variants(RATES) if smoke else make_variants(RATES, ENVIRONMENTS)
         args = ["--smoke"] if smoke else []
         n_seeds = 1 if smoke else 2
         title = "ppo_cartpole_grid"
-        return run_experiments(__file__, quick_affinity_code(), title, n_seeds, variants, log_dirs, common_args=args)
+        place = RayNodes() if "--ray" in sys.argv else quick_affinity_code()
+        return run_experiments(__file__, place, title, n_seeds, variants, log_dirs, common_args=args)
     runner = update_config(CONFIG, run.variant).replace(seed=run.run_ID, affinity=run.affinity)
     if smoke:
         runner = runner.replace(n_steps=1_024, log_interval_steps=512)

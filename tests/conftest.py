@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -15,6 +15,7 @@ import torch
 
 from rlpyt.utils.process_start import PRELOAD
 from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, ONE_THREAD
+from tests.ray_kit import TwoNodes, two_nodes
 from tests.tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
@@ -55,3 +56,19 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         runpy.run_path(str(script), run_name="__main__")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[TwoNodes]:
+    """Yield a Ray cluster of two nodes, which starts once for all tests."""
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with two_nodes() as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def ray_cluster(ray_session: TwoNodes) -> Iterator[TwoNodes]:
+    """Yield the cluster with both nodes, to which this process is connected for one test."""
+    ray_session.make_whole()
+    yield ray_session
+    ray_session.disconnect()

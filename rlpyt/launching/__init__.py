@@ -13,6 +13,7 @@ from rlpyt.launching.affinity import (
 from rlpyt.launching.cluster import ClusterSlots
 from rlpyt.launching.experiments import run_experiments
 from rlpyt.launching.machine import Core, Machine
+from rlpyt.launching.ray_nodes import RayNodes
 from rlpyt.launching.script import LaunchedRun, launched_run
 from rlpyt.launching.search import SearchResult, load_search, search_experiments
 from rlpyt.launching.variants import VariantLevel, load_variant, make_variants, save_variant, update_config
@@ -41,6 +42,7 @@ __all__ = [
     "SearchResult",
     "load_search",
     "ClusterSlots",
+    "RayNodes",
     "launched_run",
     "LaunchedRun",
 ]

@@ -29,11 +29,19 @@ EARLY_ENDS = ("pruned", "dropped")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class SlotLost(RuntimeError):
+    """Error of a run whose slot is gone: it has not failed, and goes on in another slot."""
+
+
 class Started(Protocol):
     """Run that a back end has started."""
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on."""
+        """Return the exit code, negative for a signal; None while the run goes on.
+
+        Raises:
+            SlotLost: if the slot is gone.
+        """
 
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""
@@ -106,7 +114,7 @@ def run_experiments(
 
     Raises:
         ValueError: if the grid or the affinity is wrong; nothing has started then.
-        RuntimeError: if another launcher runs this grid.
+        RuntimeError: if another launcher runs this grid, or a back end has lost all its slots.
     """
     if type(retries) is not int or retries < 0:
         raise ValueError(f"run_experiments: retries is {retries!r}; expected a whole number from 0. Correct it.")
@@ -196,6 +204,12 @@ class Queue:
                 if run.process is not None:
                     run.process.stop(signal.SIGTERM)
         self._table.end(self.runs)
+        if not self._free and not self._signals:
+            waiting = sum(run.state == "waits" for run in self.runs)
+            raise RuntimeError(
+                f"Launching: every run slot was lost; {waiting} runs have not finished. Bring the nodes "
+                "back and launch again: the grid goes on."
+            )
 
     def stop(self, signum: int) -> None:
         """Note a signal, which the queue passes on; called by a handler."""
@@ -212,7 +226,7 @@ class Queue:
 
     def _goes_on(self) -> bool:
         is_running = any(run.process is not None for run in self.runs)
-        return is_running or (not self._signals and self._source.has_more())
+        return is_running or bool(self._free and not self._signals and self._source.has_more())
 
     def _fill_slots(self) -> None:
         while self._free and not self._signals and (run := self._source.take()) is not None:
@@ -223,7 +237,10 @@ class Queue:
     def _look_at(self, run: Launched) -> None:
         if run.process is None or run.slot is None:
             return
-        code = run.process.poll()
+        try:
+            code = run.process.poll()
+        except SlotLost as lost:
+            return self._lose_slot(run, lost)
         if code is None:
             return self._end_early(run, run.process)
         self._free.append(run.slot)
@@ -255,6 +272,17 @@ class Queue:
                 return True
             run.state = "failed"
         return False
+
+    def _lose_slot(self, run: Launched, lost: SlotLost) -> None:
+        """Let the run go on in another slot; this one is not used again, which bounds the losses."""
+        self._table.say(f"{run.run.name}: {lost}")
+        run.process = run.slot = None
+        if self._signals and run.state not in EARLY_ENDS:
+            run.state = "stopped"
+        if run.state == "runs":
+            self._source.put_back(run)
+        else:
+            self._source.has_ended(run)
 
     def _pass_signals_on(self) -> None:
         """Pass on the first two signals, and later kill what is left."""

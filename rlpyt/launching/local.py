@@ -146,7 +146,11 @@ class LocalSlots:
 
 
 def _end_with_launcher() -> None:
-    """Ask the kernel to end this process by SIGTERM, so that it saves a checkpoint, when the launcher dies."""
+    """Ask the kernel to end this process by SIGTERM, so that it saves a checkpoint, when the launcher dies.
+
+    Its parent may block the signals that end a run, as processes of Ray do: the run would inherit that.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -12,11 +12,12 @@ from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.ray_host import Layout
-from rlpyt.samplers.ray_workers import RayConnection, RayWorker, RayWorkers
+from rlpyt.samplers.ray_workers import RayWorker, RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import Request
 from rlpyt.types import Kwargs
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.ray_cluster import RayConnection
 from rlpyt.utils.worker_pool import WorkerKind, WorkerPool
 
 
@@ -100,7 +101,7 @@ class RaySampler(CpuSampler):
 
     def start_pool(self, specs: Specs, affinity: Kwargs, progress: Progress | None = None) -> None:
         """Connect to the cluster, and start the workers."""
-        self._connection = RayConnection(self.ray_address)
+        self._connection = RayConnection(type(self).__name__, self.ray_address)
         try:
             super().start_pool(specs, affinity, progress)
         except BaseException:
@@ -127,7 +128,7 @@ class RaySampler(CpuSampler):
     def _worker_cpus(self, affinity: Kwargs) -> list[list[int] | None]:
         """Return None for every worker: cores are those that Ray gives its host."""
         assert self._connection is not None, "start_pool connects"
-        n_cores = sum(cores for _, cores in self._connection.nodes().values())
+        n_cores = sum(node.n_cores for node in self._connection.nodes().values())
         n_workers = self.n_workers or max(1, min(n_cores, self.batch_spec.B))
         if n_workers > n_cores:
             raise ValueError(

@@ -4,117 +4,47 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.ray_cluster import RayConnection, RayNode
 from rlpyt.utils.shared_memory import dumps_by_value, unsendable
 from rlpyt.utils.watched import Picklable, Stalls, receive_watched
 
-Ray: TypeAlias = Any
-"""The module, which has no types where it is not installed."""
 _CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
+START_SECONDS = 300.0
+"""Longest time until a host gives its first answer: Ray waits without end for cores that others have."""
 _LOOK_SECONDS = 0.5  # between two looks at what the workers are at
-
-
-def import_ray() -> Ray:
-    """Return the module of Ray.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            "RaySampler: the package ray was not found; it is optional. Install it with `pip install rlpyt[ray]`."
-        ) from error
-    return ray
-
-
-class RayConnection:
-    """Connection of this process to a cluster, which is closed at the end if it was made here.
-
-    Args:
-        address: of the cluster, as `ray.init` takes it; not used where the process is connected.
-
-    Raises:
-        RuntimeError: if there is no cluster.
-    """
-
-    def __init__(self, address: str) -> None:
-        self.ray = import_ray()
-        self._is_own = not self.ray.is_initialized()
-        if not self._is_own:
-            return
-        options = {"include_dashboard": False} if address == "local" else {}
-        try:
-            with _kept_handlers():
-                self.ray.init(address=address, logging_level="WARNING", **options)
-        except ConnectionError as error:
-            raise RuntimeError(
-                f"RaySampler: connecting to a Ray cluster at {address!r}: {error}. Start one with `ray start --head` "
-                "on this machine and `ray start --address=...` on the others, give its ray_address, or give "
-                'ray_address="local" for one of this machine alone that ends with the run.'
-            ) from error
-
-    def nodes(self) -> dict[str, tuple[str, int]]:
-        """Return the address and the cores of every living node, by its identifier."""
-        living = [node for node in self.ray.nodes() if node["Alive"]]
-        return {n["NodeID"]: (n["NodeManagerAddress"], int(n["Resources"].get("CPU", 0))) for n in living}
-
-    def close(self) -> None:
-        """Disconnect, if the connection was made here."""
-        if self._is_own and self.ray.is_initialized():
-            with _kept_handlers():
-                self.ray.shutdown()
-
-
-@contextmanager
-def _kept_handlers() -> Iterator[None]:
-    """Keep the handlers of the signals that end a run: Ray sets one of its own for SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Host:
     """Twin of a `RayHost` on a node.
 
     Args:
-        ray: the module.
-        node_id: identifier of the node.
-        address: of the node.
+        connection: to the cluster.
+        node: on which it is.
         n_workers: workers that it begins with, one core of Ray's each.
         max_workers: workers that it may have at once.
         start_method: of the workers.
     """
 
     def __init__(
-        self, ray: Ray, node_id: str, address: str, n_workers: int, max_workers: int, start_method: str
+        self, connection: RayConnection, node: RayNode, n_workers: int, max_workers: int, start_method: str
     ) -> None:
-        self.node_id, self.name = node_id, f"node {address} ({node_id[:8]})"
+        self.node_id, self.name = node.node_id, node.name
         self.places = n_workers
         self.is_lost = self.has_answered = False
-        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+        strategy = connection.on_node(node.node_id)
         options = {"num_cpus": n_workers, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
         # A call for every worker, and one that still waits for a worker that was replaced.
         options["max_concurrency"] = 2 * max_workers + 2
-        self.actor = ray.remote(RayHost).options(**options).remote(start_method)
+        self.actor = connection.ray.remote(RayHost).options(**options).remote(start_method)
 
 
 class RayWorker:
@@ -237,7 +167,13 @@ class RayWatch:
     def _check(self) -> None:
         now, limit = time.monotonic(), self._cluster.node_timeout
         for worker in self._waiting.values():
-            if worker.host.has_answered and now - worker.heard > limit:  # its start takes as long as it may take
+            if not worker.host.has_answered and now - worker.heard > START_SECONDS:
+                worker.lose(
+                    f"cannot start: Ray has not started its host for {START_SECONDS:g} s. Its cores may be taken: "
+                    "`ray status` shows by how much work. End that, lower n_workers, or add nodes."
+                )
+                worker.receive()
+            if worker.host.has_answered and now - worker.heard > limit:
                 worker.lose(
                     f"was lost: its node has not answered for {limit:g} s. If its network may be silent for that long, "
                     "raise the sampler's node_timeout."
@@ -284,15 +220,18 @@ class RayWorkers:
         self.hosts = self._start_hosts()
 
     def _start_hosts(self) -> list[Host]:
-        nodes, n_of = self._connection.nodes(), dict.fromkeys(self._connection.nodes(), 0)
+        nodes, free = self._connection.nodes(), self._connection.free_cores()
+        n_of = dict.fromkeys(nodes, 0)
+
+        def room(node_id: str) -> tuple[bool, int]:  # first where another run has left a core
+            return free.get(node_id, 0) > n_of[node_id], nodes[node_id].n_cores - n_of[node_id]
+
         for _ in range(self._n_workers):
-            free = max(nodes, key=lambda node_id: nodes[node_id][1] - n_of[node_id])
-            n_of[free] += 1
+            n_of[max(nodes, key=room)] += 1
         return [self._start_host(node_id, n) for node_id, n in n_of.items() if n]
 
     def _start_host(self, node_id: str, n: int) -> Host:
-        address, _ = self._connection.nodes()[node_id]
-        return Host(self.ray, node_id, address, n, self._n_workers, self._start_method)
+        return Host(self._connection, self._connection.nodes()[node_id], n, self._n_workers, self._start_method)
 
     def share_agent(self, copy: Agent) -> None:
         """Let workers that start from now on have a worker's copy of the agent."""
@@ -326,7 +265,7 @@ class RayWorkers:
         nodes = self._connection.nodes()
         if not nodes:
             raise WorkerError(f"Starting worker {rank}: the Ray cluster has no living node left.", rank)
-        self.hosts.append(self._start_host(max(nodes, key=lambda node_id: nodes[node_id][1]), 1))
+        self.hosts.append(self._start_host(max(nodes, key=lambda node_id: nodes[node_id].n_cores), 1))
         return self.hosts[-1:]
 
     def give_up(self, host: Host) -> None:

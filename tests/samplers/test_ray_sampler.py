@@ -17,10 +17,10 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.samplers import CpuSampler, RaySampler
-from rlpyt.samplers.ray_workers import import_ray
+from rlpyt.samplers import CpuSampler, RaySampler, ray_workers
 from rlpyt.types import Run
 from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.ray_cluster import import_ray
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import assert_equal_batches, collect, random_agent
 from tests.samplers.troubled_env import TroubledEnv
@@ -106,7 +106,7 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
 
 def host_pid(sampler: Any, rank: int) -> int:
     """Return the process of the host of a worker."""
-    pid: int = import_ray().get(sampler.pool.workers[rank].host.actor.pid.remote())
+    pid: int = import_ray("RaySampler").get(sampler.pool.workers[rank].host.actor.pid.remote())
     return pid
 
 
@@ -151,6 +151,23 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(clus
 PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step \d+, raised EnvError: .*"
 
 
+def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_core(cluster, monkeypatch):
+    def sampler() -> Any:
+        return RaySampler(CountingEnv, {}, batch_T=T, batch_B=1, n_workers=1)
+
+    samplers = [sampler() for _ in range(3)]
+    try:
+        for first in samplers[:2]:
+            first.initialize(random_agent(), Run(batch_spec=first.batch_spec, seed=7))
+        assert_equal_batches(collect(samplers[0], 2), collect(samplers[1], 2))
+        monkeypatch.setattr(ray_workers, "START_SECONDS", 1.0)
+        with pytest.raises(WorkerError, match=r"Worker 0 on node .* has not started its host for 1 s\. Its cores may"):
+            samplers[2].initialize(random_agent(), Run(batch_spec=samplers[2].batch_spec))
+    finally:
+        for one in samplers:
+            one.shutdown()
+
+
 # ---- settings ----
 
 
@@ -167,7 +184,7 @@ def test_settings_that_cannot_be_meant_are_refused(cluster):
 def test_without_ray_the_message_has_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install rlpyt\[ray\]"):
-        import_ray()
+        import_ray("RaySampler")
 
 
 # ---- the end of the master ----

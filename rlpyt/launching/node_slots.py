@@ -1,0 +1,154 @@
+"""Process of the run slots on another machine: `python -m rlpyt.launching.node_slots`.
+
+It takes requests as lines of JSON from standard input, and answers each with a line. It ends with its input, and the
+kernel then sends SIGTERM to its runs, as to those of a launcher that dies. An actor of Ray could not own the runs: Ray
+kills the children of a process that it ends, so they would save no checkpoint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from rlpyt.launching.affinity import quick_affinity_code
+from rlpyt.launching.grid import WAIT_SECONDS, GridRun
+from rlpyt.launching.local import LocalRun, LocalSlots
+from rlpyt.launching.machine import Machine
+from rlpyt.launching.variants import VARIANT_FILE
+from rlpyt.logging.run_directory import PREEMPTED
+
+Json: TypeAlias = dict[str, object]
+Codes: TypeAlias = dict[int, int | str]
+"""Exit codes of runs that have ended, by the number of their start; a text for one that could not start."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Order to start a run, in plain data."""
+
+    number: int
+    """Number of the start, which no other of the launcher has."""
+    slot: int
+    script: str
+    log_dir: str
+    run_ID: int
+    name: str
+    args: list[str]
+
+
+class NodeSlots:
+    """Run slots of this machine, whose runs wait for those of the same directory elsewhere.
+
+    A run holds the file `run_<run_ID>.lock` of its variant's folder. So a run of a node that only seems lost, or of a
+    launcher that was killed, has saved its work before the same run goes on here.
+
+    Args:
+        code: of the affinity, see `rlpyt.launching.LocalSlots`; None is `quick_affinity_code` for the cores of Ray.
+        set_egl_device: whether a run renders on its GPU.
+        max_slots: most slots where there is no code.
+        wait_seconds: longest time to wait for another holder of a run.
+
+    Raises:
+        ValueError: if the code does not fit this machine.
+    """
+
+    def __init__(
+        self, code: str | None, set_egl_device: bool, max_slots: int, wait_seconds: float = WAIT_SECONDS
+    ) -> None:
+        if code is None:
+            machine = Machine.of_this_process()
+            code = quick_affinity_code(len(machine.devices) or min(max_slots, len(machine.cores)))
+        self._slots, self._wait_seconds = LocalSlots(code, set_egl_device), wait_seconds
+        self.n_slots = self._slots.n_slots
+        self._waiting: dict[int, tuple[Order, float]] = {}
+        self._runs: dict[int, LocalRun] = {}
+        self._codes: Codes = {}
+
+    def start(self, order: Order) -> None:
+        """Start a run, as soon as no other process holds it."""
+        self._waiting[order.number] = order, time.monotonic() + self._wait_seconds
+        self.poll()
+
+    def poll(self) -> Codes:
+        """Return the exit codes of the runs that have ended."""
+        for order, end in list(self._waiting.values()):
+            self._try(order, end)
+        for number, run in list(self._runs.items()):
+            if (code := run.poll()) is not None:
+                self._codes[number] = code
+                del self._runs[number]
+        return self._codes
+
+    def stop(self, number: int, signum: int) -> None:
+        """Send a signal to a run; one that has not started ends."""
+        if number in self._runs:
+            self._runs[number].stop(signum)
+        elif self._waiting.pop(number, None) is not None:
+            self._codes[number] = PREEMPTED
+
+    def _try(self, order: Order, end: float) -> None:
+        run = GridRun(Path(order.log_dir), order.run_ID, order.name, tuple(order.args))
+        missing = [path for path in (Path(order.script), run.log_dir / VARIANT_FILE) if not path.is_file()]
+        if missing:
+            self._give_up(order, f"there is no {missing[0]}; script and grid must be on a file system of all nodes")
+            return
+        lock = os.open(run.log_dir / f"run_{run.run_ID}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if _is_held_elsewhere(lock):
+                if time.monotonic() > end:
+                    self._give_up(order, f"another process has held the run for {self._wait_seconds:g} s; end it")
+                return
+            self._runs[order.number] = self._slots.start(order.slot, run, order.script, lock)
+            del self._waiting[order.number]
+        except OSError as error:
+            self._give_up(order, f"the run cannot start: {error}")
+        finally:
+            os.close(lock)
+
+    def _give_up(self, order: Order, why: str) -> None:
+        del self._waiting[order.number]
+        self._codes[order.number] = why
+
+
+def _is_held_elsewhere(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks; the run directory is refused to a second process where it can be
+    return False
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no reply
+    slots = None
+    for line in sys.stdin:
+        reply: Json = {}
+        match json.loads(line):
+            case ["open", code, bool(set_egl_device), int(max_slots)]:
+                try:
+                    slots = NodeSlots(code, set_egl_device, max_slots)
+                    reply = {"n_slots": slots.n_slots}
+                except (ValueError, OSError) as error:
+                    reply = {"error": str(error)}
+            case ["start", dict(order)] if slots is not None:
+                slots.start(Order(**order))
+            case ["poll"] if slots is not None:
+                reply = {str(number): code for number, code in slots.poll().items()}
+            case ["stop", int(number), int(signum)] if slots is not None:
+                slots.stop(number, signum)
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

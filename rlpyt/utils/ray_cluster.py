@@ -1,0 +1,112 @@
+"""Connection of this process to a Ray cluster. Ray is optional."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
+
+Ray: TypeAlias = Any
+"""The module, which has no types where it is not installed."""
+
+
+class RayNode(NamedTuple):
+    """Living node of a cluster."""
+
+    node_id: str
+    address: str
+    n_cores: int
+    """Cores that Ray deals; 0 for a node that gets no work."""
+    n_gpus: float
+
+    @classmethod
+    def of(cls, node_id: str, address: str, resources: Mapping[str, float]) -> RayNode:
+        """Return a node with its resources by their names in Ray."""
+        return cls(node_id, address, int(resources.get("CPU", 0)), resources.get("GPU", 0.0))
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return f"node {self.address} ({self.node_id[:8]})"
+
+
+def import_ray(owner: str) -> Ray:
+    """Return the module of Ray.
+
+    Args:
+        owner: class that needs it, for the message.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            f"{owner}: the package ray was not found; it is optional. Install it with `pip install rlpyt[ray]`."
+        ) from error
+    return ray
+
+
+class RayConnection:
+    """Connection of this process to a cluster, which is closed at the end if it was made here.
+
+    Args:
+        owner: class that needs it, for messages.
+        address: of the cluster, as `ray.init` takes it; not used where the process is connected.
+
+    Raises:
+        RuntimeError: if there is no cluster.
+    """
+
+    def __init__(self, owner: str, address: str) -> None:
+        self.ray = import_ray(owner)
+        self._is_own = not self.ray.is_initialized()
+        if not self._is_own:
+            return
+        options = {"include_dashboard": False} if address == "local" else {}
+        try:
+            with _kept_handlers():
+                self.ray.init(address=address, logging_level="WARNING", **options)
+        except ConnectionError as error:
+            raise RuntimeError(
+                f"{owner}: connecting to a Ray cluster at {address!r}: {error}. Start one with `ray start --head` "
+                "on this machine and `ray start --address=...` on the others, give its ray_address, or give "
+                'ray_address="local" for one of this machine alone that ends with the run.'
+            ) from error
+
+    def nodes(self) -> dict[str, RayNode]:
+        """Return every living node, by its identifier."""
+        living = [node for node in self.ray.nodes() if node["Alive"]]
+        return {n["NodeID"]: RayNode.of(n["NodeID"], n["NodeManagerAddress"], n["Resources"]) for n in living}
+
+    def free_cores(self) -> dict[str, float]:
+        """Return the cores of every node that no actor or task has; those of one that has just ended may be missing."""
+        per_node = self.ray._private.state.available_resources_per_node()  # Ray's public call has the total alone
+        return {node_id: resources.get("CPU", 0.0) for node_id, resources in per_node.items()}
+
+    def on_node(self, node_id: str) -> object:
+        """Return the strategy that starts an actor on this node and on no other."""
+        return self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+
+    def close(self) -> None:
+        """Disconnect, if the connection was made here."""
+        if self._is_own and self.ray.is_initialized():
+            with _kept_handlers():
+                self.ray.shutdown()
+
+
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Keep the handlers of the signals that end a run: Ray sets one of its own for SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

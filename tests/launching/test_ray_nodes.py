@@ -1,0 +1,290 @@
+"""Grids on the nodes of a Ray cluster: two nodes on this machine, lost nodes, stopped and killed launchers."""
+
+from __future__ import annotations
+
+import io
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from rlpyt.launching import RayNodes, run_experiments, update_config
+from rlpyt.launching.node_slots import NodeSlots, Order
+from rlpyt.launching.variants import save_variant
+from rlpyt.logging import logger_context, read_progress
+from tests.ray_kit import TwoNodes, below
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# Run that starts at once, as it imports nothing. A step is one line of progress.csv, which is its checkpoint, too.
+RUN = """
+import json, os, pathlib, signal, sys, time
+code, log_dir, run_ID, *args = sys.argv[1:]
+folder = pathlib.Path(log_dir) / f"run_{run_ID}"
+folder.mkdir(exist_ok=True)
+rows = folder / "progress.csv"
+
+def save(*_):
+    print("saves", flush=True)
+    time.sleep(0.7)
+    (folder / "saved").touch()
+    sys.exit(85)
+
+signal.signal(signal.SIGTERM, save)
+if "term" in args:
+    signal.signal(signal.SIGTERM, lambda *_: print("is deaf", flush=True))
+(folder / "pid").write_text(str(os.getpid()))
+print("starts", sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS"), os.getcwd(), flush=True)
+x = json.loads((pathlib.Path(log_dir) / "variant_config.json").read_text())["x"]
+done = len(rows.read_text().splitlines()) if rows.exists() else 0
+while done < 8:
+    with rows.open("a") as file:
+        file.write(f"{done},{x},{run_ID}\\n")
+    done += 1
+    while done == 4 and not (folder.parent.parent / "go").exists():
+        time.sleep(0.02)
+(folder / "status.json").write_text(json.dumps({"status": "finished"}))
+"""
+TWO: Any = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
+
+
+class Grid:
+    """Grid of runs in a temporary folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, path / "data/study"
+        self.script = path / "run.py"
+        self.script.write_text(RUN)
+        self.text = ""
+
+    def launch(self, place: Any, n: int = 2, **options: Any) -> int:
+        table = io.StringIO()
+        try:
+            return run_experiments(
+                self.script, place, "study", n, *TWO, data_dir=self.path / "data", file=table, **options
+            )
+        finally:
+            self.text = table.getvalue()
+
+    def rows(self) -> list[str]:
+        return [path.read_text() for path in sorted(self.folder.glob("*/run_*/progress.csv"))]
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Return the processes that runs have now, by their folder."""
+        found = {}
+        for path in self.folder.glob("*/run_*/pid"):
+            if text := path.read_text():
+                try:
+                    found[str(path.parent.relative_to(self.folder))] = psutil.Process(int(text))
+                except psutil.NoSuchProcess:
+                    continue
+        return found
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    return Grid(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def bound() -> Iterator[None]:
+    """Bound of every test here."""
+    alarm = threading.Timer(100, os.kill, (os.getpid(), signal.SIGKILL))
+    alarm.daemon = True
+    alarm.start()
+    yield
+    alarm.cancel()
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def half_done(grid: Grid) -> bool:
+    return sum(text.count("\n") == 4 for text in grid.rows()) == 2
+
+
+def in_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_grid_loses_a_node_and_has_the_numbers_of_this_machine(ray_cluster: TwoNodes, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    grids = []
+    for name in ("local", "ray"):
+        (tmp_path / name).mkdir()
+        grids.append(Grid(tmp_path / name))
+    local, grid = grids
+    local.folder.mkdir(parents=True)
+    local.go()
+    assert local.launch("1aut") == 0
+    place = RayNodes("1aut")
+    assert place.n_slots == 2
+    lost: list[str] = []
+
+    def remove() -> None:
+        wait_until(lambda: half_done(grid))
+        before = grid.processes()
+        ray_cluster.remove_other()
+        wait_until(lambda: sum(p.is_running() for p in before.values()) == 1)
+        lost.extend(name for name, process in before.items() if not process.is_running())
+        grid.go()
+
+    thread = in_thread(remove)
+    assert grid.launch(place, retries=0) == 0, "a lost node is no failure of the run"
+    thread.join()
+    assert grid.rows() == local.rows()
+    assert len(grid.rows()) == 4
+    [run] = lost
+    name = run.replace("/run_", "/")
+    assert f"{name}: node " in grid.text
+    assert "was lost, and its run slots with it" in grid.text
+    assert "4 finished" in grid.text
+    output = (grid.folder / f"{run}.txt").read_text()
+    assert output.count("starts") == 2
+    assert "saves" in output, "the run on the lost node got SIGTERM"
+    assert (grid.folder / run / "saved").exists(), "and the next one waited for it"
+    assert f" 3 {os.getcwd()}" in output, "threads and directory of the launcher"
+    assert output.index("saves") < output.rindex("starts")
+
+
+def test_a_grid_that_has_lost_every_node_ends_with_an_error(ray_cluster: TwoNodes, grid: Grid):
+    place = RayNodes("1aut")
+
+    def remove() -> None:
+        wait_until(lambda: half_done(grid))
+        for process in below("rlpyt.launching.node_slots", "SlotsActor"):
+            process.kill()
+
+    thread = in_thread(remove)
+    with pytest.raises(RuntimeError, match=r"every run slot was lost; 4 runs have not finished\. Bring the nodes back"):
+        grid.launch(place)
+    thread.join()
+    assert "process of its run slots has ended with code -9" in grid.text
+    assert "4 waits" in grid.text
+
+
+LAUNCHER = """
+import sys
+from rlpyt.launching import RayNodes, run_experiments, update_config
+if __name__ == "__main__":
+    grid = ([{"x": 1}, {"x": 2}], ["x_1", "x_2"])
+    sys.exit(run_experiments(sys.argv[1], RayNodes("1aut"), "study", 1, *grid, data_dir=sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_runs_save_their_work_when_the_launcher_is_stopped_or_killed(ray_cluster: TwoNodes, grid: Grid, number, code):
+    script = grid.path / "launcher.py"
+    script.write_text(LAUNCHER)
+    env = {**os.environ, "RAY_ADDRESS": ray_cluster.address}
+    command = [sys.executable, str(script), str(grid.script), str(grid.path / "data")]
+    launcher = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        wait_until(lambda: half_done(grid), 40)
+        runs = list(grid.processes().values())
+        launcher.send_signal(number)
+        text = launcher.communicate(timeout=30)[0]
+        assert launcher.returncode == code, text
+    finally:
+        launcher.kill()
+    if number == signal.SIGKILL:
+
+        def go() -> None:
+            wait_until(lambda: not any(run.is_running() for run in runs))
+            grid.go()
+
+        thread = in_thread(go)
+        assert grid.launch(RayNodes("1aut"), n=1) == 0
+        thread.join()
+    assert not psutil.wait_procs(runs, timeout=10)[1]
+    for path in grid.folder.glob("*/run_0"):
+        assert (path / "saved").exists()
+        output = path.with_suffix(".txt").read_text()
+        assert output.count("saves") == 1
+        assert number == signal.SIGINT or output.index("saves") < output.rindex("starts")
+    assert number == signal.SIGINT or [text.count("\n") for text in grid.rows()] == [8, 8]
+
+
+def test_what_does_not_fit_a_node_is_refused_with_its_name(ray_cluster: TwoNodes):
+    with pytest.raises(ValueError, match=r"node [\d.]+ \(\w{8}\): .*'4096aut' has 4096 runs side by side"):
+        RayNodes("4096aut")
+    with pytest.raises(ValueError, match="node_timeout is 1; expected a number of seconds above 1"):
+        RayNodes(node_timeout=1)
+
+
+def test_the_example_has_the_numbers_of_this_machine(ray_cluster: TwoNodes, run_script: Any, tmp_path: Path):
+    with pytest.raises(SystemExit, match="0"):
+        run_script(EXAMPLES / "grid.py", "--ray", "--smoke")
+    config = runpy.run_path(str(EXAMPLES / "grid.py"))["CONFIG"]
+    runner = update_config(config, {"algo": {"learning_rate": 3e-4}})
+    with logger_context(tmp_path / "local", 0, name="local"):
+        runner.replace(seed=0, n_steps=1_024, log_interval_steps=512, affinity={}).train()
+    here, there = (
+        read_progress(folder / "run_0") for folder in (tmp_path / "local", tmp_path / "data/ppo_cartpole_grid/lr_3e-4")
+    )
+    timed = {name for name in here if any(word in name for word in ("Time", "PerSecond", "Seconds", "Fraction"))}
+    assert len(here["Diagnostics/CumSteps"]) == 2
+    for name in set(here) - timed:
+        np.testing.assert_array_equal(here[name], there[name], name)
+
+
+# ---- without a cluster ----
+
+
+def test_without_a_cluster_or_ray_the_message_tells_what_to_do(monkeypatch):
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+    def init(**options: object) -> None:
+        raise ConnectionError("none there")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RuntimeError, match=r"RayNodes: connecting to a Ray cluster at 'auto': none there\. Start one"):
+        RayNodes()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"RayNodes: the package ray was not found.*pip install rlpyt\[ray\]"):
+        RayNodes()
+
+
+def test_a_run_that_another_process_holds_waits_and_then_is_refused(grid: Grid):
+    log_dir = grid.folder / "x_1"
+    save_variant({"x": 1}, log_dir)
+    grid.go()
+    first, second = NodeSlots("1aut", False, 1), NodeSlots("1aut", False, 1, wait_seconds=0.3)
+    order = Order(0, 0, str(grid.script), str(log_dir), 0, "x_1/0", ["term"])
+    (grid.folder / "go").unlink()
+    first.start(order)
+    wait_until((log_dir / "run_0/pid").exists)
+    second.start(order)
+    assert second.poll() == {}
+    wait_until(second.poll)
+    assert second.poll() == {0: "another process has held the run for 0.3 s; end it"}
+    second.start(replace(order, number=1))
+    second.stop(1, signal.SIGTERM)
+    assert second.poll()[1] == 85, "it has never started"
+    grid.go()
+    wait_until(first.poll)
+    assert first.poll() == {0: 0}
+    second.start(replace(order, number=2, script=str(grid.path / "none.py")))
+    assert "there is no" in str(second.poll()[2])
+    assert "on a file system of all nodes" in str(second.poll()[2])
