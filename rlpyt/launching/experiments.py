@@ -31,6 +31,9 @@ class Started(Protocol):
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal; None while the run goes on."""
 
+    def has_begun(self) -> bool:
+        """Return whether the run has left the queue of a job system."""
+
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""
 
@@ -41,7 +44,10 @@ class BackEnd(Protocol):
     n_slots: int
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> Started:
-        """Start a run in a free slot."""
+        """Start a run in a free slot.
+
+        Runs that end with the launcher keep the descriptor `inherited` open: it is the lock of the grid.
+        """
 
 
 @dataclass
@@ -174,11 +180,16 @@ class Queue:
 
     def _start(self, run: Launched, slot: int) -> None:
         run.process = self._back_end.start(slot, run.run, self._script, self._lock)
-        run.state, run.slot, run.started = "runs", slot, time.monotonic()
+        run.state, run.slot, run.started = "queued", slot, time.monotonic()
+        self._look_at(run)
 
     def _look_at(self, run: Launched) -> None:
-        code = run.process.poll() if run.process is not None else None
-        if code is None or run.slot is None:
+        if run.process is None or run.slot is None:
+            return
+        code = run.process.poll()
+        if run.state == "queued" and run.process.has_begun():
+            run.state, run.started = "runs", time.monotonic()
+        if code is None:
             return
         self._free.append(run.slot)
         run.process = run.slot = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlpyt.launching.experiments import Launched
 
 _SHOW_SECONDS = 1.0
+_ORDER = ("runs", "failed", "queued", "waits", "stopped", "finished")
 _COLUMNS = ("run", "state", "slot", "steps", "return", "minutes")
 
 
@@ -73,7 +74,7 @@ class GridTable:
         rows = [_cells(run) for run in runs]
         hidden = 0
         if len(rows) > size.lines - 4:  # those that run come first
-            order = sorted(runs, key=lambda run: ("runs", "failed", "waits", "stopped", "finished").index(run.state))
+            order = sorted(runs, key=lambda run: _ORDER.index(run.state))
             rows = [_cells(run) for run in order[: max(1, size.lines - 4)]]
             hidden = len(runs) - len(rows)
         widths = [max(len(row[i]) for row in [_COLUMNS, *rows]) for i in range(len(_COLUMNS))]
