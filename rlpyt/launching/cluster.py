@@ -8,16 +8,13 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import JobFiles, RunOfJob
 
-try:
+if TYPE_CHECKING:
     import submitit
-    from submitit.helpers import clean_env
-except ImportError:  # optional: ClusterSlots tells what to install
-    submitit = None  # type: ignore[assignment]
 
 CODE = "0slt_1aut"
 """Affinity of a job's run: all that the job system has given it."""
@@ -56,6 +53,8 @@ class LocalController:
     """
 
     def __init__(self, folder: Path, job_id: str) -> None:
+        import submitit
+
         self.job_id = job_id
         self._job = submitit.LocalJob[int](folder, job_id)
 
@@ -182,8 +181,10 @@ class ClusterSlots:
     """
 
     def __init__(self, executor: submitit.AutoExecutor, n_slots: int) -> None:
-        if submitit is None:
-            raise ImportError("ClusterSlots: submitit is missing. Install it: pip install rlpyt[cluster]")
+        try:
+            import submitit
+        except ImportError as error:
+            raise ImportError("ClusterSlots: submitit is missing. Install it: pip install rlpyt[cluster]") from error
         if not isinstance(executor, submitit.AutoExecutor):
             raise TypeError(
                 f"ClusterSlots: executor is {executor!r:.200}; expected a submitit.AutoExecutor. Write "
@@ -224,6 +225,8 @@ class ClusterSlots:
         return None
 
     def _submitted(self, run: GridRun, files: JobFiles, script: str) -> SubmittedRun | NotSubmitted:
+        from submitit.helpers import clean_env
+
         token = uuid.uuid4().hex
         files.begin(token)  # an earlier job that starts after this finds another token, and ends
         files.remove()
@@ -239,6 +242,8 @@ class ClusterSlots:
         return SubmittedRun(job, run, files, token)
 
     def _job(self, job_id: str) -> Job:
+        import submitit
+
         folder = self._executor.folder
         if self._executor.cluster == "local":
             return LocalController(folder, job_id)
@@ -247,12 +252,14 @@ class ClusterSlots:
 
 def note(run: GridRun, text: str, job: Job | None = None) -> None:
     """Write a line to the output of a run, with the end of what its job has printed."""
-    printed = [(job.stderr() or job.stdout() or "") if job is not None else ""]
-    lines = [text, *printed[0].splitlines()[-15:]]
+    printed = (job.stderr() or job.stdout() or "") if job is not None else ""
+    lines = [text, *printed.splitlines()[-15:]]
     with open(run.output, "a", encoding="utf-8") as output:
         output.write("\n".join(lines) + "\n")
 
 
 def _ask_again() -> None:
     """Forget what the job system has said: submitit does not ask again about a job that was over and is requeued."""
+    import submitit
+
     submitit.SlurmJob.watcher.clear()

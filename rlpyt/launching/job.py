@@ -16,12 +16,6 @@ from rlpyt.launching.local import end_with_parent
 from rlpyt.logging.files import write_json
 from rlpyt.logging.run_directory import PREEMPTED
 
-try:
-    from submitit import JobEnvironment
-    from submitit.helpers import DelayedSubmission
-except ImportError:  # optional: submitit alone calls a RunOfJob
-    JobEnvironment = DelayedSubmission = None  # type: ignore[assignment,misc]
-
 SAVE_SECONDS = 80.0
 """Longest time in which a run saves its work when its job is preempted; submitit's signal comes 90 s before the end."""
 _LOOK_SECONDS = 1.0
@@ -118,6 +112,8 @@ class RunOfJob:
 
     def __call__(self) -> int:
         """Run; return the exit code."""
+        from submitit import JobEnvironment
+
         job_id = str(JobEnvironment().job_id)
         if self._files.read()[0] != self._token or self._files.claim(self._token, job_id) != job_id:
             print("Another job has this run: this one ends.", flush=True)
@@ -160,6 +156,8 @@ class RunOfJob:
 
     def checkpoint(self) -> object:
         """Let the run save its work, and return the same run for the requeued job; submitit calls it on preemption."""
+        from submitit.helpers import DelayedSubmission
+
         if self._process is not None:
             if not self._was_told:
                 self._tell(signal.SIGTERM, None)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.launching import ClusterSlots, cluster, job, run_experiments
-from rlpyt.launching.job import JobFiles, RunOfJob
+from rlpyt.launching import ClusterSlots, cluster, run_experiments
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until
 
 submitit = pytest.importorskip("submitit")
@@ -109,12 +108,10 @@ class Slurm:
 def slurm(tmp_path, monkeypatch):
     folder = tmp_path / "slurm"
     folder.mkdir()
-    program = folder / "slurm.py"
     for name in ("sbatch", "node", "srun", "scontrol", "scancel", "sacct"):
         path = folder / name
         path.write_text(SLURM)
         path.chmod(0o755)
-    assert not program.exists()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 0.5)
     submitit.SlurmJob.watcher.clear()
@@ -188,3 +185,256 @@ def test_a_job_that_is_preempted_saves_its_work_and_is_requeued(tmp_path, slurm)
     assert code == 0, table
     assert n_starts(tmp_path) == 2
     assert slurm.n_jobs == 1, "the same job went on"
+
+
+def test_a_job_that_is_told_to_end_by_sigterm_alone_is_requeued_too(tmp_path, slurm):
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm.signal(signal.SIGTERM))
+    code, table = launch(tmp_path, "n_starts == 1 and time.sleep(60)\n" + QUICK)
+    thread.join()
+    assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 2), table
+
+
+# ---- the launcher is killed ----
+
+LAUNCHER = """
+import os, signal, sys
+from tests.launching import test_cluster
+from rlpyt.launching import cluster
+from pathlib import Path
+if {dies!r} == "between":
+    class Dying(cluster.JobFiles):
+        def begin(self, token, job_id=""):
+            if job_id:
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().begin(token)
+    cluster.JobFiles = Dying
+test_cluster.launch(Path({path!r}), {rest!r}, {kind!r})
+"""
+
+
+def launcher(tmp_path, rest, dies="", kind="slurm"):
+    """Start a launcher in a process of its own."""
+    text = LAUNCHER.format(path=str(tmp_path), rest=rest, dies=dies, kind=kind)
+    return subprocess.Popen([sys.executable, "-c", text], start_new_session=True)
+
+
+@pytest.mark.parametrize("dies", ["later", "between"])
+def test_the_next_launcher_adopts_the_job_of_one_that_was_killed(tmp_path, slurm, dies):
+    """`between` is the time after the submission and before the job's id is known."""
+    first = launcher(tmp_path, SLOW, dies)
+    wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
+    first.kill()
+    first.wait(20)
+    assert bool(json.loads((folder(tmp_path) / "run_0.job").read_text())["job_id"]) == (dies == "later")
+    (folder(tmp_path) / "finish").touch()
+    code, table = launch(tmp_path, SLOW)
+    assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 1), table
+    assert "failed" not in table
+
+
+def test_a_job_that_waits_is_adopted(tmp_path, slurm):
+    (slurm.folder / "full").touch()
+    first = launcher(tmp_path, QUICK)
+    record = folder(tmp_path) / "run_0.job"
+    wait_until(lambda: record.exists() and json.loads(record.read_text())["job_id"], 60.0)
+    first.kill()
+    first.wait(20)
+    thread = when(lambda: slurm.state() == "PENDING", (slurm.folder / "full").unlink)
+    code, table = launch(tmp_path, QUICK)
+    thread.join()
+    assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 1), table
+
+
+def test_a_waiting_job_that_nobody_knows_does_not_run_beside_the_next_one(tmp_path, slurm):
+    (slurm.folder / "full").touch()
+    first = launcher(tmp_path, SLOW, "between")
+    assert first.wait(60) == -signal.SIGKILL
+    assert slurm.n_jobs == 1
+    thread = when(lambda: slurm.n_jobs == 2, (slurm.folder / "full").unlink)
+    finish = when(lambda: slurm.state(1) == "COMPLETED", (folder(tmp_path) / "finish").touch)
+    code, table = launch(tmp_path, SLOW)
+    thread.join()
+    finish.join()
+    assert (code, n_starts(tmp_path)) == (0, 1), table
+    assert "Another job has this run" in (tmp_path / "jobs/1_0_log.out").read_text()
+
+
+# ---- the job system fails ----
+
+
+def test_a_job_whose_node_is_lost_is_reported_with_what_it_has_printed_and_submitted_again(tmp_path, slurm):
+    def lose():
+        processes = slurm.session()
+        (slurm.folder / "1.state").write_text("NODE_FAIL")
+        for pid in processes:
+            os.kill(pid, signal.SIGKILL)
+
+    thread = when(lambda: n_starts(tmp_path) == 1, lose)
+    code, table = launch(tmp_path, "n_starts == 1 and time.sleep(60)\n" + QUICK, retries=1)
+    thread.join()
+    assert (code, slurm.n_jobs) == (0, 2), table
+    assert "The job 1 has ended without an exit code." in table
+    assert "Starting with JobEnvironment" in table, "the end of the job's own log"
+
+
+def test_accounting_that_is_down_or_wrong_for_a_while_fails_no_run(tmp_path, slurm):
+    (slurm.folder / "down_sacct").touch()
+
+    def wrong():
+        (slurm.folder / "1.state").write_text("NODE_FAIL")  # as before the job system requeues a job by itself
+        (slurm.folder / "down_sacct").unlink()
+        time.sleep(1.2)
+        (slurm.folder / "1.state").write_text("RUNNING")
+        time.sleep(1.0)
+        (folder(tmp_path) / "finish").touch()
+
+    cluster._SETTLE_SECONDS = 3.0  # the fixture puts it back
+    thread = when(lambda: n_starts(tmp_path) == 1, wrong)
+    code, table = launch(tmp_path, SLOW)
+    thread.join()
+    assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 1), table
+    assert "failed" not in table
+
+
+def test_a_submission_that_is_refused_fails_its_run_and_tells_why(tmp_path, slurm):
+    (slurm.folder / "down_sbatch").touch()
+    code, table = launch(tmp_path, QUICK)
+    assert code == 1
+    assert "The job was not submitted: slurm is down" in table
+
+
+def test_a_failed_run_is_reported_with_its_own_last_lines(tmp_path, slurm):
+    code, table = launch(tmp_path, "1 / 0\n")
+    assert code == 1
+    assert "failed with exit code 1" in table
+    assert "ZeroDivisionError" in table
+
+
+# ---- Ctrl-C ----
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_is_passed_on_and_a_second_one_cancels(tmp_path, slurm, times):
+    def stop():
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1.5)
+
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    thread = when(lambda: n_starts(tmp_path) == 1 and slurm.state() == "RUNNING", stop)
+    code, table = launch(tmp_path, (deaf if times == 2 else "") + SLOW)
+    thread.join()
+    assert code == 130
+    assert "1 stopped" in table
+    assert (slurm.folder / "cancelled").exists() == (times == 2)
+    wait_until(lambda: slurm.state() == ("CANCELLED" if times == 2 else "COMPLETED"))
+    assert slurm.n_jobs == 1
+
+
+def test_ctrl_c_cancels_a_job_that_waits(tmp_path, slurm):
+    (slurm.folder / "full").touch()
+    thread = when(lambda: (folder(tmp_path) / "run_0.job").exists(), lambda: os.kill(os.getpid(), signal.SIGINT))
+    code, table = launch(tmp_path, QUICK)
+    thread.join()
+    assert (code, slurm.state()) == (130, "CANCELLED"), table
+    (slurm.folder / "full").unlink()
+    assert launch(tmp_path, QUICK)[0] == 0, "the next launcher submits it again"
+    assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 1)
+
+
+# ---- submitit's local executor ----
+
+
+def test_the_local_executor_adopts_too(tmp_path):
+    first = launcher(tmp_path, SLOW, kind="local")
+    wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
+    first.kill()
+    first.wait(20)
+    thread = when(lambda: (tmp_path / "study.txt").exists(), (folder(tmp_path) / "finish").touch)
+    (tmp_path / "study.txt").touch()
+    code, table = launch(tmp_path, SLOW, "local")
+    thread.join()
+    assert (code, n_starts(tmp_path)) == (0, 1), table
+
+
+TRAINING = """
+import sys
+import gymnasium
+from rlpyt.agents import CategoricalPgAgent
+from rlpyt.algos import PPO
+from rlpyt.launching import launched_run
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
+
+run = launched_run()
+sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=2)
+runner = MinibatchRl(PPO(minibatches=1, epochs=1), CategoricalPgAgent(), sampler, n_steps=192, log_interval_steps=32, seed=3)
+with logger_context(run.log_dir, run.run_ID, resume="auto"):
+    runner.replace(checkpoint_interval_steps=32, affinity=run.affinity).train()
+"""
+
+
+def rows(tmp_path, run_ID):
+    """Return the log without its columns of time."""
+    lines = (folder(tmp_path) / f"run_{run_ID}/progress.csv").read_text().splitlines()
+    table = [line.split(",") for line in lines]
+    kept = [i for i, name in enumerate(table[0]) if not any(x in name for x in ("Time", "PerSecond", "Rate"))]
+    return [[line[i] for i in kept] for line in table]
+
+
+def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, slurm):
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    log = folder(tmp_path) / "run_1/progress.csv"
+    stop = when(lambda: log.exists() and len(log.read_text().splitlines()) > 1, lambda: slurm.signal(signal.SIGUSR2, 2))
+    table = io.StringIO()
+    slots = ClusterSlots(executor(tmp_path), 2)
+    code = run_experiments(script, slots, "study", 2, *ONE, data_dir=tmp_path / "data", file=table)
+    stop.join()
+    assert code == 0, table.getvalue()
+    assert slurm.n_jobs == 2
+    assert "Requeued job 2" in (tmp_path / "jobs/2_0_log.err").read_text() + (tmp_path / "jobs/2_0_log.out").read_text()
+    assert len(rows(tmp_path, 0)) == 7
+    assert rows(tmp_path, 1) == rows(tmp_path, 0)
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n_slots", "text"),
+    [
+        ({}, 0, "n_slots is 0"),
+        ({"nodes": 2}, 1, "nodes=2"),
+        ({"tasks_per_node": 4}, 1, "tasks_per_node=4"),
+    ],
+)
+def test_wrong_slots_are_refused(tmp_path, slurm, parameters, n_slots, text):
+    with pytest.raises(ValueError, match=text):
+        ClusterSlots(executor(tmp_path, **parameters), n_slots)
+
+
+def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path, monkeypatch):
+    with pytest.raises(TypeError, match=r"expected a submitit\.AutoExecutor"):
+        ClusterSlots("slurm", 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is for 'debug'"):
+        ClusterSlots(executor(tmp_path, "debug"), 1)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ImportError, match=r"pip install rlpyt\[cluster\]"):
+        ClusterSlots("slurm", 1)  # type: ignore[arg-type]
+
+
+def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
+    """A look at all jobs must not cost more than a few percent of a core, five times a second."""
+    (slurm.folder / "full").touch()
+    script, table = tmp_path / "run.py", io.StringIO()
+    script.write_text(RUN + QUICK)
+    slots = ClusterSlots(executor(tmp_path), 1)
+    run_of = cluster.GridRun(folder(tmp_path), 0, "x_1/0")
+    started = slots.start(0, run_of, str(script), 0)
+    before = time.process_time()
+    for _ in range(5_000):
+        assert started.poll() is None
+    assert time.process_time() - before < 0.5, "5,000 looks are 500 jobs for two seconds"
+    assert table.getvalue() == ""
