@@ -369,7 +369,8 @@ from rlpyt.samplers import SerialSampler
 
 run = launched_run()
 sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=2)
-runner = MinibatchRl(PPO(minibatches=1, epochs=1), CategoricalPgAgent(), sampler, n_steps=192, log_interval_steps=32, seed=3)
+algo = PPO(minibatches=1, epochs=1)
+runner = MinibatchRl(algo, CategoricalPgAgent(), sampler, n_steps=192, log_interval_steps=32, seed=3)
 with logger_context(run.log_dir, run.run_ID, resume="auto"):
     runner.replace(checkpoint_interval_steps=32, affinity=run.affinity).train()
 """
