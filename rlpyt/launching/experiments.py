@@ -43,6 +43,9 @@ class Started(Protocol):
             SlotLost: if the slot is gone.
         """
 
+    def has_begun(self) -> bool:
+        """Return whether the run has left the queue of a job system."""
+
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""
 
@@ -53,7 +56,10 @@ class BackEnd(Protocol):
     n_slots: int
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> Started:
-        """Start a run in a free slot."""
+        """Start a run in a free slot.
+
+        Runs that end with the launcher keep the descriptor `inherited` open: it is the lock of the grid.
+        """
 
 
 @dataclass
@@ -232,7 +238,8 @@ class Queue:
         while self._free and not self._signals and (run := self._source.take()) is not None:
             run.slot = self._free.popleft()
             run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
-            run.state, run.started = "runs", time.monotonic()
+            run.state, run.started = "queued", time.monotonic()
+            self._look_at(run)
 
     def _look_at(self, run: Launched) -> None:
         if run.process is None or run.slot is None:
@@ -241,6 +248,8 @@ class Queue:
             code = run.process.poll()
         except SlotLost as lost:
             return self._lose_slot(run, lost)
+        if run.state == "queued" and run.process.has_begun():
+            run.state, run.started = "runs", time.monotonic()
         if code is None:
             return self._end_early(run, run.process)
         self._free.append(run.slot)
@@ -279,7 +288,7 @@ class Queue:
         run.process = run.slot = None
         if self._signals and run.state not in EARLY_ENDS:
             run.state = "stopped"
-        if run.state == "runs":
+        if run.state in ("queued", "runs"):
             self._source.put_back(run)
         else:
             self._source.has_ended(run)

@@ -42,6 +42,10 @@ class LocalRun:
                 os.killpg(self._process.pid, signal.SIGKILL)
         return code
 
+    def has_begun(self) -> bool:
+        """Return whether the run has left the queue: there is none."""
+        return True
+
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
         with suppress(ProcessLookupError):
@@ -128,7 +132,7 @@ class LocalSlots:
                 env={**os.environ, **self._environment(slot)},
                 pass_fds=(inherited,),
                 process_group=0,
-                preexec_fn=_end_with_launcher,
+                preexec_fn=end_with_parent,
             )
         return LocalRun(process)
 
@@ -145,8 +149,8 @@ class LocalSlots:
         return changes
 
 
-def _end_with_launcher() -> None:
-    """Ask the kernel to end this process by SIGTERM, so that it saves a checkpoint, when the launcher dies.
+def end_with_parent() -> None:
+    """Ask the kernel to end this process by SIGTERM, so that it saves a checkpoint, when its parent dies.
 
     Its parent may block the signals that end a run, as processes of Ray do: the run would inherit that.
     """

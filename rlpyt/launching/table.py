@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlpyt.launching.experiments import Launched
 
 _SHOW_SECONDS = 1.0
-_ORDER = ("runs", "failed", "waits", "stopped", "pruned", "dropped", "finished")
+_ORDER = ("runs", "failed", "queued", "waits", "stopped", "pruned", "dropped", "finished")
 _COLUMNS = ("run", "state", "slot", "steps", "return", "minutes")
 
 
