@@ -23,7 +23,7 @@ import psutil
 import torch
 
 from rlpyt.logging.checkpoint_files import CheckpointFiles
-from rlpyt.logging.run_directory import CHECKPOINTS
+from rlpyt.run_records import CHECKPOINTS
 from rlpyt.types import RingRows
 
 CLOCKS = ("Time", "PerSecond")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import gymnasium
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
@@ -28,7 +28,7 @@ CONFIG = MinibatchRl(
     log_interval_steps=2_000,
     checkpoint_interval_steps=10_000,
 )
-SPACE = {
+SPACE: dict[tuple[str, ...], BaseDistribution] = {
     ("algo", "learning_rate"): FloatDistribution(1e-4, 1e-2, log=True),
     ("algo", "gae_lambda"): FloatDistribution(0.8, 1.0),
     ("algo", "epochs"): IntDistribution(2, 10),

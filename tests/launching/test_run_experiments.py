@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from rlpyt.launching import launched_run, run_experiments, save_variant
-from rlpyt.launching.experiments import Queue, _signals_to
+from rlpyt.launching.experiments import Launched, Queue, Runs, signals_to
 from rlpyt.launching.grid import held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots
 from rlpyt.launching.table import GridTable
@@ -64,7 +64,7 @@ def output(tmp_path, name, run_ID=0):
     return (tmp_path / "data/study" / name / f"run_{run_ID}.txt").read_text()
 
 
-def wait_until(condition, seconds=20.0):
+def wait_until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -232,7 +232,8 @@ def test_a_second_signal_ends_runs_at_once_that_do_not_end(tmp_path, monkeypatch
     runs = runs_of_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"], 1)
     save_grid(tmp_path / "data/study", [{"x": 1}], ["x_1"])
     with open(tmp_path / "lock", "w") as lock:
-        queue = Queue(runs, LocalSlots("1aut"), str(path), lock.fileno(), 1, GridTable(tmp_path, table))
+        source = Runs([Launched(run, lock=lock.fileno()) for run in runs])
+        queue = Queue(source, LocalSlots("1aut"), str(path), 1, GridTable(tmp_path, table))
         thread = threading.Thread(target=queue.work)
         thread.start()
         wait_until(started.exists)
@@ -261,10 +262,10 @@ def test_a_launcher_that_fails_itself_lets_its_runs_save_their_work(tmp_path, mo
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
     """So nohup keeps a grid."""
-    queue = Queue([], LocalSlots("1aut"), "", 0, 0, GridTable(tmp_path, io.StringIO()))
+    queue = Queue(Runs(), LocalSlots("1aut"), "", 0, GridTable(tmp_path, io.StringIO()))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with _signals_to(queue):
+        with signals_to(queue):
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     finally:
