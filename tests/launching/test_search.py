@@ -274,7 +274,7 @@ def test_a_wrong_search_starts_nothing(tmp_path, changes, error, text):
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_choices_that_the_journal_cannot_keep_are_refused(tmp_path):
     with pytest.raises(TypeError, match="Let space be a function"):
-        search(tmp_path, space={("x",): CategoricalDistribution([(1,), (2,)])}  # type: ignore[list-item])
+        search(tmp_path, space={("x",): CategoricalDistribution([(1,), (2,)])})  # type: ignore[list-item]
 
 
 def test_a_column_that_the_log_has_not_is_named_and_can_be_corrected(tmp_path):
