@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TypeAlias
 
 VARIANT_FILE = "variant_config.json"
 """Changes of a configuration, in the log directory of the runs of a grid."""
 PARAMS_FILE = "params.json"
 PROGRESS_FILE = "progress.csv"
+STEPS = "Diagnostics/CumSteps"
+"""Column of the environment steps of a run."""
 STATUS_FILE = "status.json"
 LOCK_FILE = "run.lock"
 CHECKPOINTS = "checkpoints"
@@ -69,6 +73,23 @@ def last_row(directory: Path) -> dict[str, str]:
         return {}
     rows = list(csv.DictReader([header, *lines[-1:]]))
     return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
+
+
+def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: float = 0.1) -> float:
+    """Return the mean of a column over the last part of a run; nan without a value there.
+
+    Args:
+        steps: of every row, the last row has the most.
+        values: of the column; rows without a finite value do not count.
+        fraction: of the steps at the last row: rows with more than (1 - fraction) of them count, and the last row.
+    """
+    end = max((step for step in steps if not math.isnan(step)), default=math.nan)
+    late = [
+        value
+        for step, value in zip(steps, values, strict=True)
+        if (step > (1 - fraction) * end or step == end) and math.isfinite(value)
+    ]
+    return fmean(late) if late else math.nan
 
 
 def _holds(pid: object, directory: Path) -> bool:

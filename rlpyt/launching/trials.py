@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rlpyt.launching.experiments import Launched, Runs
 from rlpyt.launching.grid import GridRun, held_grid
-from rlpyt.launching.variants import VARIANT_FILE, Variant, nested, save_variant
+from rlpyt.launching.variants import Variant, nested, save_variant
+from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
     import optuna
 
-STEPS = "Diagnostics/CumSteps"
 LOCK_FILE = "search.lock"
 _LOOK_SECONDS = 1.0
 _INTERVAL = "report_interval_steps"
@@ -67,7 +67,7 @@ class Score:
             ValueError: if the log has no such column.
         """
         try:
-            text = (run.directory / "progress.csv").read_text(encoding="utf-8")
+            text = _log_of(run).read_text(encoding="utf-8")
         except OSError:
             return {}
         rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
@@ -83,9 +83,7 @@ class Score:
     def final(self, run: GridRun) -> float:
         """Return the mean over the last part of a run; nan without a value there."""
         curve = self.curve(run)
-        start = (1 - self.fraction) * max(curve, default=0)
-        late = [value for step, value in curve.items() if step >= start and math.isfinite(value)]
-        return sum(late) / len(late) if late else math.nan
+        return score_of_run([*curve], [*curve.values()], self.fraction)
 
 
 class Trials(Runs):
@@ -249,7 +247,7 @@ class Trials(Runs):
         Rows come at other steps if the batch is another one, and a pruner compares trials at one step. So a row counts
         at the multiple of the first trial's first step that it has passed.
         """
-        marks = [_mark(run.run.directory / "progress.csv") for run in trial.runs]
+        marks = [_mark(_log_of(run.run)) for run in trial.runs]
         if marks == trial.marks:
             return False
         trial.marks = marks
@@ -318,6 +316,11 @@ def alone(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(lock)
+
+
+def _log_of(run: GridRun) -> Path:
+    """Return the log of the newest start of a run."""
+    return run.directories[-1] / PROGRESS_FILE
 
 
 def _mark(path: Path) -> tuple[int, int]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlpyt.results.runs import STEPS, Array, RunResult
+from rlpyt.results.runs import Array, RunResult
+from rlpyt.run_records import STEPS
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ import numpy as np
 from rlpyt.logging.files import replace_file
 from rlpyt.results.groups import RunGroup
 from rlpyt.results.pictures import plots_of
-from rlpyt.results.runs import STEPS, RunResult
+from rlpyt.results.runs import RunResult
 from rlpyt.results.statistics import mean_interval
 from rlpyt.results.study import Study, read_study
+from rlpyt.run_records import STEPS
 
 _STYLE = """
 :root { color-scheme: light; --ink: #222; --pale: #e2e2e2; --soft: #f6f7f8; --blue: #0072b2; }

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlpyt.results.curves import aligned_curves
-from rlpyt.results.runs import STEPS
 from rlpyt.results.statistics import (
     Array,
     Interval,
@@ -26,6 +25,7 @@ from rlpyt.results.statistics import (
     stratified_bootstrap_interval,
 )
 from rlpyt.results.study import Study, read_study
+from rlpyt.run_records import STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +15,17 @@ from numpy.typing import NDArray
 
 from rlpyt.logging.plots import read_progress
 from rlpyt.results.run_settings import Value, settings_of, text_of
-from rlpyt.run_records import PARAMS_FILE, VARIANT_FILE, Json, read_json, run_directories, run_status
+from rlpyt.run_records import (
+    PARAMS_FILE,
+    STEPS,
+    VARIANT_FILE,
+    Json,
+    read_json,
+    run_directories,
+    run_status,
+    score_of_run,
+)
 
-STEPS = "Diagnostics/CumSteps"
 _TASK_NAMES = ("id", "game", "domain", "task")
 _TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
 
@@ -112,12 +121,8 @@ class RunResult:
             x: column that says which rows are the last.
             fraction: of x at the last row of the run: rows with x above (1 - fraction) of it count.
         """
-        steps, values = self.curve(y, x)
-        if not len(steps):
-            return float("nan")
-        end = np.nanmax(self.columns[x])
-        late = (steps > (1 - fraction) * end) | (steps == end)
-        return float(values[late].mean()) if late.any() else float("nan")
+        steps, _ = self.curve(y, x)
+        return score_of_run(self.columns[x].tolist(), self.columns[y].tolist(), fraction) if len(steps) else math.nan
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunResult]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlpyt.results.atari import atari_game, human_normalized_score
 from rlpyt.results.groups import NO_RECORD, RunGroup, group_runs
-from rlpyt.results.runs import STEPS, Array, RunResult, find_runs
+from rlpyt.results.runs import Array, RunResult, find_runs
+from rlpyt.run_records import STEPS
 
 RETURN = "ReturnAverage"
 GAME_SCORE = "GameScoreAverage"

@@ -133,7 +133,7 @@ def test_the_value_is_the_mean_of_the_last_rows_and_no_maximum(tmp_path):
     rest = "go(20, lambda i: {4: 1000, 17: 3, 18: 'nan', 19: 5}.get(i, 1))\ndone()\n"
     search(tmp_path, rest, n_trials=1, fraction=0.15)
     trial = trials(tmp_path)[0]
-    assert trial.value == 3.0 == find_runs(tmp_path)[0].final("ReturnAverage", fraction=0.15)
+    assert trial.value == 4.0 == find_runs(tmp_path)[0].final("ReturnAverage", fraction=0.15)
     assert sorted(trial.intermediate_values) == [*range(10, 190, 10), 200], "each row once, none without a value"
     assert trial.intermediate_values[50] == 1000
 
