@@ -12,7 +12,8 @@ BIN := .venv/bin
 ARGS ?=
 # A version of torch other than the pinned one, such as 2.10.0; read when .venv is made.
 TORCH ?=
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+# Three for two cores: tests that start processes wait most of their time.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 .PHONY: train test check fix docs bench durations venv format lint types pytest quick
 
