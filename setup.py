@@ -21,8 +21,8 @@ extras = {
     "ray": ["ray>=2.40,<3"],
     "cluster": ["submitit>=1.5"],
     "search": ["optuna>=4"],
-    # imageio-ffmpeg brings the encoder along.
-    "video": ["imageio>=2.14", "imageio-ffmpeg>=0.5"],
+    # imageio-ffmpeg brings the encoder along; classic control draws with pygame.
+    "video": ["gymnasium[classic-control]>=1.1,<2", "imageio>=2.14", "imageio-ffmpeg>=0.5"],
     # Older releases know no bound of the last upload at the exit of a script.
     "wandb": ["wandb>=0.31"],
     "mlflow": ["mlflow-skinny>=2.14"],

@@ -27,6 +27,10 @@ COMMANDS = {
     "resume": "resume",
     "launch": "launch",
     "show": "show",
+    "eval": "eval",
+    "play": "play",
+    "plot": "plot",
+    "check-env": "check_env",
     "algos": "algos",
     "envs": "envs",
 }

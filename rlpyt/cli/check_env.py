@@ -1,0 +1,44 @@
+"""Command `rlpyt check-env`: whether an environment can be used, told in plain words."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated
+
+import tyro
+
+from rlpyt.cli.environment import environment
+from rlpyt.envs import EnvError, make_env
+from rlpyt.envs.check import check_env as check_values
+from rlpyt.envs.state_check import restores_exactly
+
+
+def check_env(env: Annotated[str, tyro.conf.Positional], *, steps: int = 100, seed: int = 0) -> int:
+    """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
+
+    Args:
+        env: id of gymnasium, game of Atari, task such as dm_control/cheetah-run, or module:name of your own.
+        steps: random steps that are taken.
+        seed: of the environment and of the random actions.
+    """
+    found = environment(env)
+    print(f"{env}\n  observation  {found.spaces.observation}\n  action       {found.spaces.action}")
+    limit = f"{found.episode_steps:,} steps" if found.episode_steps else "not known to gymnasium"
+    print(f"  time limit   {limit}")
+    one, other = (make_env(found.EnvCls, found.env_kwargs) for _ in range(2))
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            check_values(one, seed, steps)
+            difference = restores_exactly(one, other, seed, steps // 2, steps // 4)
+    except EnvError as error:
+        print(f"  wrong        {error}\nIt cannot be used.")
+        return 1
+    finally:
+        one.close()
+        other.close()
+    print(f"  saved state  {'exact: a run resumes bit for bit' if difference is None else difference}")
+    for warning in warned:
+        print(f"  warning      {warning.message}")
+    print("It can be used.")
+    return 0

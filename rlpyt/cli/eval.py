@@ -1,0 +1,75 @@
+"""Command `rlpyt eval`: statistics of whole episodes of a trained agent."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rlpyt.cli.arguments import Modules
+from rlpyt.cli.trained import read_trained
+from rlpyt.samplers import evaluate
+
+
+def eval_command(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    episodes: int = 100,
+    n_envs: int = 10,
+    sample: bool = False,
+    seed: int = 0,
+    snapshot: str | None = None,
+    json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    trust: Modules = (),
+) -> int:
+    """Evaluate a trained agent: returns and lengths of whole episodes, a fixed number in each environment.
+
+    Args:
+        run: directory of the run, such as data/ppo_CartPole-v1/run_0.
+        episodes: how many, dealt evenly to the environments.
+        n_envs: environments, all in this process.
+        sample: sample actions instead of taking the most probable one.
+        seed: of environments and actions.
+        snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
+        json_output: print one line of JSON instead of the table.
+        trust: modules of yours that the settings of the run may name, such as the one of an environment.
+    """
+    trained = read_trained(run, snapshot, trust)
+    result = evaluate(
+        trained.agent,
+        trained.EnvCls,
+        trained.env_kwargs,
+        n_trajectories=episodes,
+        n_envs=n_envs,
+        TrajInfoCls=trained.TrajInfoCls,
+        seed=seed,
+        deterministic=not sample,
+    )
+    infos = result.traj_infos
+    found = {
+        "return": summary([float(info.Return) for info in infos]),
+        "length": summary([float(info.Length) for info in infos]),
+    }
+    if json_output:
+        print(json.dumps({"episodes": len(infos), **found}))
+        return 0
+    print(f"{len(infos)} episodes of {run}, actions {'sampled' if sample else 'most probable'}\n")
+    print(" " * 8 + "".join(name.rjust(12) for name in found["return"]))
+    for name, values in found.items():
+        print(name.ljust(8) + "".join(f"{value:.6g}".rjust(12) for value in values.values()))
+    return 0
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Return mean, population standard deviation, median, minimum and maximum."""
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.pstdev(values),
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+    }

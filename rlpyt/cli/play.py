@@ -1,0 +1,98 @@
+"""Command `rlpyt play`: episodes of a trained agent, in a window or a video."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+import tyro
+
+from rlpyt.cli.arguments import Modules
+from rlpyt.cli.trained import Trained, read_trained
+from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, fps_of, numbered, require_video
+
+
+def play(
+    run: Annotated[Path, tyro.conf.Positional],
+    *,
+    episodes: int = 3,
+    video: Path | None = None,
+    sample: bool = False,
+    seed: int = 0,
+    snapshot: str | None = None,
+    trust: Modules = (),
+) -> int:
+    """Show episodes of a trained agent in a window, or write them to videos.
+
+    Args:
+        run: directory of the run, such as data/ppo_CartPole-v1/run_0.
+        episodes: how many.
+        video: a file such as cartpole.mp4, or a folder with a file for each episode; needs no display.
+        sample: sample actions instead of taking the most probable one.
+        seed: of the first episode; the next ones have the next seeds.
+        snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
+        trust: modules of yours that the settings of the run may name, such as the one of an environment.
+    """
+    if episodes < 1:
+        raise ValueError(f"rlpyt play: got --episodes {episodes}; expected 1 or more.")
+    if video is None and not has_display():
+        raise ValueError("rlpyt play: there is no display for a window. Write a video: --video FILE.mp4")
+    if video is not None:
+        require_video()
+        draw_without_display()
+    trained = read_trained(run, snapshot, trust)
+    env = _environment(trained, "human" if video is None else "rgb_array")
+    try:
+        if video is not None:
+            check_frames(env)
+        files = list(numbered(video, episodes)) if video is not None else [None] * episodes
+        for episode, file in enumerate(files):
+            print(_episode(trained, env, file, seed + episode, sample))
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ImportError(f"rlpyt play: the environment cannot be drawn: {error}") from error
+    finally:
+        env.close()
+    return 0
+
+
+def has_display() -> bool:
+    """Return whether a window can be opened."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def draw_without_display() -> None:
+    """Let MuJoCo and pygame draw images where there is no display; it must be set before they are imported."""
+    if not has_display():
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[Any, Any]:
+    kwargs = trained.env_kwargs
+    if trained.EnvCls is gymnasium.make:
+        kwargs = {**kwargs, "render_mode": render_mode}
+    env = trained.EnvCls(**kwargs)
+    if not isinstance(env, gymnasium.Env):
+        raise ValueError(
+            f"rlpyt play: the run has environments of the class {type(env).__name__}; expected a gymnasium.Env."
+        )
+    if render_mode == "human" and env.render_mode != "human":
+        env.close()
+        raise ValueError(f"rlpyt play: {env} has no window. Write a video: --video FILE.mp4")
+    return env
+
+
+def _episode(trained: Trained, env: gymnasium.Env[Any, Any], file: Path | None, seed: int, sample: bool) -> str:
+    """Play one episode; return what is told of it."""
+    if file is None:
+        (info,) = trained.agent.play(env, seed=seed, deterministic=not sample)
+        return f"seed {seed}: return {info.Return:g}, {info.Length} steps"
+    video = VideoFile(file, fps_of(env))
+    try:
+        (info,) = trained.agent.play(RecordFrames(env, video), seed=seed, deterministic=not sample)
+    finally:
+        video.close()
+    return f"seed {seed}: return {info.Return:g}, {info.Length} steps -> {file}"

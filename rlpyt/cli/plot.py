@@ -1,0 +1,50 @@
+"""Command `rlpyt plot`: pictures of runs and grids."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rlpyt.cli.arguments import Text
+from rlpyt.results import find_runs, plot_study, write_page
+from rlpyt.run_records import STEPS
+
+
+def plot(
+    folder: Annotated[Path, tyro.conf.Positional],
+    *,
+    y: Text = None,
+    x: str = STEPS,
+    out: Path | None = None,
+    page: Path | None = None,
+) -> int:
+    """Draw the runs of a folder; runs that differ in nothing but their seeds are one curve.
+
+    Args:
+        folder: directory of a run, or of a grid of runs.
+        y: column of progress.csv; the default is ReturnAverage, or GameScoreAverage of Atari games.
+        x: column of the axis.
+        out: folder of the pictures; the default is plots in the folder of the runs.
+        page: HTML file with the pictures and tables, too; it needs no server.
+    """
+    check_columns(folder, [name for name in (x, y) if name is not None])
+    for path in plot_study(folder, y, x, out):
+        print(path)
+    if page is not None:
+        print(write_page(folder, y, x, page))
+    return 0
+
+
+def check_columns(folder: Path, names: list[str]) -> None:
+    """Raise ValueError for a column that no run of the folder has; the message names the close ones."""
+    columns = {column for run in find_runs(folder) for column in run.columns}
+    if not columns:
+        raise ValueError(f"there is no row in the progress.csv of the runs in {folder}; expected runs with a log.")
+    for name in names:
+        if name not in columns:
+            close = get_close_matches(name, columns, n=4) or sorted(c for c in columns if name.lower() in c.lower())[:4]
+            hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(sorted(columns))}."
+            raise ValueError(f"no run in {folder} has the column {name!r}; {hint}")
