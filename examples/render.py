@@ -5,8 +5,8 @@
     python examples/render.py data/ppo/run_0 --human
     python examples/render.py data/ppo/run_0 --video data/ppo/videos
 
-Prints the return of every episode. Nothing but the directory of the run is needed: agent, environment and weights are
-those of its record.
+The command `rlpyt play` does the same. Prints the return of every episode. Nothing but the directory of the run is
+needed: agent, environment and weights are those of its record.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import gymnasium
-from gymnasium.error import DependencyNotInstalled
 
+from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, fps_of
 from rlpyt.runners import load_agent, part_from_record
 
 
@@ -37,21 +38,13 @@ def environment(run: Path, render_mode: str | None, trusted: list[str]) -> gymna
     return env
 
 
-def record_video(env: gymnasium.Env[Any, Any], folder: str) -> gymnasium.Env[Any, Any]:
-    """Return the environment with every episode written to a file of its own."""
-    try:
-        return gymnasium.wrappers.RecordVideo(env, folder, episode_trigger=lambda episode: True)
-    except DependencyNotInstalled as error:
-        sys.exit(f"--video needs MoviePy: pip install moviepy. ({error})")
-
-
 def main() -> None:
     """Read the options, load, and play."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="directory of the run, such as data/ppo/run_0")
     parser.add_argument("--episodes", type=int, default=3)
     parser.add_argument("--human", action="store_true", help="show the episodes in a window")
-    parser.add_argument("--video", metavar="FOLDER", help="write a video of every episode there; needs MoviePy")
+    parser.add_argument("--video", metavar="FOLDER", help="write a video of every episode there; needs the extra video")
     parser.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable one")
     parser.add_argument("--snapshot", help="a file of the run, such as itr_99.pkl; default: the newest")
     parser.add_argument("--device", default="cpu")
@@ -61,14 +54,18 @@ def main() -> None:
     agent = load_agent(args.run, snapshot=args.snapshot, device=args.device, trusted=args.trusted)
     render_mode = "human" if args.human else "rgb_array" if args.video else None
     env = environment(args.run, render_mode, args.trusted)
-    if args.video:
-        env = record_video(env, args.video)
     returns = []
     for episode in range(args.episodes):
-        (info,) = agent.play(env, seed=args.seed + episode, deterministic=not args.sample)
+        with ExitStack() as stack:
+            shown = env
+            if args.video:
+                check_frames(env)
+                file = VideoFile(Path(args.video, f"episode_{episode}.mp4"), fps_of(env))
+                shown = RecordFrames(env, stack.enter_context(closing(file)))
+            (info,) = agent.play(shown, seed=args.seed + episode, deterministic=not args.sample)
         returns.append(info.Return)
         print(f"episode {episode}: return {info.Return:g}, {info.Length} steps")
-    env.close()  # writes the last video
+    env.close()
     print(f"mean return of {len(returns)} episodes: {fmean(returns):g}")
 
 

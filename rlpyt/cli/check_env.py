@@ -7,21 +7,26 @@ from typing import Annotated
 
 import tyro
 
+from rlpyt.cli.arguments import Pairs
 from rlpyt.cli.environment import environment
+from rlpyt.cli.train import pairs_of
 from rlpyt.envs import EnvError, make_env
 from rlpyt.envs.check import check_env as check_values
 from rlpyt.envs.state_check import restores_exactly
 
 
-def check_env(env: Annotated[str, tyro.conf.Positional], *, steps: int = 100, seed: int = 0) -> int:
+def check_env(
+    env: Annotated[str, tyro.conf.Positional], *, steps: int = 100, seed: int = 0, env_kwargs: Pairs = ()
+) -> int:
     """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
 
     Args:
         env: id of gymnasium, game of Atari, task such as dm_control/cheetah-run, or module:name of your own.
         steps: random steps that are taken.
         seed: of the environment and of the random actions.
+        env_kwargs: further arguments of the environment, as key=value.
     """
-    found = environment(env)
+    found = environment(env, pairs_of(env_kwargs))
     print(f"{env}\n  observation  {found.spaces.observation}\n  action       {found.spaces.action}")
     limit = f"{found.episode_steps:,} steps" if found.episode_steps else "not known to gymnasium"
     print(f"  time limit   {limit}")

@@ -31,6 +31,7 @@ COMMANDS = {
     "play": "play",
     "plot": "plot",
     "check-env": "check_env",
+    "bench": "bench",
     "algos": "algos",
     "envs": "envs",
 }

@@ -150,7 +150,7 @@ def start_of(arguments: Sequence[str]) -> Start:
 def _new(name: str, env_name: str, arguments: Sequence[str]) -> Start:
     prog, chosen = f"rlpyt train {name} {env_name}", algorithm(name)
     choices = _choices(TrainChoices, prog, arguments)
-    env = environment(env_name, _pairs(choices.env_kwargs))
+    env = environment(env_name, pairs_of(choices.env_kwargs))
     check_fits(name, chosen, env)
     runner = _with_options(runner_of(chosen, env, choices), choices, prog, arguments)
     experiment = f"{name}_{_folder(env_name)}"
@@ -274,7 +274,12 @@ def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
     return found[0] or None
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, object]:
+def pairs_of(texts: Sequence[str]) -> dict[str, object]:
+    """Return values by name.
+
+    Raises:
+        ValueError: if a text is not key=value.
+    """
     for text in texts:
         if "=" not in text:
             raise ValueError(f"--env-kwargs: got {text!r}; expected key=value, such as render_mode=rgb_array.")

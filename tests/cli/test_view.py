@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from rlpyt.cli import main
-from rlpyt.envs.video import write_video
+from rlpyt.envs.video import check_frames, frame_of, write_video
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,30 @@ def test_eval_counts_all_episodes(run, capsys):
 
 def test_play_writes_a_frame_for_each_observation(run, tmp_path, capsys, monkeypatch):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    monkeypatch.setattr(CartPoleEnv, "render", lambda self: np.full((33, 51, 3), 200, np.uint8))  # without pygame
+    pytest.importorskip("pygame")
+    monkeypatch.delenv("DISPLAY", raising=False)
     assert main(["play", str(run), "--episodes", "1", "--video", str(tmp_path / "a.mp4")]) == 0
     steps = int(capsys.readouterr().out.splitlines()[-1].split(" steps")[0].split()[-1])
     n_frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "a.mp4"))
     assert n_frames == steps + 1
+    frames = imageio_ffmpeg.read_frames(str(tmp_path / "a.mp4"))
+    width, height = next(frames)["source_size"]
+    first, *_, last = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+    assert (height, width) == (400, 600)
+    assert (first != last).any(), "the pole moves"
+    assert (first.std(axis=(0, 1)) > 5).all(), "something is drawn"
+
+
+def test_a_video_without_frames_and_a_window_without_a_display_are_refused_before_a_step(run, tmp_path, capsys):
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+            patch.delenv(name, raising=False)
+        assert main(["play", str(run)]) == 2
+        assert "Write a video: --video" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="a video needs the render mode 'rgb_array', got None"):
+        check_frames(gymnasium.make("CartPole-v1"))
+    with pytest.raises(ValueError, match=r"returned float64 \[2, 2, 3\]; expected uint8"):
+        frame_of(Drawing())
 
 
 def test_odd_frames_are_filled(tmp_path):
@@ -50,6 +69,43 @@ def test_plot_draws_and_names_close_columns(run, capsys):
     assert "did you mean ReturnAverage" in capsys.readouterr().err
     assert main(["plot", str(run.parent)]) == 0
     assert (run.parent / "plots" / "curves.png").stat().st_size > 1000
+
+
+class Drawing(gymnasium.Env):
+    """Environment whose rows and pictures are not what its spaces say."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size: int = 3) -> None:
+        self.size = size
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(self.size, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(self.size, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        return np.zeros((2, 2, 3))
+
+
+def test_check_env_says_what_is_wrong(capsys):
+    name = "tests.cli.test_view:Drawing"
+    assert main(["check-env", name, "--env-kwargs", "size=4"]) == 1
+    assert "expected shape (3,), got (4,)" in capsys.readouterr().out
+    assert main(["check-env", name]) == 0
+
+
+def test_bench_measures_the_samplers_that_are_asked_for(capsys):
+    assert main(["bench", "CartPole-v1", "--sampler-type", "serial", "--batch-T", "4", "--seconds", "0.01"]) == 0
+    *_, header, row = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["sampler", "steps/s", "us/step"]
+    name, rate, micros, *_ = row.split()
+    assert name == "serial"
+    assert float(rate.replace(",", "")) == pytest.approx(1e6 / float(micros), rel=0.05)
+    assert main(["bench", "--sampler-type", "cup"]) == 2
+    assert "expected some of serial, cpu, gpu, alternating" in capsys.readouterr().err
 
 
 def test_check_env_tells_of_the_state(capsys):
