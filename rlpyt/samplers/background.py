@@ -16,7 +16,7 @@ import torch
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.logging import current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background_server import Answer, Batch, Description, MovableSampler, SamplerServer
+from rlpyt.samplers.background_server import WARNING, Answer, Batch, Description, MovableSampler, SamplerServer
 from rlpyt.samplers.server import Reply
 from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
@@ -194,7 +194,10 @@ class BackgroundSampler(TrajKeeper):
     def _logged(self, answer: Answer) -> Reply:
         """Log what was logged in the process, and return the reply."""
         for text in answer.texts:
-            current_logger().log(text)
+            if text.startswith(WARNING):
+                current_logger().warn(text.removeprefix(WARNING))
+            else:
+                current_logger().log(text)
         return answer.value
 
     @property

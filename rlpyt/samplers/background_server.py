@@ -89,6 +89,9 @@ class Answer(NamedTuple):
     """Lines that were logged meanwhile."""
 
 
+WARNING = "WARNING: "
+
+
 class _Texts(Logger):
     """Logger that keeps its texts until they are sent home."""
 
@@ -99,6 +102,10 @@ class _Texts(Logger):
     def log(self, text: str, with_prefix: bool = True) -> None:
         """Keep a text."""
         self._texts.append(text)
+
+    def warn(self, text: str) -> None:
+        """Keep a warning, by which `BackgroundSampler` knows it again."""
+        self._texts.append(f"{WARNING}{text}")
 
     def take(self) -> list[str]:
         """Return the texts since the last call."""

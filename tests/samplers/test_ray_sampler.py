@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,24 +28,6 @@ from tests.samplers.troubled_env import TroubledEnv
 from tests.toy_envs import CountingEnv
 
 T, B = 6, 3
-SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Yield a cluster of two nodes with a core each, to which this process is connected."""
-    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
-    cluster.add_node(**SMALL)
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-    try:
-        yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 @contextmanager
@@ -74,7 +57,7 @@ def batches_with_learning(sampler: Any, agent: Any, itrs: range) -> list[Any]:
     return batches
 
 
-def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(cluster):
+def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(ray_cluster):
     options = {"env_info_keys": ["t"], "eval_n_envs": 2, "eval_max_trajectories": 4, "mid_batch_reset": False}
     results = []
     state: dict[str, Any] = {}
@@ -114,7 +97,7 @@ def env_seed(rank: int) -> int:
     return stream_seed(7, Role.ENV, rank, 0)
 
 
-def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(cluster, capsys):
+def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(ray_cluster, capsys):
     # Environment 2 is worker 1's; after restart k it has the seed of rank 2 + 3 k.
     trouble_of = {env_seed(2): "raise", env_seed(5): "stand", env_seed(11): "raise"}
     options: dict[str, Any] = dict(EnvCls=TroubledEnv, env_kwargs={"trouble_of": trouble_of})
@@ -151,7 +134,7 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(clus
 PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step \d+, raised EnvError: .*"
 
 
-def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_core(cluster, monkeypatch):
+def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_core(ray_cluster, monkeypatch):
     def sampler() -> Any:
         return RaySampler(CountingEnv, {}, batch_T=T, batch_B=1, n_workers=1)
 
@@ -171,7 +154,7 @@ def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_c
 # ---- settings ----
 
 
-def test_settings_that_cannot_be_meant_are_refused(cluster):
+def test_settings_that_cannot_be_meant_are_refused(ray_cluster):
     with pytest.raises(ValueError, match=r"node_timeout is 0.5; expected a number of seconds above 1"):
         RaySampler(CountingEnv, {}, batch_T=2, batch_B=2, node_timeout=0.5)
     with pytest.raises(ValueError, match="restart_seconds is 0; expected a number of seconds above 0"):
@@ -215,10 +198,17 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 0)])
-def test_nothing_of_a_run_is_left_when_its_master_ends(cluster, tmp_path, number, code):
+def test_nothing_of_a_run_is_left_when_its_master_ends(ray_cluster, tmp_path, number, code):
     script = tmp_path / "master.py"
     script.write_text(MASTER)
-    before, env = workers_of_ray(), {**os.environ, "RAY_ADDRESS": cluster.address}
+    before, env = (
+        workers_of_ray(),
+        {
+            **os.environ,
+            "RAY_ADDRESS": ray_cluster.address,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        },
+    )
     master = subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True)
     alarm = threading.Timer(40, master.kill)
     alarm.start()
@@ -247,21 +237,21 @@ def workers_of_ray() -> set[psutil.Process]:
     return found
 
 
-# ---- the loss of a node: last, as the cluster has only one node then ----
+# ---- the loss of a node ----
 
 
-def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(cluster, capfd):
+def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(ray_cluster, capfd):
     options: dict[str, Any] = {"env_kwargs": {"lengths": (10**6,)}}
     with running(CpuSampler, **options) as sampler:
         local = collect(sampler, 2)
     with running(restart_workers=2, restart_seconds=600, **options) as sampler:
         batches = collect(sampler, 2)
         assert_equal_batches(batches, local)
-        [lost] = [node for node in cluster.list_all_nodes() if node is not cluster.head_node]
-        [worker] = [worker for worker in sampler.pool.workers if worker.host.node_id == lost.node_id]
+        lost = ray_cluster.other_id
+        [worker] = [worker for worker in sampler.pool.workers if worker.host.node_id == lost]
         ranks = sampler._worker_specs[worker.rank]
         [ranks] = [spec.env_ranks for spec in ranks.values()]
-        cluster.remove_node(lost, allow_graceful=False)
+        ray_cluster.remove_other()
         start, itr = time.monotonic(), 2
         while sampler.pool.n_restarts == 0:  # the processes of a node outlive it for a second
             before = time.monotonic()
@@ -275,7 +265,7 @@ def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(cluster, capf
         assert sampler.n_cut_episodes == len(ranks)
     out = "".join(capfd.readouterr())
     assert f"Worker {worker.rank} on node" in out
-    assert f"({lost.node_id[:8]})" in out
+    assert f"({lost[:8]})" in out
     env = batches[-1][0].env
     others = [b for b in range(B) if b not in ranks]
     assert not env.valid[0, ranks].any()
