@@ -545,16 +545,35 @@ OLD_LINES = {
         from rlpyt.runners.minibatch_rl import MinibatchRlEval
         from rlpyt.utils.logging.context import logger_context
         """,
+    "launching": """
+        from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity, quick_affinity_code
+        from rlpyt.utils.launching.exp_launcher import run_experiments
+        from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants, update_config
+        """,
+    "multi_gpu": """
+        from rlpyt.utils.launching.affinity import make_affinity
+        from rlpyt.runners.sync_rl import SyncRl
+        """,
+    "asynchronous": """
+        from rlpyt.utils.launching.affinity import make_affinity
+        from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+        from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
+        from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
+        from rlpyt.samplers.async_.collectors import DbCpuResetCollector
+        from rlpyt.runners.async_rl import AsyncRlEval
+        """,
 }
 NEW_LINES = """
     from rlpyt.agents import AtariDqnAgent, AtariFfAgent, AtariLstmAgent, SacAgent
     from rlpyt.algos import A2C, DQN, SAC
     from rlpyt.envs import AtariEnv, AtariTrajInfo
     from rlpyt.envs.gym import make as gym_make
+    from rlpyt.launching import VariantLevel, affinity_from_code, encode_affinity, load_variant, make_affinity
+    from rlpyt.launching import make_variants, quick_affinity_code, run_experiments, update_config
     from rlpyt.logging import logger_context
-    from rlpyt.runners import MinibatchRl, MinibatchRlEval
+    from rlpyt.runners import AsyncRlEval, MinibatchRl, MinibatchRlEval, SyncRl
     from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuResetCollector, GpuSampler, GpuWaitResetCollector
-    from rlpyt.samplers import SerialSampler
+    from rlpyt.samplers import AsyncCpuSampler, AsyncGpuSampler, AsyncSerialSampler, DbCpuResetCollector, SerialSampler
     """
 
 
