@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import gymnasium
 import tyro
@@ -70,7 +70,7 @@ def draw_without_display() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[Any, Any]:
+def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[object, object]:
     kwargs = trained.env_kwargs
     if trained.EnvCls is gymnasium.make:
         kwargs = {**kwargs, "render_mode": render_mode}
@@ -85,7 +85,7 @@ def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def _episode(trained: Trained, env: gymnasium.Env[Any, Any], file: Path | None, seed: int, sample: bool) -> str:
+def _episode(trained: Trained, env: gymnasium.Env[object, object], file: Path | None, seed: int, sample: bool) -> str:
     """Play one episode; return what is told of it."""
     if file is None:
         (info,) = trained.agent.play(env, seed=seed, deterministic=not sample)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import torch
 import tyro
@@ -234,7 +234,8 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         affinity=affinity_of(choices.device or _default_device(env)),
     )
     if choices.lag is not None:
-        lag: Any = value_of(choices.lag, frozenset([int, str]))  # AsyncRl refuses another text
+        lag = value_of(choices.lag, frozenset([int, str]))  # AsyncRl refuses another text
+        assert isinstance(lag, int | str)
         return (AsyncRlEval if choices.evaluate else AsyncRl)(**settings, n_replicas=choices.replicas, lag=lag)
     if choices.replicas is not None:
         return (SyncRlEval if choices.evaluate else SyncRl)(**settings, n_replicas=choices.replicas)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from rlpyt.agents import BaseAgent
 from rlpyt.runners import load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.types import Kwargs, TrajInfo
@@ -15,8 +16,8 @@ from rlpyt.types import Kwargs, TrajInfo
 class Trained(NamedTuple):
     """Trained agent, and the environments that its run evaluates in, or else trains in."""
 
-    agent: Any
-    EnvCls: Callable[..., Any]
+    agent: BaseAgent
+    EnvCls: Callable[..., object]
     env_kwargs: Kwargs
     TrajInfoCls: Callable[..., TrajInfo]
 

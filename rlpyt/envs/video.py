@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 DEFAULT_FPS = 30
 
 
-class RecordFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
+class RecordFrames(gymnasium.Wrapper[object, object, object, object]):
     """Wrapper that draws the environment after every reset and step, and sends the frame on at once.
 
     Args:
@@ -22,17 +22,19 @@ class RecordFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
         file: takes the frames; see `video_file`.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], file: VideoFile) -> None:
+    def __init__(self, env: gymnasium.Env[object, object], file: VideoFile) -> None:
         super().__init__(env)
         self.file = file
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[object, dict[str, object]]:
         """Reset the environment, and write its frame."""
-        result = self.env.reset(**kwargs)
+        result = self.env.reset(seed=seed, options=options)
         self.file.add(frame_of(self.env))
         return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, dict[str, object]]:
         """Take a step, and write the frame after it."""
         result = self.env.step(action)
         self.file.add(frame_of(self.env))
@@ -108,7 +110,7 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
         raise ValueError(f"Writing the video {path}: got no frame; expected one or more.")
 
 
-def check_frames(env: gymnasium.Env[Any, Any]) -> None:
+def check_frames(env: gymnasium.Env[object, object]) -> None:
     """Raise ValueError for an environment that does not draw images, before anything starts."""
     if env.render_mode != "rgb_array":
         raise ValueError(
@@ -118,9 +120,9 @@ def check_frames(env: gymnasium.Env[Any, Any]) -> None:
         )
 
 
-def frame_of(env: gymnasium.Env[Any, Any]) -> np.ndarray:
+def frame_of(env: gymnasium.Env[object, object]) -> np.ndarray:
     """Return the image that an environment shows, uint8 [height, width, 3]."""
-    frame: Any = env.render()
+    frame: object = env.render()
     image = np.asarray(frame)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(
@@ -129,7 +131,7 @@ def frame_of(env: gymnasium.Env[Any, Any]) -> np.ndarray:
     return image
 
 
-def fps_of(env: gymnasium.Env[Any, Any]) -> float:
+def fps_of(env: gymnasium.Env[object, object]) -> float:
     """Return the frames per second that an environment names, or else `DEFAULT_FPS`."""
     return float(env.metadata.get("render_fps") or DEFAULT_FPS)
 
