@@ -14,6 +14,8 @@ ARGS ?=
 TORCH ?=
 # Three for two cores: tests that start processes wait most of their time.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+# Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
+RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
 .PHONY: train test check fix docs bench durations venv format lint types pytest quick
 
@@ -51,10 +53,11 @@ types: venv
 	$(BIN)/mypy
 
 pytest: venv
-	$(PYTEST)
+	$(PYTEST) -m "not ray"
+	$(RAY_TESTS)
 
 quick: venv
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not ray"
 
 durations: venv
 	$(PYTEST) --record-durations

@@ -25,6 +25,8 @@ from rlpyt.launching.variants import save_variant
 from rlpyt.logging import logger_context, read_progress
 from tests.ray_kit import TwoNodes, below
 
+pytestmark = pytest.mark.ray
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Run that starts at once, as it imports nothing. A step is one line of progress.csv, which is its checkpoint, too.
@@ -246,7 +248,9 @@ def test_the_example_has_the_numbers_of_this_machine(tmp_path: Path):
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     path, env = str(EXAMPLES / "grid.py"), {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
     code = f"import sys; sys.argv = [{path!r}, '--ray', '--smoke']" + ON_TWO_NODES
-    process = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
     assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     config = runpy.run_path(str(EXAMPLES / "grid.py"))["CONFIG"]
     runner = update_config(config, {"algo": {"learning_rate": 3e-4}})

@@ -27,6 +27,8 @@ from tests.samplers.sampler_kit import assert_equal_batches, collect, random_age
 from tests.samplers.troubled_env import TroubledEnv
 from tests.toy_envs import CountingEnv
 
+pytestmark = pytest.mark.ray
+
 T, B = 6, 3
 
 
