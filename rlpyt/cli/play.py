@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +10,16 @@ import tyro
 
 from rlpyt.cli.arguments import Modules
 from rlpyt.cli.trained import Trained, read_trained
-from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, fps_of, numbered, require_video
+from rlpyt.envs.video import (
+    RecordFrames,
+    VideoFile,
+    check_frames,
+    draw_without_display,
+    fps_of,
+    has_display,
+    numbered,
+    require_video,
+)
 
 
 def play(
@@ -56,18 +63,6 @@ def play(
     finally:
         env.close()
     return 0
-
-
-def has_display() -> bool:
-    """Return whether a window can be opened."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def draw_without_display() -> None:
-    """Let MuJoCo and pygame draw images where there is no display; it must be set before they are imported."""
-    if not has_display():
-        os.environ.setdefault("MUJOCO_GL", "egl")
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[object, object]:

@@ -22,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict
 
 from rlpyt.envs.base import Reset
+from rlpyt.envs.video import has_display
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space
 from rlpyt.types import Kwargs
@@ -210,8 +211,7 @@ def _choose_renderer() -> None:
 
     By default it would take glfw, which can be imported but fails at the first image.
     """
-    has_display = sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
-    if has_display or "MUJOCO_GL" in os.environ or "dm_control.mujoco" in sys.modules:
+    if has_display() or "MUJOCO_GL" in os.environ or "dm_control.mujoco" in sys.modules:
         return
     # EGL fails with errors of many kinds. Without it nothing draws: glfw would end the process at the second try.
     for renderer in ("egl", "disable"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -108,6 +109,18 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
             n += 1
     if n == 0:
         raise ValueError(f"Writing the video {path}: got no frame; expected one or more.")
+
+
+def has_display() -> bool:
+    """Return whether a window can be opened."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def draw_without_display() -> None:
+    """Let MuJoCo and pygame draw images where there is no display; it must be set before they are imported."""
+    if not has_display():
+        os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def check_frames(env: gymnasium.Env[object, object]) -> None:

@@ -2,6 +2,7 @@
 
 from rlpyt.results.atari import ATARI_SCORES, atari_game, human_normalized_score
 from rlpyt.results.curves import Curves, aligned_curves
+from rlpyt.results.episode_video import EpisodeVideo
 from rlpyt.results.groups import RunGroup, group_runs
 from rlpyt.results.page import write_page
 from rlpyt.results.pictures import plot_curves, plot_improvement, plot_profiles, plot_scores, plot_study
@@ -28,6 +29,7 @@ __all__ = [
     "Study",
     "aligned_curves",
     "Curves",
+    "EpisodeVideo",
     "mean_interval",
     "Interval",
     "interquartile_mean",

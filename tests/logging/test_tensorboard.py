@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import random
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from rlpyt.logging import TensorBoardSink, logger_context
+from rlpyt.logging import TensorBoardSink, logger_context, read_progress
 from rlpyt.logging.sinks import STATISTICS
 from rlpyt.logging.tensorboard_sink import tag_of
-from rlpyt.runners import Histograms, MinibatchRl
+from rlpyt.results import EpisodeVideo
+from rlpyt.runners import Histograms, HookError, MinibatchRl
 from rlpyt.utils.compute import ComputeSettings
 from tests.markdown import ROOT, quoted, tables
-from tests.runners.runner_kit import make_algo, make_sampler
+from tests.runners.runner_kit import make_algo, make_sampler, run
+from tests.toy_envs import CountingEnv
 
+Image = pytest.importorskip("PIL.Image", reason="needs the extra tensorboard")
 accumulator = pytest.importorskip(
     "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra tensorboard"
 )
@@ -84,7 +91,58 @@ def test_histograms_of_parameters_gradients_and_actions(tmp_path):
     assert 0 <= value.min <= value.max <= 2
 
 
+class Drawn(CountingEnv):
+    """Environment whose image shows how many steps the episode has had."""
+
+    render_mode = "rgb_array"
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  as gymnasium has it
+
+    n_drawn = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.n_drawn = 0
+        random.random(), np.random.random(), torch.rand(1)
+        return super().reset(**kwargs)
+
+    def render(self) -> Any:
+        self.n_drawn += 1
+        return np.full((4, 6, 3), 20 * self.n_drawn, np.uint8)
+
+
+@pytest.mark.parametrize(("n_frames", "shown"), [(500, 6), (3, 3)])
+def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, shown):
+    hook = EpisodeVideo(Drawn, {"lengths": [5]}, every_n_rows=2, n_frames=n_frames)
+    rows = []
+    for name, hooks in (("without", []), ("with", [hook])):
+        run(tmp_path / name, hooks=hooks, n_steps=120)
+        columns = read_progress(tmp_path / name / "run_0")
+        rows.append({key: list(x) for key, x in columns.items() if "Time" not in key and "PerSecond" not in key})
+    assert repr(rows[0]) == repr(rows[1]), "repr, as nan is in it"
+    images = events_in(tmp_path / "with" / "run_0" / "video").Images("Evaluation/Episode")
+    assert [image.step for image in images] == [40, 120]
+    for image in images:
+        video = Image.open(io.BytesIO(image.encoded_image_string))
+        assert (image.width, image.height, video.n_frames) == (6, 4, shown)
+        assert video.info["duration"] == 50
+        assert [_gray(video, i) for i in range(shown)] == [20 * (i + 1) for i in range(shown)]
+
+
+def _gray(video: Any, i: int) -> int:
+    video.seek(i)
+    value: int = video.convert("RGB").getpixel((0, 0))[0]
+    return value
+
+
+def test_a_video_needs_an_environment_that_draws(tmp_path):
+    with pytest.raises(HookError, match=r"a video needs the render mode 'rgb_array'"):
+        run(tmp_path, hooks=[EpisodeVideo(CountingEnv)])
+    with pytest.raises(TypeError, match="EnvCls is None; expected a callable"):
+        EpisodeVideo(None)  # type: ignore[arg-type]
+
+
 def test_hooks_that_need_tensorboard_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r"Histograms: .*pip install rlpyt\[tensorboard\]"):
         Histograms()
+    with pytest.raises(ImportError, match=r"EpisodeVideo: .*pip install rlpyt\[tensorboard\]"):
+        EpisodeVideo(CountingEnv)

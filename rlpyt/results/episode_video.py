@@ -1,0 +1,167 @@
+"""Hook that writes videos of episodes for TensorBoard."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import gymnasium
+import numpy as np
+
+from rlpyt.agents import BaseAgent
+from rlpyt.envs.video import check_frames, draw_without_display, fps_of, frame_of
+from rlpyt.logging.sinks import Row, optional_package
+from rlpyt.runners import Hook
+from rlpyt.runners.hooked import HookedRun
+from rlpyt.types import Kwargs
+from rlpyt.utils.seeds import global_streams, set_global_streams
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class _Enough(Exception):
+    """The video has all its frames, while the episode goes on."""
+
+
+class _Frames(gymnasium.Wrapper[object, object, object, object]):
+    """Wrapper that keeps the frames of an episode, up to a number."""
+
+    def __init__(self, env: gymnasium.Env[object, object], n_frames: int) -> None:
+        super().__init__(env)
+        self.frames: list[np.ndarray] = []
+        self._n_frames = n_frames
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[object, dict[str, object]]:
+        result = self.env.reset(seed=seed, options=options)
+        self._keep()
+        return result
+
+    def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, object]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._keep()
+        return observation, float(reward), terminated, truncated, info
+
+    def _keep(self) -> None:
+        if len(self.frames) == self._n_frames:
+            raise _Enough
+        self.frames.append(frame_of(self.env))
+
+
+@dataclass(eq=False)
+class EpisodeVideo(Hook):
+    """Hook that plays an episode at rows of the log, and writes it for TensorBoard, into the folder `video` of the run.
+
+        hooks=[EpisodeVideo(gymnasium.make, dict(id="CartPole-v1", render_mode="rgb_array"))]
+
+    A copy of the agent plays in an environment of its own, so the numbers of the run stay. The run waits meanwhile.
+    The image in TensorBoard is `Evaluation/Episode`.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
+        TypeError: if EnvCls cannot be called.
+    """
+
+    EnvCls: Callable[..., gymnasium.Env[object, object]]
+    """Callable that returns an environment, with the spaces of the agent and the render mode "rgb_array"."""
+    env_kwargs: Kwargs = field(default_factory=dict)
+    """Keyword arguments of `EnvCls`."""
+    every_n_rows: int = 10
+    """Rows of the log from one video to the next; the first row has one."""
+    n_frames: int = 500
+    """Most frames of a video; TensorBoard holds them in memory."""
+    seed: int = 0
+    """Seed of the episode, the same for every video."""
+    deterministic: bool = True
+    """Whether to take the most probable action, instead of a sampled one."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be meant, and a machine without tensorboard."""
+        super().__post_init__()
+        if not callable(self.EnvCls):
+            raise TypeError(
+                f"EpisodeVideo: EnvCls is {self.EnvCls!r}; expected a callable that returns an environment."
+            )
+        self._every = self.whole("every_n_rows")
+        self.whole("n_frames")
+        self.whole("seed", 0)
+        self._package = optional_package("torch.utils.tensorboard", "EpisodeVideo", "tensorboard")
+        self._writer: SummaryWriter | None = None
+        self._env: gymnasium.Env[object, object] | None = None
+        self._player: BaseAgent | None = None
+        self._n_rows = 0
+
+    def on_start(self, runner: HookedRun) -> None:
+        """Make the environment and the agent, and open the event file; what is behind a checkpoint is purged.
+
+        Raises:
+            TypeError: if the agent cannot play by hand.
+            ValueError: if the environment draws no images, or has other spaces than the agent.
+        """
+        if runner.logger.directory is None:
+            return
+        if not isinstance(runner.agent, BaseAgent):
+            raise TypeError(f"EpisodeVideo: the agent is a {type(runner.agent).__name__}; expected a BaseAgent.")
+        draw_without_display()
+        streams = global_streams()
+        try:
+            self._env = self.EnvCls(**self.env_kwargs)
+            check_frames(self._env)
+            self._player = runner.agent.replace()
+            self._player.initialize(runner.agent.env_spaces)
+        finally:
+            set_global_streams(streams)
+        purge_step = runner.first_itr * runner.steps_per_itr + 1 if runner.first_itr else None
+        self._writer = self._package.SummaryWriter(str(runner.logger.directory / "video"), purge_step=purge_step)
+        self._n_rows = 0
+
+    def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
+        """Play an episode and write it."""
+        self._n_rows += 1
+        if self._writer is None or self._env is None or self._player is None or (self._n_rows - 1) % self._every:
+            return
+        streams = global_streams()
+        self._player.load_state_dict(runner.agent.state_dict())
+        env = _Frames(self._env, self.n_frames)
+        try:
+            self._player.play(env, seed=self.seed, deterministic=self.deterministic)
+        except _Enough:
+            pass
+        finally:
+            set_global_streams(streams)
+        height, width, _ = env.frames[0].shape
+        encoded = gif(env.frames, fps_of(self._env))
+        summary = importlib.import_module("tensorboard.compat.proto.summary_pb2").Summary
+        image = summary.Image(height=height, width=width, colorspace=3, encoded_image_string=encoded)
+        value = summary.Value(tag="Evaluation/Episode", image=image)
+        self._writer.file_writer.add_summary(summary(value=[value]), step)  # type: ignore[attr-defined]  # declared None
+        self._writer.flush()
+
+    def on_end(self, runner: HookedRun, status: str) -> None:
+        """Close the environment and the event file."""
+        if self._env is not None:
+            self._env.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._env = self._player = None
+
+
+def gif(frames: Sequence[np.ndarray], fps: float) -> bytes:
+    """Return an animated GIF, which TensorBoard shows as an image.
+
+    Args:
+        frames: uint8 [height, width, 3] each.
+        fps: frames per second; a viewer shows at most 50.
+    """
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    file = io.BytesIO()
+    milliseconds = max(20, round(1_000 / fps))
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
+    return file.getvalue()
