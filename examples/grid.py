@@ -1,10 +1,10 @@
 """PPO on CartPole-v1 over learning rates and numbers of environments, with two seeds each.
 
-    python examples/grid.py [--ray] [--smoke]
+    python examples/grid.py [--ray | --submitit] [--smoke]
 
-The script launches itself once for each run, side by side on the cores of this machine, or with --ray on those of
-all nodes of a Ray cluster. Call it again at any time: it goes on with what was stopped or killed. The runs are in
-data/ppo_cartpole_grid.
+The script launches itself once for each run, side by side on the cores of this machine, with --ray on those of all
+nodes of a Ray cluster, or with --submitit as jobs of SLURM (of this machine where there is none). Call it again at any
+time: it goes on with what was stopped or killed. The runs are in data/ppo_cartpole_grid.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import gymnasium
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
 from rlpyt.launching import (
+    ClusterSlots,
     RayNodes,
     VariantLevel,
     launched_run,
@@ -40,6 +41,17 @@ RATES = VariantLevel([("algo", "learning_rate")], [(1e-3,), (3e-4,)], ["lr_1e-3"
 ENVIRONMENTS = VariantLevel([("sampler", "batch_B")], [(4,), (8,), (16,)], ["B_4", "B_8", "B_16"])
 
 
+def place() -> str | RayNodes | ClusterSlots:
+    """Return where the runs go."""
+    if "--submitit" in sys.argv:
+        import submitit
+
+        executor = submitit.AutoExecutor("data/jobs")
+        executor.update_parameters(timeout_min=60, cpus_per_task=1)
+        return ClusterSlots(executor, n_slots=2)
+    return RayNodes() if "--ray" in sys.argv else quick_affinity_code()
+
+
 def main() -> int:
     """Launch the grid, or train as one of its runs."""
     run, smoke = launched_run(), "--smoke" in sys.argv
@@ -48,8 +60,7 @@ def main() -> int:
         args = ["--smoke"] if smoke else []
         n_seeds = 1 if smoke else 2
         title = "ppo_cartpole_grid"
-        place = RayNodes() if "--ray" in sys.argv else quick_affinity_code()
-        return run_experiments(__file__, place, title, n_seeds, variants, log_dirs, common_args=args)
+        return run_experiments(__file__, place(), title, n_seeds, variants, log_dirs, common_args=args)
     runner = update_config(CONFIG, run.variant).replace(seed=run.run_ID, affinity=run.affinity)
     if smoke:
         runner = runner.replace(n_steps=1_024, log_interval_steps=512)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlpyt import agents, algos
@@ -57,7 +58,7 @@ def check_run(folder: Path) -> None:
     assert load_snapshot(run_dir / "params.pkl")["cum_steps"] == progress["Diagnostics/CumSteps"][-1]
 
 
-def test_the_grid_runs_and_a_second_start_finds_it_finished(tmp_path):
+def test_the_grid_runs_is_found_finished_and_has_the_same_numbers_through_submitit(tmp_path):
     for text in ("2 finished: ", "of which 2 have finished before"):
         process = python(tmp_path, EXAMPLES / "grid.py", "--smoke")
         assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
@@ -67,6 +68,19 @@ def test_the_grid_runs_and_a_second_start_finds_it_finished(tmp_path):
         params = json.loads((run_dir / "params.json").read_text())
         assert params["runner"]["settings"]["algo"]["settings"]["learning_rate"] == float(rate.removeprefix("lr_"))
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
+    pytest.importorskip("submitit", reason="the extra `cluster` is not installed")
+    (tmp_path / "jobs").mkdir()
+    process = python(tmp_path / "jobs", EXAMPLES / "grid.py", "--smoke", "--submitit")
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    assert len(list((tmp_path / "jobs/data/jobs").glob("*_result.pkl"))) == 2
+    timed = ("Time", "PerSecond", "Seconds", "Fraction")
+    for rate in ("lr_1e-3", "lr_3e-4"):
+        there, here = (
+            read_progress(f / "data/ppo_cartpole_grid" / rate / "run_0") for f in (tmp_path / "jobs", tmp_path)
+        )
+        assert len(here["ReturnAverage"]) == 2
+        for name in (name for name in here if not any(word in name for word in timed)):
+            np.testing.assert_array_equal(there[name], here[name], name)
 
 
 def test_the_search_runs(tmp_path):

@@ -20,10 +20,11 @@ def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object]
         hyper: those that may be schedules, as they stood.
         precision: of the networks.
     """
+    unused = () if settings.get("fixed_alpha") is None else ("alpha_learning_rate",)
     hints = [
         f"{name} was {value:g}: try {value / 10:g}"
         for name, value in hyper.items()
-        if name.endswith("learning_rate") and isinstance(value, float | int) and value
+        if name.endswith("learning_rate") and name not in unused and isinstance(value, float | int) and value
     ]
     hints += [f"{name} was inf, {why}" for name, why in _UNBOUNDED.items() if hyper.get(name) == math.inf]
     if isinstance(clip := hyper.get("clip_grad_norm"), float | int) and 1 < clip < math.inf:
