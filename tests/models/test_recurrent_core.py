@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.models import RecurrentCore, RnnState
+from rlpyt.models import RecurrentCore, RnnState, recurrent
+from rlpyt.models.cut_lstm import cut_lstm
+from rlpyt.utils.arrays import buffer_leaves
 
 
 def row_by_row(
@@ -37,35 +42,92 @@ def random_state(core: RecurrentCore, B: int) -> RnnState:
     return RnnState(torch.randn_like(h), None if c is None else torch.randn_like(c))
 
 
-@settings(max_examples=30, deadline=None)
+def outputs_and_gradients(
+    unroll: Callable[[torch.Tensor, RnnState], tuple[torch.Tensor, RnnState]],
+    core: RecurrentCore,
+    x: torch.Tensor,
+    state: RnnState,
+) -> list[torch.Tensor]:
+    """Return outputs, last state, and the gradients in weights, inputs and first state of a loss over all of them."""
+    leaves = [y.clone().requires_grad_() for y in (x, *buffer_leaves(state))]
+    output, final = unroll(leaves[0], RnnState(*leaves[1:]))
+    results = [output, *buffer_leaves(final)]
+    loss = sum((y * torch.linspace(-1, 2, y.numel()).view(y.shape)).square().sum() for y in results)
+    assert isinstance(loss, torch.Tensor)
+    return [*results, *torch.autograd.grad(loss, [*core.parameters(), *leaves], materialize_grads=True)]
+
+
+WAYS = ["few", "many", "packed"]
+
+
+@contextmanager
+def way(name: str, core: RecurrentCore) -> Iterator[None]:
+    """Let a core unroll in one of its ways, whatever starts and on whatever device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent, "_ROWS_A_CALL", 1 if name == "few" else 100)
+        if name == "packed":
+            patch.setattr(core, "_unroll_cut", core._unroll_packed)
+        yield
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["lstm", "gru"]),
     num_layers=st.integers(1, 2),
     T=st.integers(1, 7),
     p_start=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    name=st.sampled_from(WAYS),
 )
-def test_equals_the_row_by_row_reference(seed: int, kind: str, num_layers: int, T: int, p_start: float) -> None:
+def test_equals_the_row_by_row_reference(
+    seed: int, kind: str, num_layers: int, T: int, p_start: float, name: str
+) -> None:
     torch.manual_seed(seed)
     core = RecurrentCore(3, 4, num_layers, kind)
     x, start = torch.randn(T, 3, 3), torch.rand(T, 3) < p_start
     state = random_state(core, 3)
-    output, final = core(x, state, start)
-    expected_output, expected_final = row_by_row(core, x, state, start)
-    torch.testing.assert_close(output, expected_output)
-    torch.testing.assert_close(final.h, expected_final.h)
-    assert (final.c is None) == (kind == "gru")
-    if final.c is not None:
-        torch.testing.assert_close(final.c, expected_final.c)
+    expected = outputs_and_gradients(lambda x, s: row_by_row(core, x, s, start), core, x, state)
+    with way(name, core):
+        results = outputs_and_gradients(lambda x, s: core(x, s, start), core, x, state)
+    assert len(results) == len(expected)
+    for result, reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, reference, rtol=1e-4, atol=1e-5)
 
 
-def test_no_gradient_and_no_nan_crosses_an_episode_start() -> None:
-    core = RecurrentCore(2, 4)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_many_starts_give_what_few_give(kind: str) -> None:
+    torch.manual_seed(0)
+    core = RecurrentCore(20, 64, kind=kind)
+    x, start, state = torch.randn(30, 8, 20), torch.rand(30, 8) < 0.1, random_state(core, 8)
+    results = {}
+    for name in WAYS:
+        with way(name, core), torch.no_grad():
+            output, final = core(x, state, start)
+            results[name] = [output, *buffer_leaves(final)]
+    for name in WAYS[1:]:
+        for result, reference in zip(results[name], results["few"], strict=True):
+            torch.testing.assert_close(result, reference, rtol=0, atol=1e-6)
+
+
+def test_the_gradient_by_hand_is_the_numerical_one() -> None:
+    torch.manual_seed(0)
+    T, B, F, H = 4, 2, 3, 2
+    shapes = [(T, B, F), (B, H), (B, H), (4 * H, F), (4 * H, H), (4 * H,), (4 * H,)]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    start = torch.tensor([[True, False], [False, True], [False, False], [True, True]])
+    assert torch.autograd.gradcheck(lambda x, h, c, *weights: cut_lstm(x, (h, c), start, weights), inputs)
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_no_gradient_and_no_nan_crosses_an_episode_start(kind: str, name: str) -> None:
+    core = RecurrentCore(2, 4, kind=kind)
     x = torch.randn(4, 2, 2, requires_grad=True)
     h = torch.full((1, 2, 4), torch.nan)
     h[:, 1] = 0.5
     start = torch.tensor([[True, False], [False, False], [True, False], [False, False]])
-    output, _ = core(x, RnnState(h, h.clone()), start)
+    with way(name, core):
+        output, _ = core(x, RnnState(h, h.clone() if kind == "lstm" else None), start)
     assert output.isfinite().all()
     output[3].sum().backward()
     assert x.grad is not None
