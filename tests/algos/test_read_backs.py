@@ -41,6 +41,7 @@ ON_THE_CPU = {
     "algos/ppo.py PPO.minibatch_rows": "the valid rows of the samples",
     "algos/dqn.py DQN.input_errors": "flags of the samples",
     "models/recurrent.py RecurrentCore.forward": "where episodes start, of the samples or the replay's batch",
+    "models/cut_lstm.py _Unroll.forward": "the same, in an unroll that is for the CPU alone",
 }
 """Reads of what is on the CPU on every device; all of rlpyt/replays is such."""
 PRIORITIES = "algos/off_policy.py OffPolicyAlgo.update_priorities"  # by which the replay on the CPU draws
