@@ -5,6 +5,7 @@
 #   make fix         format, and mend what ruff can mend
 #   make docs        write the generated pages
 #   make bench       the short benchmarks: imports, collector, replay
+#   make speed       fail where a hot path became 1.5 times slower
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench durations venv format lint types pytest quick
+.PHONY: train test check fix docs bench speed durations venv format lint types pytest quick
 
 train: venv
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -71,3 +72,6 @@ bench: venv
 	$(BIN)/python benchmarks/imports.py
 	$(BIN)/python benchmarks/collector.py
 	$(BIN)/python benchmarks/replay.py
+
+speed: venv
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/hot_paths.py
