@@ -39,7 +39,7 @@ EXPECTED = {
     "action": 1.47,
     "ppo": 1.17,
     "sac": 1.17,
-    "frames": 1.7,
+    "frames": 1.48,
     "priorities": 2.7,
     "lstm": 1.45,
 }

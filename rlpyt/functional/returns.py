@@ -261,12 +261,15 @@ def n_step_return(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndar
     flags = {"terminated": terminated, "truncated": truncated}
     check_same_shape("n_step_return", reward=reward, **flags)
     check_bool("n_step_return", **flags)
-    counted = np.ones(reward.shape, dtype=bool)
-    counted[1:] = ~np.logical_or.accumulate(terminated | truncated, axis=0)[:-1]
-    steps = counted.sum(axis=0)
-    powers = np.power(float(discount), np.arange(len(reward) + 1))
-    powers = powers.astype(np.result_type(reward, np.float32))
-    return_ = np.tensordot(powers[:-1], np.where(counted, reward, 0), axes=1)
-    terminated_n = np.logical_or.reduce(terminated & counted, axis=0)
+    dtype = np.result_type(reward, np.float32)
+    powers = np.power(float(discount), np.arange(len(reward) + 1)).astype(dtype)
+    return_, terminated_n = reward[-1].astype(dtype), terminated[-1].copy()
+    steps = np.ones(return_.shape, np.int64)
+    for k in reversed(range(len(reward) - 1)):
+        goes_on = ~(terminated[k] | truncated[k])
+        # What lies behind the end of an episode may be anything, NaN too.
+        return_ = reward[k] + np.where(goes_on, powers[1] * return_, 0)
+        steps = 1 + goes_on * steps
+        terminated_n = terminated[k] | goes_on & terminated_n
     bootstrap_discount = np.where(terminated_n, 0, powers[steps])
     return NStepReturn(return_, bootstrap_discount, terminated_n, steps)
