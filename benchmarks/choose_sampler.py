@@ -11,6 +11,9 @@ comes on top for all.
 
 from __future__ import annotations
 
+import rlpyt  # noqa: F401  # before torch, as in a script that imports nothing else; see rlpyt/__init__.py
+
+# isort: split
 import argparse
 import importlib
 import time

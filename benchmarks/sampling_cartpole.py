@@ -10,6 +10,9 @@ have a process for each environment, as they come. Behind the ratio stands how t
 
 from __future__ import annotations
 
+import rlpyt  # noqa: F401  # before torch, as in a script that imports nothing else; see rlpyt/__init__.py
+
+# isort: split
 import argparse
 from collections.abc import Callable
 from functools import partial

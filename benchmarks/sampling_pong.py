@@ -13,6 +13,9 @@ from minute to minute, so the ratio to the ceiling is the median of the ratios o
 
 from __future__ import annotations
 
+import rlpyt  # noqa: F401  # before torch, as in a script that imports nothing else; see rlpyt/__init__.py
+
+# isort: split
 import argparse
 import multiprocessing
 from collections.abc import Callable

@@ -169,18 +169,21 @@ def test_packages_define_nothing_and_export_what_they_import(path):
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree)
     nodes = tree.body[1:]
-    if (
-        name_of(path) == "rlpyt"
-    ):  # two things happen there: a system is refused, the paths of rlpyt 0.1 become importable
-        refusal = nodes.pop(-2)
+    if name_of(path) == "rlpyt":
+        # Three things happen there: a system is refused, idle threads are told when to sleep, and the paths of rlpyt
+        # 0.1 become importable.
+        *nodes, refusal, waits, install = nodes
         assert isinstance(refusal, ast.If)
         assert ast.unparse(refusal.test) == "sys.platform != 'linux'"
-        assert [ast.unparse(node) for node in (*nodes[:2], nodes[-1])] == [
+        assert isinstance(waits, ast.If)
+        assert [ast.unparse(node) for node in (*nodes[:3], *waits.body, install)] == [
+            "import os",
             "import sys",
             "from rlpyt import old_names",
+            "os.environ['GOMP_SPINCOUNT'] = '30000'",
             "old_names.install()",
         ]
-        nodes = nodes[2:-1]
+        nodes = nodes[3:]
     imported: set[str] = set()
     exported: list[str] = []
     for node in nodes:
@@ -241,6 +244,21 @@ def test_other_systems_are_refused_at_the_import():
     )
     assert out.startswith("Importing rlpyt: this system is 'darwin'; expected 'linux'.")
     assert '"Operating System :: POSIX :: Linux"' in (REPOSITORY / "setup.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [({}, "30000 None"), ({"GOMP_SPINCOUNT": "7"}, "7 None"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None ACTIVE")],
+)
+def test_how_long_idle_threads_stay_awake_is_set_unless_the_user_says_so(
+    given: dict[str, str], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    code = "import os, rlpyt; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
+    assert run_python(code) == f"{kept}\n"
 
 
 def test_each_package_can_be_the_first_and_brings_no_optional_package():

@@ -33,7 +33,7 @@ from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.watched import Picklable, Stalls, receive_watched
 from rlpyt.utils.watched import WorkerError as WorkerError
-from rlpyt.utils.worker_main import DONE, WORKER_NAME, Failure, poll_for, spin, worker_main
+from rlpyt.utils.worker_main import DONE, SPIN_SECONDS, WORKER_NAME, Failure, poll_for, worker_main
 
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
@@ -99,6 +99,7 @@ class Worker:
         lifeline.close()
         self._has_reply = poll_for([self._connection.fileno()])
         self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))  # for the bounds alone
+        self._bounds: dict[int, float] = {}
         self.send_bytes(first_request)
 
     @property
@@ -133,7 +134,7 @@ class Worker:
             data: the request.
             timeout: seconds until the part that is not yet read must fit into the pipe.
         """
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
+        self._bound(socket.SO_SNDTIMEO, timeout)
         try:
             self._connection.send_bytes(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -156,7 +157,7 @@ class Worker:
         # A reply that was sent before a death is still in the pipe: read it first.
         if not self._has_reply.poll(0):
             raise self._death()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
+        self._bound(socket.SO_RCVTIMEO, timeout)
         try:
             data = self._connection.recv_bytes()
         except BlockingIOError:
@@ -170,6 +171,12 @@ class Worker:
             text = f"{self.seen_at()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
             raise WorkerError(text, self.rank)
         return reply
+
+    def _bound(self, option: int, seconds: float) -> None:
+        """Set how long sending or receiving may take; the system is asked only where it changes."""
+        if self._bounds.get(option) != seconds:
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(seconds))
+            self._bounds[option] = seconds
 
     def seen_at(self) -> str:
         """Return the name of the worker and where it was last seen, for messages."""
@@ -221,7 +228,7 @@ class Watch:
         Raises:
             WorkerError: if a worker has stood still for too long.
         """
-        return self._ready(spin(self._poller) or self._poller.poll(1000 * min(0.5, self._timeout)))
+        return self._ready(self._poller.poll(1000 * min(0.5, self._timeout)))
 
     def look(self) -> list[Worker]:
         """Return the same without waiting."""
@@ -246,7 +253,17 @@ def receive_all(
     on_wait: Callable[[], None] | None = None,
 ) -> list[Picklable]:
     """Wait for one reply of every process, and return the replies; see `receive_watched`."""
-    return receive_watched(workers, lambda waiting: Watch(waiting, timeout), timeout, replace, on_wait)
+    return receive_watched(workers, lambda waiting: Watch(waiting, timeout), timeout, replace, on_wait, reply_soon)
+
+
+def reply_soon(workers: Sequence[Worker]) -> list[Worker]:
+    """Return workers with a reply and dead ones, as soon as there is one; none after a moment."""
+    deadline = time.perf_counter() + SPIN_SECONDS
+    while not (ready := [worker for worker in workers if worker._has_reply.poll(0)]):
+        if time.perf_counter() > deadline:
+            break
+        os.sched_yield()
+    return ready
 
 
 def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list[tuple[Worker, Picklable]]:

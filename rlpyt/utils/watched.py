@@ -91,6 +91,7 @@ def receive_watched(
     timeout: float,
     replace: Callable[[WorkerError], W] | None = None,
     on_wait: Callable[[], None] | None = None,
+    soon: Callable[[Sequence[W]], Sequence[W]] = lambda workers: (),
 ) -> list[Picklable]:
     """Wait for one reply of every worker, and return the replies.
 
@@ -101,25 +102,32 @@ def receive_watched(
         replace: takes the error of a lost worker, and returns a new worker of the same rank with the request under way;
             it raises the error if there is none. None always raises.
         on_wait: called from time to time while there is nothing to receive.
+        soon: returns workers whose reply or error comes within a moment, before a watch is made; none are waited for.
 
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
     replies: dict[int, Picklable] = {}
     waiting = {worker.rank: worker for worker in workers}
-    watch = make_watch(workers)
+    watch: AnyWatch[W] | None = (
+        None  # made for those who do not reply soon: it takes as long as a step of an environment
+    )
     while waiting:
         try:
-            ready = watch.wait()
+            if watch is None and not (ready := soon(list(waiting.values()))):
+                watch = make_watch(list(waiting.values()))
+            if watch is not None:
+                ready = watch.wait()
             for worker in ready:
                 replies[worker.rank] = worker.receive(timeout)
-                watch.forget(worker)
                 del waiting[worker.rank]
+                if watch is not None:
+                    watch.forget(worker)
         except WorkerError as error:
             if replace is None:
                 raise
             waiting[error.rank] = replace(error)
-            watch = make_watch(list(waiting.values()))
+            watch = None
         else:
             if not ready and on_wait is not None:
                 on_wait()

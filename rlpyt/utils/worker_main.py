@@ -26,7 +26,9 @@ from rlpyt.utils.shared_memory import dumps
 
 _PR_SET_PDEATHSIG = 1
 # A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles. So spin first.
-_SPIN_SECONDS = 200e-6
+SPIN_SECONDS = 200e-6
+# A worker whose master spins too, and selects actions in less than this, is awake when they come.
+_WORKER_SPIN_SECONDS = 1e-3
 _POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR")
 ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THREADS_NUM": "1"}
 """Environment variables that libraries read when they are loaded, to make their pools of threads."""
@@ -72,14 +74,14 @@ def worker_main(
     outlive_terminal()
     _die_with_master(lifeline, parent_stays)
     _keep_to_one_thread()
-    poller = poll_for([connection.fileno()])
-    serve, rank, progress, args = _receive(connection, poller) or (None, 0, None, ())
+    requests = Requests(connection)
+    serve, rank, progress, args = requests.receive() or (None, 0, None, ())
     if serve is None:
         return
     server = None
     try:
         server = serve(rank, progress, *args)
-        while (request := _receive(connection, poller)) is not None:
+        while (request := requests.receive()) is not None:
             _send(connection, server(request))
     except BaseException as error:
         _send(connection, Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
@@ -141,21 +143,35 @@ def poll_for(fds: Iterable[int]) -> select.poll:
     return poller
 
 
-def spin(poller: select.poll) -> list[tuple[int, int]]:
+def spin(poller: select.poll, seconds: float = SPIN_SECONDS) -> list[tuple[int, int]]:
     """Return what is ready within a short time, in which this process stays awake but yields its core."""
-    deadline = time.perf_counter() + _SPIN_SECONDS
+    deadline = time.perf_counter() + seconds
     while not (ready := poller.poll(0)) and time.perf_counter() < deadline:
         os.sched_yield()
     return ready
 
 
-def _receive(connection: Connection, poller: select.poll) -> Any:
-    """Return the next request; None, the request to stop, if the master is gone."""
-    spin(poller)
-    try:
-        return pickle.loads(connection.recv_bytes())
-    except (EOFError, ConnectionResetError):
-        return None
+class Requests:
+    """Requests of the master. A worker waits awake for the next one where the last came soon, and else asleep.
+
+    Args:
+        connection: to the master.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._poller = connection, poll_for([connection.fileno()])
+        self._came_soon = True
+
+    def receive(self) -> Any:
+        """Return the next request; None, the request to stop, if the master is gone."""
+        start = time.perf_counter()
+        if not (self._came_soon and spin(self._poller, _WORKER_SPIN_SECONDS)):
+            self._poller.poll()
+        self._came_soon = time.perf_counter() - start < _WORKER_SPIN_SECONDS
+        try:
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return None
 
 
 def _send(connection: Connection, reply: Any) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -519,3 +520,49 @@ def test_modules_of_the_forkserver_do_nothing_elsewhere():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_worker_waits_awake_only_where_the_last_request_came_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    spins: list[float] = []
+
+    def spin(poller: object, seconds: float) -> list[tuple[int, int]]:
+        spins.append(seconds)
+        return []
+
+    monkeypatch.setattr(worker_main, "spin", spin)
+    monkeypatch.setattr(worker_main, "_WORKER_SPIN_SECONDS", 0.05)
+    master, worker = multiprocessing.Pipe()
+    requests = worker_main.Requests(worker)
+    late = threading.Timer(0.2, lambda: master.send_bytes(dumps("late")))
+    for request in ("first", "second"):
+        master.send_bytes(dumps(request))
+        assert requests.receive() == request
+    assert len(spins) == 2
+    late.start()
+    assert requests.receive() == "late"
+    assert len(spins) == 3
+    for request, n in (("next", 3), ("last", 4)):
+        master.send_bytes(dumps(request))
+        assert requests.receive() == request
+        assert len(spins) == n
+    master.close()
+    assert requests.receive() is None
+
+
+def test_replies_that_come_soon_need_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "Watch", None)
+    monkeypatch.setattr(processes, "SPIN_SECONDS", 60.0)
+    with workers(2) as made:
+        for worker in made:
+            worker.send(("echo", worker.rank))
+        assert receive_all(made, timeout=60) == [0, 1]
+
+
+def test_each_request_has_its_own_time_limit() -> None:
+    with workers() as (worker,):
+        limits = []
+        for seconds in (7.0, 7.0, 9.0):
+            worker.send_bytes(dumps(("echo", 1)), timeout=seconds)
+            receive_all([worker], timeout=60)
+            limits.append(worker._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16)[0])
+        assert limits == [7, 7, 9]
