@@ -26,8 +26,8 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
     an individual is the mean return, without discount, of `n_episodes` whole episodes in each of its environments. A
     generation ends when all environments have them. It may take several batches, and an episode counts only if one
     individual of the generation acted in all of it. Those under way at the end of a generation are lost: with a sampler
-    that waits for the batch to reset (`WaitResetCollector`) and a batch_T of the longest episode, none is. Leave the
-    sampler's restart_workers at 0, but for `CpuSampler`: elsewhere a lost worker's episode cannot be told from a whole.
+    that waits for the batch to reset (`WaitResetCollector`) and a batch_T of the longest episode, none is. `GpuSampler`
+    refuses `restart_workers`, unless it has action servers: a lost worker's episode could not be told from a whole.
 
     Source: Hansen 2016, arXiv:1604.00772.
     """

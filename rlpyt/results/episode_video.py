@@ -16,7 +16,7 @@ from rlpyt.envs.video import check_frames, draw_without_display, fps_of, frame_o
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners import Hook
 from rlpyt.runners.hooked import HookedRun
-from rlpyt.types import Kwargs
+from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
 if TYPE_CHECKING:
@@ -149,6 +149,14 @@ class EpisodeVideo(Hook):
         if self._writer is not None:
             self._writer.close()
         self._writer = self._env = self._player = None
+
+    def state_dict(self) -> StateDict:
+        """Return how many rows there were, so that a run that goes on keeps the distance."""
+        return {"n_rows": self._n_rows}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none
 
 
 def gif(frames: Sequence[np.ndarray], fps: float) -> bytes:

@@ -11,6 +11,7 @@ import torch
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners.hooked import HookedRun
 from rlpyt.runners.hooks import Hook
+from rlpyt.types import StateDict
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -78,3 +79,11 @@ class Histograms(Hook):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def state_dict(self) -> StateDict:
+        """Return how many rows there were, so that a run that goes on keeps the distance."""
+        return {"n_rows": self._n_rows}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+        self._n_rows = state_dict.get("n_rows", 0)  # older checkpoints have none

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlpyt.core import Agent
+from rlpyt.core import Agent, PopulationPolicyAgent
 from rlpyt.samplers.action_server import ActionServer, ServerAffinity, dealt_affinities, server_affinity
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import start_collector
@@ -20,7 +20,7 @@ from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.remote_part import EnvServer, RemotePart
 from rlpyt.samplers.server import Request
 from rlpyt.samplers.stopwatch import mean_of
-from rlpyt.types import Kwargs
+from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import LocalWorkers, WorkerPool
@@ -48,6 +48,21 @@ class GpuSampler(ParallelSampler):
         super().__post_init__()
         self._samplers: list[GpuSampler] = []  # those of the action servers
         self._affinities_of_servers({})
+
+    def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
+        """Build everything; see `BaseSampler.initialize`.
+
+        Raises:
+            ValueError: if lost workers are replaced and the agent is a population: a cut episode would count as whole.
+        """
+        # An action server is lost with its actors, and the next ones record it.
+        in_servers = bool(self._affinities_of_servers({} if run is None else dict(run.affinity)))
+        if self.restart_workers and agent.kind == PopulationPolicyAgent.kind and not in_servers:
+            raise ValueError(
+                f"{type(self).__name__}: restart_workers is {self.restart_workers}, and the agent has a population; "
+                "expected 0. A cut episode would count as a whole one. Set it to 0, or use CpuSampler."
+            )
+        return super().initialize(agent, run)
 
     def _affinities_of_servers(self, affinity: Kwargs) -> list[ServerAffinity]:
         """Return cores and device of every action server; none where this process selects the actions.

@@ -321,6 +321,14 @@ def test_parts_that_do_not_fit_are_refused(agent, B, error, expected):
         MinibatchRl(CMAES(), agent, sampler, n_steps=100, seed=1).train()
 
 
+@pytest.mark.parametrize("kind", ["gpu2", "alternating2"])
+def test_lost_workers_whose_episodes_would_count_are_refused(kind):
+    sampler = make_sampler(kind, Telling, T=3, B=4, restart_workers=1)
+    with pytest.raises(ValueError, match=r"restart_workers is 1, and the agent has a population; expected 0"):
+        MinibatchRl(CMAES(), linear(), sampler, n_steps=12, seed=5).train()
+    assert not sampler.running
+
+
 def test_the_state_of_another_search_is_refused():
     full, separable = (searched(n_itr=1, separable=x).algo for x in (False, True))
     with pytest.raises(ValueError, match="same setting of separable"):

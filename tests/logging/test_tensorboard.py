@@ -127,6 +127,19 @@ def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, sho
         assert [_gray(video, i) for i in range(shown)] == [20 * (i + 1) for i in range(shown)]
 
 
+@pytest.mark.parametrize("make", [lambda n: EpisodeVideo(Drawn, every_n_rows=n), lambda n: Histograms(every_n_rows=n)])
+def test_a_run_that_goes_on_keeps_the_distance_of_rows(tmp_path, make):
+    folder = "video" if isinstance(make(1), EpisodeVideo) else "histograms"
+    for n_steps in (120, 240):
+        algo, agent = make_algo("ppo")
+        options = dict(seed=3, log_interval_steps=40, settings=ComputeSettings(), checkpoint_interval_steps=40)
+        with logger_context(tmp_path, 0, resume="auto"):
+            MinibatchRl(algo, agent, make_sampler(), n_steps, hooks=[make(2)], **options).train()
+    events = events_in(tmp_path / "run_0" / folder)
+    found = events.Images("Evaluation/Episode") if folder == "video" else events.Histograms("Actions/0")
+    assert [event.step for event in found] == [40, 120, 200]
+
+
 def _gray(video: Any, i: int) -> int:
     video.seek(i)
     value: int = video.convert("RGB").getpixel((0, 0))[0]
