@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_keeps_the_distance_of_rows(tmp_path, make):
     folder = "video" if isinstance(make(1), EpisodeVideo) else "histograms"
     for n_steps in (120, 240):
         algo, agent = make_algo("ppo")
-        options = dict(seed=3, log_interval_steps=40, settings=ComputeSettings(), checkpoint_interval_steps=40)
+        options: Any = dict(seed=3, log_interval_steps=40, settings=ComputeSettings(), checkpoint_interval_steps=40)
         with logger_context(tmp_path, 0, resume="auto"):
             MinibatchRl(algo, agent, make_sampler(), n_steps, hooks=[make(2)], **options).train()
     events = events_in(tmp_path / "run_0" / folder)
