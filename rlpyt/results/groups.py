@@ -36,9 +36,15 @@ class RunGroup:
 
     @property
     def replaced(self) -> tuple[RunResult, ...]:
-        """Runs that have not finished while one with their seed has: without resume a second start is another run."""
-        seeds = {run.seed for run in self.finished if run.seed is not None}
-        return tuple(run for run in self.runs if not run.finished and run.seed in seeds)
+        """Runs that have not finished while a later start has: without resume a second start is another run.
+
+        A later start has the same seed, or the same folder and run_ID, where each start drew a seed. Another seed that
+        is still running is drawn.
+        """
+        seeds = {run.seed for run in self.finished} - {None}
+        starts = {run.start for run in self.finished} - {None}
+        open_runs = [run for run in self.runs if not run.finished]
+        return tuple(run for run in open_runs if run.seed in seeds or (run.status != "running" and run.start in starts))
 
     def remarks(self) -> list[str]:
         """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
@@ -48,7 +54,9 @@ class RunGroup:
             for run in self.runs
             if not run.finished
         ]
-        found += [f"{run.name} ({where}): not drawn, as a finished run has its seed" for run in self.replaced]
+        found += [
+            f"{run.name} ({where}): not drawn, as a finished run has its seed or its run_ID" for run in self.replaced
+        ]
         kept = [run for run in self.runs if run not in self.replaced]
         seeds = Counter(run.seed for run in kept if run.seed is not None)
         for seed in [seed for seed, n in seeds.items() if n > 1]:

@@ -77,6 +77,13 @@ class RunResult:
         return None
 
     @property
+    def start(self) -> tuple[Path, str] | None:
+        """Folder and run_ID that it was started with, equal for a second start; None where it took any free number."""
+        logger = self.params.get("logger")
+        run_id = logger.get("run_ID") if isinstance(logger, dict) else None
+        return None if run_id is None else (self.directory.parent, str(run_id))
+
+    @property
     def task(self) -> str:
         """Name of the environment or game, as the settings have it; empty if they have none."""
         names = [

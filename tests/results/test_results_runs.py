@@ -321,8 +321,28 @@ def test_a_seed_that_was_started_again_counts_once(tmp_path):
     assert [run.name for run in study.groups[0].runs] == ["run_0_1", "run_1"]
     assert study.remarks == (
         "run_0 (PPO on CartPole-v1): killed",
-        "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed",
+        "run_0 (PPO on CartPole-v1): not drawn, as a finished run has its seed or its run_ID",
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "run_ids", "drawn"),
+    [
+        ("killed", (0, 0), ["run_0_1"]),
+        ("running", (0, 0), ["run_0", "run_0_1"]),
+        ("killed", (None, None), ["run_0", "run_0_1"]),
+        ("killed", (0, 1), ["run_0", "run_0_1"]),
+    ],
+)
+def test_a_start_that_drew_another_seed_replaces_the_one_that_was_killed(tmp_path, status, run_ids, drawn):
+    write_run(tmp_path / "run_0", [(100, 1.0)], seed=3, status=status)
+    write_run(tmp_path / "run_0_1", [(100, 1.0), (200, 2.0)], seed=4)
+    for name, run_id in zip(("run_0", "run_0_1"), run_ids, strict=True):
+        path = tmp_path / name / "params.json"
+        params = json.loads(path.read_text())
+        path.write_text(json.dumps(params | {"logger": params["logger"] | {"run_ID": run_id}}))
+    study = read_study(tmp_path)
+    assert [run.name for run in study.groups[0].runs] == drawn
 
 
 def test_rows_from_behind_the_place_where_a_run_went_on_do_not_count(tmp_path):
