@@ -82,7 +82,8 @@ def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
 def text_of(value: object) -> str:
     """Return the text that stands for a value."""
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     if isinstance(value, Mapping):
         return ",".join(f"{key}={_inner(item)}" for key, item in value.items()) or "{}"
     if isinstance(value, list | tuple):

@@ -158,6 +158,8 @@ def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
     [
         ("5e4", int, 50_000),
         ("1e-3", float, 1e-3),
+        ("0.9999999", float, 0.9999999),
+        ("1000001.0", float | str, 1_000_001.0),
         ("lin_1e-3", float | str, "lin_1e-3"),
         ("None", int | None, None),
         ("True", bool | str, True),
