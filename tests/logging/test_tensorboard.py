@@ -18,6 +18,7 @@ from rlpyt.logging.tensorboard_sink import tag_of
 from rlpyt.results import EpisodeVideo
 from rlpyt.runners import Histograms, HookError, MinibatchRl
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.seeds import global_streams
 from tests.markdown import ROOT, quoted, tables
 from tests.runners.runner_kit import make_algo, make_sampler, run
 from tests.toy_envs import CountingEnv
@@ -125,6 +126,20 @@ def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, sho
         assert (image.width, image.height, video.n_frames) == (6, 4, shown)
         assert video.info["duration"] == 50
         assert [_gray(video, i) for i in range(shown)] == [20 * (i + 1) for i in range(shown)]
+
+
+def test_videos_leave_the_global_random_streams(tmp_path, monkeypatch):
+    moved = []
+
+    def on_row(self: EpisodeVideo, *args: Any) -> None:
+        before = repr(global_streams())
+        write(self, *args)
+        moved.append(repr(global_streams()) != before)
+
+    write = EpisodeVideo.on_row
+    monkeypatch.setattr(EpisodeVideo, "on_row", on_row)
+    run(tmp_path, hooks=[EpisodeVideo(Drawn, {"lengths": [5]}, every_n_rows=1, deterministic=False)], n_steps=120)
+    assert moved == [False] * 3
 
 
 @pytest.mark.parametrize("make", [lambda n: EpisodeVideo(Drawn, every_n_rows=n), lambda n: Histograms(every_n_rows=n)])
