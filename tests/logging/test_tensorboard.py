@@ -129,7 +129,7 @@ def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, sho
 
 
 def test_videos_leave_the_global_random_streams(tmp_path, monkeypatch):
-    moved = []
+    moved: list[bool] = []
 
     def on_row(self: EpisodeVideo, *args: Any) -> None:
         before = repr(global_streams())
