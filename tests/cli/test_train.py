@@ -80,6 +80,11 @@ def test_options_become_settings():
     assert start.log_dir == "data/dqn_CartPole-v1"
 
 
+def test_a_switch_turns_a_setting_off_that_is_on():
+    for options, on in (([], True), (["--algo.no-linear-lr-schedule"], False)):
+        assert vars(start_of(["ppo", "CartPole-v1", *options]).runner.algo)["linear_lr_schedule"] is on
+
+
 def test_a_seed_that_is_not_given_is_drawn_by_the_run():
     assert start_of(["ppo", "CartPole-v1"]).runner.given_seed is None
 
@@ -126,6 +131,12 @@ def test_what_cannot_be_meant_is_refused_before_a_run_starts(arguments, says, in
     assert not any(in_folder.iterdir())
 
 
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "ppo", "CartPole-v1", "--replicas", "2", "--batch-sizes", "all"])
+    assert "expected one of replica, global" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_an_environment_without_its_package_names_the_command(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     assert main(["train", "ppo", "pong"]) == 2
@@ -150,6 +161,8 @@ def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
     assert "--sampler.batch-B INT Environments. (default: 8)" in out
     # A command line cannot carry a class.
     assert "OptimCls" not in out
+    # Nor weights.
+    assert "state-dict" not in out
     assert "optim-cls" not in out.lower()
 
 
@@ -162,6 +175,8 @@ def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
         ("1000001.0", float | str, 1_000_001.0),
         ("lin_1e-3", float | str, "lin_1e-3"),
         ("None", int | None, None),
+        ("none", int | None, None),
+        ("false", bool | str, False),
         ("True", bool | str, True),
         ("lstm", bool | str, "lstm"),
         ("64,64", tuple[int, ...], (64, 64)),
