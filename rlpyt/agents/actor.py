@@ -71,7 +71,8 @@ class ModelActor(Actor):
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Make ready for a batch or an evaluation; see `rlpyt.core.Actor.begin`."""
         agent = self.agent
-        agent.acting.eval()
+        if any(network.training for network in agent.acting.children()):
+            agent.acting.eval()
         self.itr, self.deterministic = itr, deterministic
         self.rnn_state = buffer_to(self.rnn_state, agent.device)
         draw_randomness(agent.model, None)

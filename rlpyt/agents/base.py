@@ -327,7 +327,8 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """Make ready for the updates of an iteration, and let exploration and scheduled settings go on."""
         self._mode = "train"
         self._has_weights_of_its_own = True
-        self.model.train()
+        if not self.model.training:  # to visit every layer at every step of a run costs more than to look
+            self.model.train()
         fraction = None if self._exploration is None else self._exploration(itr)
         if fraction is not None:
             self.anneal_exploration(fraction)

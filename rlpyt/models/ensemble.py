@@ -38,9 +38,9 @@ class EnsembleLinear(nn.Module):
         """Return x @ weight + bias, [n, M, out_features]."""
         weight, bias = _first(len(x), self.weight, self.bias)
         if not (self.keep_float32 and torch.is_autocast_enabled(x.device.type)):
-            return torch.baddbmm(bias, x, weight)
+            return _affine(x, weight, bias)
         with torch.autocast(x.device.type, enabled=False):
-            return torch.baddbmm(bias, x.float(), weight)
+            return _affine(x.float(), weight, bias)
 
 
 class EnsembleLayerNorm(nn.Module):
@@ -106,6 +106,16 @@ class EnsembleMlpModel(nn.Module):
         n = self.n_models if n_models is None else n_models
         output = self.layers(x.reshape(-1, x.shape[-1]).expand(n, -1, -1))
         return output.reshape(n, *x.shape[:-1], output.shape[-1])
+
+
+def _affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return x @ weight + bias for each of N.
+
+    Batched products with one column are slow on a CPU: 540 us forward and backward for [2, 256, 256], against 215.
+    """
+    if weight.shape[-1] == 1:
+        return (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
+    return torch.baddbmm(bias, x, weight)
 
 
 def _first(n: int, *parameters: torch.Tensor) -> Sequence[torch.Tensor]:

@@ -19,9 +19,9 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make(seed: int = 0, hidden_sizes: Any = (7, 6), **kwargs: Any) -> EnsembleMlpModel:
+def make(seed: int = 0, hidden_sizes: Any = (7, 6), output_size: int = 2, **kwargs: Any) -> EnsembleMlpModel:
     torch.manual_seed(seed)
-    model = EnsembleMlpModel(N, 5, hidden_sizes, 2, **kwargs)
+    model = EnsembleMlpModel(N, 5, hidden_sizes, output_size, **kwargs)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, EnsembleLayerNorm):  # that they differ from network to network
@@ -49,14 +49,16 @@ def apart(model: EnsembleMlpModel) -> list[nn.Sequential]:
 
 
 @pytest.mark.parametrize("lead", [(), (4,), (3, 4), (2, 3, 4)])
-@pytest.mark.parametrize("kwargs", [{}, dict(layer_norm=True), dict(nonlinearity=nn.Tanh)], ids=str)
+@pytest.mark.parametrize(
+    "kwargs", [{}, dict(layer_norm=True), dict(nonlinearity=nn.Tanh), dict(output_size=1)], ids=str
+)
 def test_outputs_and_gradients_are_those_of_networks_apart(lead, kwargs):
     model = make(**kwargs)
     networks = apart(model)
     x = torch.randn(*lead, 5, generator=seeded(1), requires_grad=True)
-    weight = torch.randn(N, *lead, 2, generator=seeded(2))
+    weight = torch.randn(N, *lead, kwargs.get("output_size", 2), generator=seeded(2))
     output = model(x)
-    assert output.shape == (N, *lead, 2)
+    assert output.shape == weight.shape
     assert output.dtype == torch.float32
     expected = torch.stack([network(x) for network in networks])
     torch.testing.assert_close(output, expected)
