@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from rlpyt.launching.experiments import BackEnd, Queue, signals_to
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
-from rlpyt.launching.trials import Score, Space, Trials, alone
+from rlpyt.launching.trials import Score, Space, Trials, alone, n_begun
 from rlpyt.launching.variants import Variant, load_variant, nested, update_config
 from rlpyt.settings import Settings
 
@@ -113,11 +113,12 @@ def search_experiments(
     _check_space(space, config)
     path, folder = script_path(script), (Path(data_dir) / experiment_title).resolve()
     slots = LocalSlots(affinity_code, set_egl_device) if isinstance(affinity_code, str) else affinity_code
-    record = {"space": _space_record(space), "y": y, "direction": direction, "seeds_per_trial": seeds_per_trial}
+    kept = {"y": y, "direction": direction, "fraction": fraction, "seeds_per_trial": seeds_per_trial}
+    record = {"space": _space_record(space), **kept}
     study = _opened(folder, Path(journal or folder / JOURNAL_FILE).resolve(), record)
     study.pruner = pruner or optuna.pruners.MedianPruner()
     table = GridTable(folder, file or sys.stdout)
-    table.say(f"{len(study.trials)} of {n_trials} trials have begun in {folder}.")
+    table.say(f"{n_begun(study)} of {n_trials} trials have begun in {folder}.")
     make = sampler or (lambda number: optuna.samplers.TPESampler(seed=number))
     args = [str(arg) for arg in common_args]
     score = Score(y, fraction)
@@ -256,7 +257,7 @@ def _opened(folder: Path, journal: Path, record: Mapping[str, object]) -> optuna
 def _check_record(study: optuna.Study, record: Mapping[str, object], journal: Path) -> None:
     before = study.user_attrs.get(_RECORD)
     is_new_y = not any(trial.intermediate_values for trial in study.trials)
-    old, new = (_flat({**x, **({"y": ""} if is_new_y else {})}) for x in (before or record, record))
+    old, new = (_flat({**x, **({"y": ""} if is_new_y else {})}) for x in ({**record, **(before or {})}, record))
     differ = [
         f"{name} {old.get(name)} (now {new.get(name)})"
         for name in sorted({*old, *new})

@@ -178,26 +178,39 @@ class Trials(Runs):
         all_trials = self._study.get_trials(deepcopy=False)
         running = [t.number for t in all_trials if t.state == optuna.trial.TrialState.RUNNING]
         others = [n for n in running if self._folder_of(n) not in self._trials]
-        self._is_over = len(all_trials) >= self._n_trials and not running
+        has_all = n_begun(self._study) >= self._n_trials
+        self._is_over = has_all and not running
         for number in others:
             if (trial := self._locked(number)) is not None:
                 return trial
-        if others and len(all_trials) >= self._n_trials and not self._said:
+        if others and has_all and not self._said:
             self._said = True
             self._say(f"Other searchers run the trials {others}: this one waits for their ends. Ctrl-C leaves it.")
         return None
 
     def _new_trial(self) -> SearchTrial | None:
         import numpy as np
+        import optuna
 
-        n_trials = len(self._study.get_trials(deepcopy=False))
+        n_trials = n_begun(self._study)
         if n_trials >= self._n_trials:
             return None
         # A draw depends on seed, number and what is known: no two searchers and no two starts draw the same.
         self._study.sampler = self._sampler(int(np.random.SeedSequence([self._seed, n_trials]).generate_state(1)[0]))
         if callable(self._space):
             drawn = self._study.ask()
-            variant = self._space(drawn)
+            try:
+                variant = self._space(drawn)
+            except optuna.TrialPruned:  # Optuna's word for settings that do not go together
+                self._study.tell(drawn.number, state=optuna.trial.TrialState.PRUNED)
+                self._say(f"trial_{drawn.number} is pruned by the function of the space.")
+                self._next_look = 0.0
+                return None
+            if not isinstance(variant, dict):
+                raise TypeError(
+                    f"A search: the function of the space returned {variant!r:.100}; expected a variant, a dictionary. "
+                    "Let it return one."
+                )
         else:
             drawn = self._study.ask({".".join(path): choice for path, choice in self._space.items()})
             variant = nested(list(self._space), [drawn.params[".".join(path)] for path in self._space])
@@ -300,6 +313,13 @@ class Trials(Runs):
                 self._study.tell(trial.number, state=TrialState.FAIL)
         trial.lock.close()
         self._next_look = 0.0
+
+
+def n_begun(study: optuna.Study) -> int:
+    """Return the number of trials without those that a user has enqueued and that have not begun."""
+    from optuna.trial import TrialState
+
+    return sum(trial.state != TrialState.WAITING for trial in study.get_trials(deepcopy=False))
 
 
 @contextmanager

@@ -129,6 +129,36 @@ def test_a_function_draws_a_variant(tmp_path):
     assert result.best_variant["sizes"] in ([8], [64, 64])
 
 
+def test_a_trial_that_a_user_has_enqueued_runs_though_the_others_were_all(tmp_path):
+    search(tmp_path, n_trials=2)
+    load_search(tmp_path / "study").enqueue_trial({"x": 77, "part.z": "b"})
+    result, table = search(tmp_path, n_trials=2)
+    assert (result.exit_code, starts(tmp_path)) == (0, {"trial_0": 1, "trial_1": 1}), "n_trials is the limit"
+    result, table = search(tmp_path, n_trials=3)
+    assert "2 of 3 trials have begun" in table
+    assert [trial.state for trial in trials(tmp_path)] == [TrialState.COMPLETE] * 3
+    assert json.loads((tmp_path / "study/trial_2/variant_config.json").read_text()) == {"x": 77, "part": {"z": "b"}}
+
+
+def test_a_function_prunes_settings_that_do_not_go_together(tmp_path):
+    def space(trial):
+        x = trial.suggest_int("x", 0, 9)
+        if trial.number == 1:
+            raise optuna.TrialPruned
+        return {"x": x}
+
+    result, table = search(tmp_path, n_trials=3, space=space)
+    assert result.exit_code == 0
+    assert [trial.state.name for trial in trials(tmp_path)] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    assert "trial_1 is pruned by the function of the space." in table
+    assert starts(tmp_path) == {"trial_0": 1, "trial_2": 1}
+
+
+def test_a_function_that_returns_no_variant_is_named(tmp_path):
+    with pytest.raises(TypeError, match="the function of the space returned None; expected a variant"):
+        search(tmp_path, n_trials=1, space=lambda trial: None)
+
+
 def test_the_value_is_the_mean_of_the_last_rows_and_no_maximum(tmp_path):
     rest = "go(20, lambda i: {4: 1000, 17: 3, 18: 'nan', 19: 5}.get(i, 1))\ndone()\n"
     search(tmp_path, rest, n_trials=1, fraction=0.15)
@@ -289,6 +319,8 @@ def test_a_journal_of_another_search_is_refused(tmp_path):
     text = r"direction maximize \(now minimize\); space x .*'high': 100.* \(now .*'high': 7"
     with pytest.raises(ValueError, match=text):
         search(tmp_path, space={**SPACE, ("x",): IntDistribution(0, 7)}, direction="minimize")
+    with pytest.raises(ValueError, match=r"fraction 0.1 \(now 0.5\)"):
+        search(tmp_path, fraction=0.5)
     (tmp_path / "study/search.journal").unlink()
     with pytest.raises(ValueError, match="has trials, but there is no journal"):
         search(tmp_path)
