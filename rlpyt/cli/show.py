@@ -129,7 +129,7 @@ def _next_steps(directory: Path, params: Json) -> list[str]:
     if newest_checkpoint(directory) is not None and state != "running":
         longer = " --n-steps N" if state == "finished" else ""
         lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
-    if params:
+    if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
         lines.append(f"start again:  rlpyt train {path}{trust}")
     return lines
 

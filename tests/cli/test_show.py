@@ -88,7 +88,7 @@ def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path,
     folder = tmp_path / "my runs"
     for number in (0, 1):
         (folder / f"run_{number}").mkdir(parents=True)
-        (folder / f"run_{number}/params.json").write_text('{"name": "x"}')
+        (folder / f"run_{number}/params.json").write_text('{"runner": {"settings": {}}}')
         (folder / f"run_{number}/status.json").write_text('{"status": "finished"}')
     (folder / "best").symlink_to("run_1")
     assert main(["show", str(folder)]) == 0
@@ -101,3 +101,6 @@ def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path,
     monkeypatch.chdir(folder / "run_0")
     assert main(["show", "."]) == 0
     assert ".\n\nstatus      finished" in capsys.readouterr().out
+    (folder / "run_0/params.json").write_text('{"name": "x"}')  # as rlpyt 0.1 wrote it
+    assert main(["show", "."]) == 0
+    assert "start again" not in capsys.readouterr().out
