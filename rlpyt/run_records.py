@@ -116,16 +116,20 @@ def run_directories(root: Path) -> list[Path]:
 
 def _directories(root: Path) -> Iterator[Path]:
     seen = set()
-    for path, folders, files in os.walk(root, followlinks=True):
-        directory = Path(path)
-        if (place := directory.resolve()) in seen:
-            folders.clear()
-            continue
-        seen.add(place)
-        folders.sort()
-        if directory.name.startswith("run_") and (set(_RECORDS) & set(files) or not (folders or files)):
-            folders.clear()
-            yield directory
+    starts = [root]
+    for start in starts:  # links come last: one to a run, such as best, must not take the place of the run itself
+        for path, folders, files in os.walk(start):
+            directory = Path(path)
+            if (place := directory.resolve()) in seen:
+                folders.clear()
+                continue
+            seen.add(place)
+            folders.sort()
+            named_run = directory.name.startswith("run_") or place.name.startswith("run_")
+            if named_run and (set(_RECORDS) & set(files) or not (folders or files)):
+                folders.clear()
+                yield directory
+            starts += [directory / name for name in folders if (directory / name).is_symlink()]
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

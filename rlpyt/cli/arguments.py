@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import tyro
@@ -46,3 +47,26 @@ Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ..
 """Modules of the user's."""
 Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
 """Values by name."""
+
+LISTS = ("--vary", "--env-kwargs", "--trust")
+"""Options that take several values, and may be given several times."""
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with all values of an option of `LISTS` behind one, as the parser keeps the last alone."""
+    others: list[str] = []
+    lists: dict[str, list[str]] = {}
+    place = others
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        name = name.replace("_", "-")
+        if argument.startswith("-") and name in LISTS:
+            place = lists.setdefault(name, [])
+            if equals:
+                place.append(value)
+                place = others
+            continue
+        if argument.startswith("-"):
+            place = others
+        place.append(argument)
+    return [*others, *(word for name, values in lists.items() for word in (name, *values))]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from rlpyt.cli.algorithms import ALGORITHMS
-from rlpyt.cli.arguments import Flag, Pairs, Text, Whole
+from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, start_of, updated
 from rlpyt.cli.values import value_of
@@ -20,6 +20,13 @@ from rlpyt.launching import VariantLevel, make_variants, quick_affinity_code, ru
 SCRIPT = Path(__file__).with_name("launched.py")
 OWN = ("--vary", "--seeds", "--runs-at-once", "--affinity", "--title", "--data-dir", "--retries", "--dry-run")
 """Options of the grid; the others are those of each run."""
+OF_ONE_RUN = {
+    "--seed": "the seed of each run is its number. Others are varied: --vary seed=5,6",
+    "--log-dir": "the folder of a grid is --title in --data-dir",
+    "--run-id": "the runs are numbered from 0. --seeds says how many",
+    "--resume": "the same command goes on with a grid that was stopped",
+}
+"""Options of `rlpyt train` that a grid sets itself, and what to do instead."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +59,8 @@ def launch(arguments: Sequence[str]) -> int:
             tyro.cli(Grid, prog=f"rlpyt launch {arguments[0]} ...", args=["--help"])
         print(usage())
         return 0 if arguments else 2
+    if arguments[0].startswith("-"):
+        raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
     own, of_runs = split(arguments)
     grid = tyro.cli(Grid, prog="rlpyt launch", args=own)
     variants, log_dirs = variants_of(grid.vary)
@@ -60,6 +69,7 @@ def launch(arguments: Sequence[str]) -> int:
         script, of_runs = Path(of_runs[0]), of_runs[1:]
         title = title or script.stem
     else:
+        _refuse_options_of_one_run(of_runs)
         start = start_of(of_runs)
         for variant in variants:  # refused before anything starts
             updated(start.runner, variant)
@@ -105,21 +115,14 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         place.append(argument)
         if argument == "--dry-run" or (place is own and "=" in argument and argument.startswith("--")):
             place = of_runs
-    return _once(own), of_runs
+    return joined(own), of_runs
 
 
-def _once(own: Sequence[str]) -> list[str]:
-    """Return the arguments with all values of --vary behind one."""
-    varied: list[str] = []
-    others: list[str] = []
-    place = others
-    for argument in own:
-        if argument.startswith("--"):
-            place = varied if argument == "--vary" else others
-            if place is varied:
-                continue
-        place.append(argument)
-    return [*others, *(["--vary", *varied] if varied else [])]
+def _refuse_options_of_one_run(arguments: Sequence[str]) -> None:
+    names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
+    for name in names:
+        if name in OF_ONE_RUN:
+            raise ValueError(f"rlpyt launch: got {name}; {OF_ONE_RUN[name]}.")
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:

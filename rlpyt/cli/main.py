@@ -17,6 +17,7 @@ from pathlib import Path
 
 import tyro
 
+from rlpyt.cli.arguments import joined
 from rlpyt.cli.text import columns
 from rlpyt.version import __version__
 
@@ -81,7 +82,7 @@ def _run(given: list[str]) -> int:
     command = command_of(name)
     if name in READ_ARGUMENTS:
         return command(rest)
-    return tyro.cli(command, prog=f"rlpyt {name}", args=rest)
+    return tyro.cli(command, prog=f"rlpyt {name}", args=joined(rest))
 
 
 def command_of(name: str) -> Command:

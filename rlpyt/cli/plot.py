@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from rlpyt.cli.arguments import Text
-from rlpyt.results import find_runs, plot_study, write_page
+from rlpyt.results import find_runs, plot_study, read_study, write_page
 from rlpyt.run_records import STEPS
 
 
@@ -33,6 +34,8 @@ def plot(
     check_columns(folder, [name for name in (x, y) if name is not None])
     for path in plot_study(folder, y, x, out):
         print(path)
+    for remark in read_study(folder, y, x).remarks:  # why a run, or the scores, are in no picture
+        print(f"note: {remark}", file=sys.stderr)
     if page is not None:
         print(write_page(folder, y, x, page))
     return 0

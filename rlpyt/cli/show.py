@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -121,15 +122,15 @@ def newest_checkpoint(directory: Path) -> int | None:
 
 def _next_steps(directory: Path, params: Json) -> list[str]:
     state, _ = run_status(directory)
-    lines = []
+    lines, path = [], shlex.quote(str(directory))
     sampler = _dict(_dict(_dict(_dict(params, "runner"), "settings"), "sampler"), "settings")
     module = str(_dict(sampler, "EnvCls").get("name", "")).partition(":")[0].partition(".")[0]
     trust = f" --trust {module}" if module not in ("", "rlpyt", "gymnasium") else ""
     if newest_checkpoint(directory) is not None and state != "running":
         longer = " --n-steps N" if state == "finished" else ""
-        lines.append(f"go on:        rlpyt resume {directory}{longer}{trust}")
-    if params:
-        lines.append(f"start again:  rlpyt train {directory}{trust}")
+        lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
+    if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
+        lines.append(f"start again:  rlpyt train {path}{trust}")
     return lines
 
 
@@ -198,7 +199,7 @@ def grid_lines(folder: Path, directories: list[Path]) -> list[str]:
     told = ", ".join(f"{n} {state}" for state, n in states.items())
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
-    hint.append(f"one of them: rlpyt show {directories[0]}")
+    hint.append(f"one of them: rlpyt show {shlex.quote(str(directories[0]))}")
     return [str(folder), "", *lines, "", f"{len(directories)} runs: {told}", *hint]
 
 

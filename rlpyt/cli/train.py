@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 import tyro
 
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
-from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole
+from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
@@ -114,7 +115,7 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(f"What it was: rlpyt show {shown(directory)}")
+        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
     return 0
 
 
@@ -133,7 +134,7 @@ def start_of(arguments: Sequence[str]) -> Start:
     Raises:
         ValueError: if they describe none.
     """
-    first = arguments[0]
+    first, arguments = arguments[0], joined(arguments)
     if first.endswith(".json") or Path(first).is_dir():
         return _again(first, arguments[1:])
     chosen = algorithm(first)
@@ -164,7 +165,7 @@ def _again(path: str, arguments: Sequence[str]) -> Start:
     changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
     recorded = runner_from_params(record, trusted=choices.trust, **changes)
     runner = _with_options(recorded, choices, prog, arguments)
-    log_dir = choices.log_dir or str(record.parent.parent)
+    log_dir = choices.log_dir or str(record.resolve().parent.parent)
     return Start(runner, Path(log_dir).resolve().name, log_dir, choices)
 
 

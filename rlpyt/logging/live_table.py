@@ -140,7 +140,7 @@ class LiveTable:
         if not many:
             return []
         of_width = [[i for i, _ in enumerate(STATISTICS)], [0, 1, 3, 4], [0, 3, 4], [0]]
-        first = max(map(len, many))
+        first = min(max(map(len, many)), max(6, width // 3))  # a long name must not push all numbers off the screen
         for chosen in of_width:
             cells = [[STATISTICS[i] for i in chosen]]
             cells += [[_short(self._row[keys[i]]) for i in chosen] for keys in many.values()]
@@ -153,7 +153,7 @@ class LiveTable:
         lines = []
         for name, line, drawn in zip(["", *many], cells, curves, strict=True):
             numbers = "  ".join(f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True))
-            lines.append(f"{name:<{first}}  {numbers}  {drawn}".rstrip())
+            lines.append(f"{name[:first]:<{first}}  {numbers}  {drawn}".rstrip())
         return lines
 
     def _bins(self, key: str) -> list[float]:

@@ -35,7 +35,9 @@ class TrackerSink(RunSink):
         """Open the run of the tracker: that of an earlier start, or a new one."""
         self._directory = directory
         record = self._records().get(self.kind)
-        self._last_step, self._has_settings = record["last_step"] if record else -1, False
+        self._last_step = record["last_step"] if record else -1
+        # Rows of this start may share a step: a script of the user's that sets none logs all at step 0.
+        self._known_step, self._has_settings = self._last_step, False
         self._id = self.open(directory, record["id"] if record else None)
         self._keep()
 
@@ -44,7 +46,7 @@ class TrackerSink(RunSink):
         if not self._has_settings:
             self.log_settings(json.loads((self._directory / "params.json").read_text()))
             self._has_settings = True
-        if step > self._last_step:
+        if step > self._known_step:
             self.log(row, step)
             self._last_step = step
             self._keep()

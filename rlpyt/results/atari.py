@@ -35,9 +35,10 @@ def atari_game(name: str) -> str | None:
     """Return the game of an environment, or None if it is none of the 57.
 
     Args:
-        name: a game or an id, such as "ms_pacman", "MsPacman", "ALE/MsPacman-v5" or "MsPacmanNoFrameskip-v4".
+        name: a game or an id, such as "ms_pacman", "MsPacman", "ALE/MsPacman-v5" or "MsPacmanNoFrameskip-v4". An id of
+            another namespace is none, such as "MinAtar/Breakout-v1".
     """
-    stem = re.sub(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$", "", name.rpartition("/")[2])
+    stem = re.sub(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$", "", name.removeprefix("ALE/"))
     return _BY_LETTERS.get(stem.replace("_", "").lower())
 
 

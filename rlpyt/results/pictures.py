@@ -39,6 +39,8 @@ MANY = 6
 """Number of methods up to which all pairs are compared."""
 ENOUGH = 3
 """Number of runs from which a curve has a band: the interval of two is 18 standard deviations wide."""
+PICTURES = frozenset(("curves", "scores", "improvement", "profiles"))
+"""Names of the files of all pictures."""
 _INK, _PALE = "#333333", "#DDDDDD"
 
 
@@ -191,6 +193,8 @@ def plot_study(
 ) -> list[Path]:
     """Draw the runs below a folder, also while they go on, and save the pictures as PNG files.
 
+    Those of an earlier call that cannot be drawn any more are removed.
+
     Args:
         folder: the directory of a grid, of an experiment, or of one run.
         y: name of the column of `progress.csv` to draw, see `read_study`.
@@ -209,8 +213,11 @@ def plot_study(
     study = read_study(folder, y, x)
     target = Path(folder, "plots") if out is None else Path(out)
     target.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, (_, draw) in plots_of(study).items():
+    paths: list[Path] = []
+    drawn = plots_of(study)
+    for name in PICTURES - drawn.keys():
+        (target / f"{name}.png").unlink(missing_ok=True)  # the scores of other runs than those in curves.png
+    for name, (_, draw) in drawn.items():
         paths.append(target / f"{name}.png")
         draw(study).savefig(paths[-1], dpi=150)
     return paths

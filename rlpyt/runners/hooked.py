@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from rlpyt.core import EvalResult
 from rlpyt.logging.checkpoint_files import Content
@@ -102,37 +103,49 @@ class HookedRun(LoggedRun):
             yield
             return
         self.logger.on_row = self._call_on_row
+        begun: list[Hook] = []
         try:
-            self._call("on_start", lambda hook: hook.on_start(self))
+            for hook in self.hooks:
+                self._call("on_start", hook, partial(hook.on_start, self))
+                begun.append(hook)
             self._load_hook_states()
             yield
         finally:
             self.logger.on_row = None
-            error = sys.exception()
+            self._end_hooks(begun, sys.exception())
+
+    def _end_hooks(self, begun: Sequence[Hook], error: BaseException | None) -> None:
+        """Call `on_end` of every hook, also where another one raises; the first error of the run counts."""
+        late: HookError | None = None
+        for hook in begun:
             try:
-                self._call("on_end", lambda hook: hook.on_end(self, outcome_of(error)))
-            except HookError as late:
-                if error is None:
-                    raise
-                self.logger.warn(str(late))  # what has ended the run counts
+                status = outcome_of(error or late)
+                self._call("on_end", hook, partial(hook.on_end, self, status))
+            except HookError as raised:
+                if error or late:
+                    self.logger.warn(str(raised))
+                else:
+                    late = raised
+        if late:
+            raise late
 
     def _call_on_row(self, row: Row, step: int) -> None:
-        self._call("on_row", lambda hook: hook.on_row(self, row, step))
+        for hook in self.hooks:
+            self._call("on_row", hook, partial(hook.on_row, self, row, step))
 
     def evaluation_done(self, result: EvalResult, step: int) -> None:
         """Call the hooks of replica 0 with an evaluation."""
-        if not self.replicas.rank:
-            self._call("on_evaluation", lambda hook: hook.on_evaluation(self, result, step))
+        for hook in self.hooks if not self.replicas.rank else ():
+            self._call("on_evaluation", hook, partial(hook.on_evaluation, self, result, step))
 
-    def _call(self, name: str, call: Callable[[Hook], None]) -> None:
-        for hook in self.hooks:
-            try:
-                call(hook)
-            except Exception as error:
-                raise HookError(
-                    f"The hook {type(hook).__name__}.{name} raised {type(error).__name__}: {error} A run does not go "
-                    "on without its hooks. Mend it, or leave it out."
-                ) from error
+    def _call(self, name: str, hook: Hook, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            raise HookError(
+                f"The hook {type(hook).__name__}.{name} raised {type(error).__name__}: {error} A run does not go "
+                "on without its hooks. Mend it, or leave it out."
+            ) from error
 
     def progress_state(self) -> StateDict:
         """Return where the log stands between two rows, and the states of the hooks."""

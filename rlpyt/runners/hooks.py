@@ -49,7 +49,7 @@ class Hook(Settings):
         """
 
     def on_end(self, runner: HookedRun, status: str) -> None:
-        """Clean up: the sampler is closed already.
+        """Clean up: the sampler is closed already. A hook whose `on_start` has raised, or never came, is not called.
 
         Args:
             runner: of the run; its `stop_reason` says whether it was stopped.

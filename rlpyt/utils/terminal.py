@@ -186,7 +186,8 @@ def sparkline(values: Sequence[float], width: int, unicode: bool = True) -> str:
         return ""
     edges = [i * len(values) // n for i in range(n + 1)]
     parts = [[x for x in values[a:b] if isfinite(x)] for a, b in pairwise(edges)]
-    means = [sum(part) / len(part) if part else None for part in parts]
+    # Halves: sums and differences of a loss that diverges are finite, too.
+    means = [sum(x / 2 / len(part) for x in part) if part else None for part in parts]
     known = [x for x in means if x is not None]
     if not known:
         return " " * n

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlpyt.cli import main
+from rlpyt.cli.arguments import joined
 from rlpyt.cli.launch import split, variants_of
+from rlpyt.cli.train import start_of
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
 
@@ -43,6 +45,19 @@ def test_options_of_the_grid_and_of_the_runs_are_told_apart():
     assert of_runs == ["ppo", "X-v1", "--seed", "3", "--smoke"]
 
 
+def test_an_option_of_several_values_may_be_given_several_times():
+    own, of_runs = split(["ppo", "X-v1", "--vary=a=1", "--vary=b=2", "--env-kwargs", "c=3", "--env_kwargs=d=4"])
+    assert own == ["--vary", "a=1", "b=2"]
+    assert joined(of_runs) == ["ppo", "X-v1", "--env-kwargs", "c=3", "d=4"]
+    start = start_of(["ppo", "FrozenLake-v1", "--env-kwargs", "map_name=8x8", "--env-kwargs", "is_slippery=False"])
+    assert vars(start.runner.sampler)["env_kwargs"] == {"id": "FrozenLake-v1", "map_name": "8x8", "is_slippery": False}
+
+
+def test_options_before_the_algorithm_of_a_grid_are_refused(capsys):
+    assert main(["launch", "--seeds", "2", "ppo", "CartPole-v1", "--dry-run"]) == 2
+    assert "expected an algorithm or a script first" in capsys.readouterr().err
+
+
 def test_a_dry_run_lists_the_runs(tmp_path, capsys):
     arguments = ["launch", "ppo", "CartPole-v1", *GRID, "--seeds", "2", "--dry-run", "--data-dir", str(tmp_path)]
     assert main(arguments) == 0
@@ -61,6 +76,10 @@ def test_a_dry_run_lists_the_runs(tmp_path, capsys):
         (["--vary", "algo.epochs=2,2"], "comes twice"),
         (["--seeds", "0"], "expected a whole number from 1"),
         (["--runs-at-once", "999"], "Take fewer"),
+        (["--seed", "5"], "--vary seed=5,6"),
+        (["--log_dir=x"], "--title in --data-dir"),
+        (["--run-id", "1"], "numbered from 0"),
+        (["--resume", "auto"], "the same command goes on"),
     ],
 )
 def test_a_grid_that_cannot_be_meant_is_refused_before_anything_starts(arguments, says, tmp_path, capsys):

@@ -82,3 +82,25 @@ def test_what_is_missing_is_named_with_the_command(capsys, monkeypatch):
 def test_algorithms_are_listed_with_their_actions(capsys):
     assert main(["algos"]) == 0
     assert "sac          continuous  Soft actor-critic" in capsys.readouterr().out
+
+
+def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "my runs"
+    for number in (0, 1):
+        (folder / f"run_{number}").mkdir(parents=True)
+        (folder / f"run_{number}/params.json").write_text('{"runner": {"settings": {}}}')
+        (folder / f"run_{number}/status.json").write_text('{"status": "finished"}')
+    (folder / "best").symlink_to("run_1")
+    assert main(["show", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs: 2 finished" in out
+    assert "\nrun_1 " in out
+    assert f"rlpyt show '{folder}/run_0'" in out  # a shell takes it as it stands
+    assert main(["show", str(folder / "best")]) == 0
+    assert f"start again:  rlpyt train '{folder}/best'" in capsys.readouterr().out
+    monkeypatch.chdir(folder / "run_0")
+    assert main(["show", "."]) == 0
+    assert ".\n\nstatus      finished" in capsys.readouterr().out
+    (folder / "run_0/params.json").write_text('{"name": "x"}')  # as rlpyt 0.1 wrote it
+    assert main(["show", "."]) == 0
+    assert "start again" not in capsys.readouterr().out

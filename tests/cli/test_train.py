@@ -229,6 +229,10 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     assert settings["algo"]["settings"]["epochs"] == 1
     assert settings["algo"]["settings"]["gae_lambda"] == 0.5
     assert settings["sampler"]["settings"]["env_kwargs"] == {"steps": 12}
+    # Of the working directory, too: the new run is beside it, not in it.
+    with pytest.MonkeyPatch.context() as within:
+        within.chdir("data/x/run_1")
+        assert start_of([".", "--trust", "my_small_envs"]).log_dir == str(in_folder / "data/x")
     # A folder of runs: a line for each.
     assert main(["show", "data"]) == 0
     out = capsys.readouterr().out

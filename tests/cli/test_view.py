@@ -71,6 +71,16 @@ def test_plot_draws_and_names_close_columns(run, capsys):
     assert (run.parent / "plots" / "curves.png").stat().st_size > 1000
 
 
+def test_plot_tells_why_a_run_is_in_no_picture(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0/progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\n1,2\n")
+    assert main(["plot", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path}/plots/curves.png\n"
+    assert "note: run_0: not drawn, as its settings are not recorded\n" in err
+
+
 class Drawing(gymnasium.Env):
     """Environment whose rows and pictures are not what its spaces say."""
 

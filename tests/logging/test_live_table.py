@@ -152,6 +152,8 @@ def test_curves_bars_and_clocks():
     assert sparkline([1, nan, 3], 3) == "▁ █"
     assert sparkline([5, 5], 8) == "▄▄"
     assert (sparkline([nan], 8), sparkline([], 8), sparkline([0, 1], 2, unicode=False)) == (" ", "", "_#")
+    assert sparkline([1e308, 1.5e308, -1e308], 3) == "▇█▁"  # of a loss that diverges: the range is no float any more
+    assert sparkline([1.5e308, 1.5e308, -1.5e308, -1.5e308], 2) == "█▁"
     assert (bar(0.5, 4), bar(2.0, 2, unicode=False), bar(0.0, 2)) == ("██░░", "##", "░░")
     assert [clock(x) for x in (7.9, 725, 3723, 50 * 3600)] == ["0:07", "12:05", "1:02:03", "2d 02:00"]
     history = History()
@@ -177,6 +179,17 @@ def test_a_run_in_a_terminal_shows_one_table_and_the_same_files(size, monkeypatc
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert printed.count("step ") == 5
+
+
+def test_a_long_name_leaves_room_for_the_numbers(size, monkeypatch):
+    screen = terminal(monkeypatch)
+    logger = Logger()
+    with logger.live_table(100, 0):
+        logger.record_tabular_misc_stat("Return", [12.5])
+        logger.record_tabular_misc_stat("distance to the goal at the end of the episode " * 3, [7.0])
+        logger.dump_tabular(50)
+        assert re.search(r"^Return +12\.5 ", screen.text, re.MULTILINE)
+        assert re.search(r"^distance to the goal at t\w* +7 ", screen.text, re.MULTILINE)
 
 
 def test_the_time_left_is_that_of_the_last_rows(size, monkeypatch):

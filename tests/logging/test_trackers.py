@@ -65,6 +65,16 @@ def test_a_tracker_goes_on_with_its_run_and_leaves_out_rows_that_come_again(tmp_
     assert third.calls == [("open", None), "finished"], "the record of another run is removed"
 
 
+def test_rows_of_a_script_that_sets_no_step_are_all_logged(tmp_path):
+    sink = Tracker()
+    with logger_context(tmp_path, 0, sinks=[sink]) as logger:
+        logger.record_params({"algo": None})
+        for x in range(3):
+            logger.record_tabular("x", x)
+            logger.dump_tabular()
+    assert sink.calls == [("open", None), ("settings", None), 0, 0, 0, "finished"]
+
+
 @pytest.mark.parametrize(("code", "outcome"), [(85, "preempted"), (130, "interrupted"), (1, "failed"), (0, "finished")])
 def test_the_outcome_is_that_of_the_run(code, outcome, tmp_path):
     sink = Tracker()

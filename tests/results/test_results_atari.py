@@ -32,6 +32,7 @@ def test_scores():
         ("ALE/MsPacman-v5", "ms_pacman"),
         ("MsPacmanNoFrameskip-v4", "ms_pacman"),
         ("ALE/Hero-ram-v5", "hero"),
+        ("MinAtar/Breakout-v1", None),
         ("CartPole-v1", None),
         ("", None),
     ],

@@ -96,6 +96,10 @@ def test_pictures_are_written_also_of_runs_that_go_on(grid, tmp_path):
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (grid / "plots").iterdir())
     write_run(tmp_path / "new/run_0", rows=(), status="running")
     assert plot_study(tmp_path / "new", out=tmp_path / "pictures") == [tmp_path / "pictures/curves.png"]
+    # Pictures of scores would be those of other runs.
+    write_run(grid / "other/run_0", env="Pendulum-v1")
+    assert [path.name for path in plot_study(grid)] == ["curves.png"]
+    assert [path.name for path in (grid / "plots").iterdir()] == ["curves.png"]
 
 
 def test_any_text_can_be_drawn(tmp_path):

@@ -173,6 +173,28 @@ def test_a_hook_that_raises_fails_the_run_and_is_named(tmp_path, capsys):
         run(tmp_path / "c", hooks=Broken())
 
 
+def test_every_hook_that_has_started_ends_and_no_other(tmp_path, capsys):
+    class BrokenStart(Diary):
+        def on_start(self, runner):
+            raise OSError("no camera.")
+
+    class BrokenLast(Diary):
+        def on_end(self, runner, status):
+            raise KeyError(status)
+
+    first, broken, never = Diary(), BrokenStart(), Diary()
+    with pytest.raises(HookError, match=r"BrokenStart\.on_start raised OSError: no camera"):
+        run(tmp_path / "a", hooks=[first, broken, never])
+    assert first.calls == ["start", ("end", "failed", "")]
+    assert broken.calls == never.calls == []
+    last = Diary()
+    with pytest.raises(HookError, match=r"BrokenLast\.on_end raised KeyError: 'finished'"):
+        run(tmp_path / "b", hooks=[BrokenLast(), BrokenLast(), last])
+    assert last.calls[-1] == ("end", "failed", "")  # as status.json says
+    assert status_of(tmp_path / "b")["status"] == "failed"
+    assert "WARNING: The hook BrokenLast.on_end raised KeyError: 'failed'" in capsys.readouterr().out
+
+
 def test_a_record_makes_hooks_again(tmp_path):
     with logger_context(tmp_path, 0):
         algo, agent = make_algo("ppo")
