@@ -4,7 +4,8 @@
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
 #   make docs        write the generated pages
-#   make bench       the short benchmarks: imports, collector, replay
+#   make bench       this library and its peers on the same work: docs/performance.md (about two hours)
+#   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
@@ -18,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench speed durations venv format lint types pytest quick
+.PHONY: train test check fix docs bench bench-short speed durations venv format lint types pytest quick
 
 train: venv
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -68,7 +69,18 @@ docs: venv
 	$(BIN)/python -m tests.rooms_drawing
 	$(BIN)/python -m tests.test_rlpyt_0_1
 
-bench: venv
+# Each peer in an environment of its own, from pinned versions.
+PEERS := stable_baselines3 tianshou torchrl sample_factory rllib
+
+.bench/%/installed: benchmarks/peers/%.lock
+	$(PYTHON) -m venv .bench/$*
+	.bench/$*/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
+bench: venv $(PEERS:%=.bench/%/installed)
+	$(BIN)/python benchmarks/performance.py
+
+bench-short: venv
 	$(BIN)/python benchmarks/imports.py
 	$(BIN)/python benchmarks/collector.py
 	$(BIN)/python benchmarks/replay.py

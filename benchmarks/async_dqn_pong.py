@@ -1,8 +1,8 @@
 """Asynchronous DQN on Pong beside the synchronous runner, same replay ratio, two cores each: steps per second.
 
-    python benchmarks/async_dqn_pong.py                (needs rlpyt[atari]; stable-baselines3 for its parts)
+    python benchmarks/async_dqn_pong.py                (needs rlpyt[atari]; `make bench` first for the peer)
 
-Settings are those of `dqn_pong.py`: 4 x 8 rows and 8 updates of 32 an iteration, Nature network. The synchronous parts
+4 x 8 rows and 8 updates of 32 an iteration, Nature network. The synchronous parts
 have two torch threads, or let the runner choose; the ratio is to the best of them. The asynchronous parts learn with
 one thread, while the sampler's process steps and acts with another. "ratio 1" takes one update an iteration; its parts
 are compared with each other: `--parts "ratio 1, sync, two threads" "ratio 1, lag 1" "ratio 1, free"`.
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from alternate import main
-from dqn_pong import stable_baselines3
+from performance import peer_speed
 from training_speed import training_speed
 
 from rlpyt.agents import AtariDqnAgent
@@ -65,8 +65,7 @@ PARTS = {
     "ratio 1, sync, two threads": partial(speed, replay_ratio=1, **TWO),
     "ratio 1, lag 1": partial(speed, lag=1, replay_ratio=1, **ONE),
     "ratio 1, free": partial(speed, lag="free", replay_ratio=1, **ONE),
-    "sb3, one": stable_baselines3,
-    "sb3, eight": partial(stable_baselines3, B=8),
+    "sb3": partial(peer_speed, "stable_baselines3", "dqn_pong"),
 }
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Asynchronous SAC on HalfCheetah-v5 beside the synchronous runner, one update a step, two cores: steps per second.
 
-    python benchmarks/async_sac_half_cheetah.py        (needs rlpyt[mujoco]; stable-baselines3 for its parts)
+    python benchmarks/async_sac_half_cheetah.py        (needs rlpyt[mujoco]; `make bench` first for the peer)
 
-Settings are those of `half_cheetah.py`: batches of 256, networks of 256 x 256. "one" has one environment and an update
-a step, as everybody has it; "eight" has 8 environments and 8 updates an iteration, which is the same replay ratio. The
-"learners" are two replicas with half the rows each. The ratio is to the best synchronous part.
+Batches of 256, networks of 256 x 256. "one" has one environment and an update a step, as everybody has it; "eight" has
+8 environments and 8 updates an iteration, which is the same replay ratio. The "learners" are two replicas with half the
+rows each. The ratio is to the best synchronous part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 from alternate import main
-from half_cheetah import stable_baselines3
+from performance import peer_speed
 from training_speed import training_speed
 
 from rlpyt.agents import SacAgent
@@ -53,8 +53,7 @@ PARTS = {
     "eight, lag 1": partial(speed, lag=1, B=8),
     "one, lag 1, two threads": partial(speed, lag=1, torch_threads=2),
     "eight, lag 1, two learners": partial(speed, lag=1, B=8, n_replicas=2, batch_sizes="global"),
-    "sb3, one thread": partial(stable_baselines3, "sac"),
-    "sb3, two threads": partial(stable_baselines3, "sac", torch_threads=2),
+    "sb3, one core": partial(peer_speed, "stable_baselines3", "sac_half_cheetah"),
 }
 
 if __name__ == "__main__":

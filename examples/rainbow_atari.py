@@ -7,7 +7,8 @@ Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_r
 dueling and noisy (the model). `--without` leaves parts out, as the paper does; without noise, epsilon falls over
 `--eps_steps`. The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is that of
 data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters. `--online` reports
-the training episodes and evaluates nothing.
+the training episodes and evaluates nothing. With a run_ID the run saves a checkpoint every half hour; the same
+command, started again, goes on from the newest one.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/rainbow_atari")
+    parser.add_argument("--run_ID", default=None, help="name of the run, which goes on when it is started again")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
     sampler = SAMPLERS[args.sample_mode](
@@ -95,8 +97,10 @@ def main() -> None:
         n_steps=n_steps,
         log_interval_steps=500 if args.smoke else args.log_interval_steps or n_steps // 20,
         seed=args.seed,
+        checkpoint_interval_minutes=30 if args.run_ID else None,
     )
-    with logger_context(args.log_dir, name=f"rainbow_{args.game}", log_params=vars(args)):
+    name = f"rainbow_{args.game}"
+    with logger_context(args.log_dir, args.run_ID, name, vars(args), resume="auto" if args.run_ID else False):
         runner.train()
 
 

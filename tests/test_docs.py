@@ -286,6 +286,16 @@ def test_page_has_the_keys_of_affinity() -> None:
     assert [row[0].strip("`") for row in table[1:]] == [f.name for f in fields(Affinity)]
 
 
+def test_claims_of_the_readme_are_lines_of_the_measured_page() -> None:
+    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
+    claims, page = (
+        (ROOT / name).read_text().partition(begin)[2].partition(end)[0].strip().splitlines()
+        for name in ("README.md", "docs/performance.md")
+    )
+    assert len(claims) > 2
+    assert set(claims) <= set(page)
+
+
 def test_atari_options_have_the_defaults_that_the_page_says() -> None:
     [table] = [t for t in tables(ROOT / "docs" / "own_environment.md") if t[0][:2] == ["option", "default"]]
     told = {row[0].strip("`"): row[1].replace(",", "").strip('"') for row in table[1:]}

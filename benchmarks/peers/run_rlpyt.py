@@ -1,0 +1,176 @@
+"""This library, as its examples write these workloads; `--setting float32` computes as the others do.
+
+"chosen" lets the runner time its choices (precision, memory format, threads), as runs do where nothing is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+import gymnasium
+import numpy as np
+from workloads import REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Clock, Workload
+
+from rlpyt.agents import (
+    AtariDqnAgent,
+    CategoricalPgAgent,
+    DdpgAgent,
+    GaussianPgAgent,
+    SacAgent,
+    Td3Agent,
+)
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3
+from rlpyt.envs import AtariEnv
+from rlpyt.logging import silent_context
+from rlpyt.replays import ReplayBuffer, RowStorage, SamplesToBuffer, Transitions, UniformIndex
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import CpuSampler, SerialSampler
+from rlpyt.types import Run
+from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.compute import ComputeSettings
+
+NATURE = dict(paddings=(0, 0, 0))
+
+
+def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSettings | None) -> None:
+    """Train, with a tick before each batch is collected."""
+    runner = MinibatchRl(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
+    obtain = sampler.obtain_samples
+
+    def obtain_samples(itr: int) -> Any:
+        clock.tick(itr * sampler.batch_spec.size)
+        return obtain(itr)
+
+    sampler.obtain_samples = obtain_samples
+    with silent_context():
+        runner.train()
+
+
+def ppo_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """Clipped PPO with the Nature network."""
+    sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    algo = PPO(
+        learning_rate=2.5e-4,
+        gae_lambda=0.95,
+        ratio_clip=0.1,
+        epochs=work.epochs,
+        minibatches=work.n_envs * work.n_steps // work.batch_size,
+        value_loss_coeff=0.5,
+        clip_grad_norm=0.5,
+        normalize_advantage=True,
+    )
+    train(algo, CategoricalPgAgent(), sampler, clock, settings)
+
+
+def a2c_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """A2C."""
+    sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    train(A2C(learning_rate=7e-4), CategoricalPgAgent(), sampler, clock, settings)
+
+
+def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """DQN over a replay that keeps each frame once."""
+    sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    algo = DQN(
+        batch_size=work.batch_size,
+        replay_ratio=work.batch_size * work.updates / (work.n_steps * work.n_envs),
+        replay_size=REPLAY_SIZE,
+        min_steps_learn=work.min_steps_learn,
+        learning_rate=1e-4,
+    )
+    train(algo, AtariDqnAgent(model_kwargs=NATURE), sampler, clock, settings)
+
+
+def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """PPO with two networks of 64 x 64."""
+    sampler = SerialSampler(gymnasium.make, dict(id=env), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    algo = PPO(
+        learning_rate=3e-4,
+        gae_lambda=0.95,
+        ratio_clip=0.2,
+        epochs=work.epochs,
+        minibatches=work.n_envs * work.n_steps // work.batch_size,
+        value_loss_coeff=0.5,
+        entropy_loss_coeff=0.0,
+        clip_grad_norm=0.5,
+        normalize_advantage=True,
+        linear_lr_schedule=False,
+    )
+    train(algo, AgentCls(), sampler, clock, settings)
+
+
+def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """SAC, TD3 or DDPG with networks of 256 x 256."""
+    sampler = SerialSampler(
+        gymnasium.make, dict(id="HalfCheetah-v5"), work.n_steps, work.n_envs, max_decorrelation_steps=0
+    )
+    algo = AlgoCls(
+        batch_size=work.batch_size,
+        replay_ratio=work.batch_size * work.updates,
+        min_steps_learn=work.min_steps_learn,
+        replay_size=REPLAY_SIZE,
+    )
+    sizes = dict(hidden_sizes=(256, 256))
+    train(algo, AgentCls(model_kwargs=sizes, q_model_kwargs=sizes), sampler, clock, settings)
+
+
+def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """Collect, and learn nothing."""
+    sampler = CpuSampler(EnvCls, env_kwargs, work.n_steps, work.n_envs, max_decorrelation_steps=0, n_workers=work.cores)
+    agent = CategoricalPgAgent()
+    sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, bootstrap_value=True))
+    agent.to_device(settings or ComputeSettings())
+    for itr in count():
+        clock.tick(itr * sampler.batch_spec.size)
+        sampler.obtain_samples(itr)
+
+
+def replay_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """Draw from a replay that keeps each frame once."""
+    T, B, chunk = REPLAY_ONLY_SIZE // work.n_envs, work.n_envs, 50
+    example = SamplesToBuffer(np.zeros((4, 84, 84), np.uint8), np.int64(0), np.float32(0), *3 * [np.False_])
+    storage = RowStorage(example, T, B, n_frames=4)
+    replay = ReplayBuffer(storage, UniformIndex(np.random.default_rng(0)), Transitions(1), discount=0.99)
+    rows = buffer_from_example(example, (chunk, B))
+    noise = np.random.default_rng(0).integers(0, 256, (chunk, B, 84, 84), np.uint8)
+    for i in range(4):  # in a circle: each chunk goes on from the last frames of the one before
+        rows.observation[:, :, i] = np.roll(noise, 3 - i, axis=0)
+    rows.valid[:] = True
+    for _ in range(T // chunk):
+        replay.append_samples(rows)
+    for i in count():
+        clock.tick(i * work.batch_size)
+        replay.sample_batch(work.batch_size)
+
+
+FUNCTIONS: dict[str, Callable[[Workload, Clock, ComputeSettings | None], None]] = {
+    "ppo_pong": ppo_pong,
+    "a2c_pong": a2c_pong,
+    "dqn_pong": dqn_pong,
+    "ppo_cartpole": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
+    "ppo_half_cheetah": partial(ppo_vector, "HalfCheetah-v5", GaussianPgAgent),
+    "sac_half_cheetah": partial(off_policy, SAC, SacAgent),
+    "td3_half_cheetah": partial(off_policy, TD3, Td3Agent),
+    "ddpg_half_cheetah": partial(off_policy, DDPG, DdpgAgent),
+    "sampling_pong": partial(sampling, AtariEnv, dict(game="pong")),
+    "sampling_cartpole": partial(sampling, gymnasium.make, dict(id="CartPole-v1")),
+    "replay_pong": replay_pong,
+    "start": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
+}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=list(FUNCTIONS))
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--setting", choices=["chosen", "float32", "bfloat16"], default="chosen")
+    args = parser.parse_args()
+    work = WORKLOADS[args.workload]
+    settings = None
+    if args.setting != "chosen":
+        settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=args.setting)
+    FUNCTIONS[args.workload](work, Clock(work.warm_up, args.seconds), settings)

@@ -1,0 +1,194 @@
+"""Peers and this library in turn on the same work: steps per second, ratios, and the share of what the machine allows.
+
+    make bench                                                   (builds the peers' environments first, pinned)
+    .venv/bin/python benchmarks/performance.py [--workloads sac_half_cheetah ...] [--parts rlpyt bare ...] [--rounds 3]
+
+Every part runs in a process and an environment of its own: `benchmarks/peers/run_<library>.py`, settings and clock in
+`benchmarks/peers/workloads.py`. Rounds are A B C A B C. A part is measured again where it is named again; what others
+were measured before stays in `docs/performance/results.json`. From that file the tables of docs/performance.md are
+written, the one of the README, and the pictures; `--report` does only this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PEERS = Path(__file__).parent / "peers"
+README, PAGE, RESULTS = ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/performance/results.json"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+sys.path.insert(0, str(PEERS))
+
+from performance_page import details, picture, summary  # noqa: E402
+from workloads import WORKLOADS  # noqa: E402
+
+ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "sampling_pong"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One way to do a workload."""
+
+    label: str
+    library: str
+    setting: str = ""
+    """Argument of scripts that know several."""
+
+    def command(self, name: str, seconds: float) -> list[str]:
+        """Return the command line, without what pins it."""
+        own = self.library in ("rlpyt", "bare")
+        python = ROOT / (".venv" if own else f".bench/{self.library}") / "bin/python"
+        setting = ["--setting", self.setting] if self.setting else []
+        return [str(python), str(PEERS / f"run_{self.library}.py"), name, "--seconds", str(seconds), *setting]
+
+
+PEER_LABELS = {
+    "stable_baselines3": "Stable-Baselines3",
+    "tianshou": "Tianshou",
+    "torchrl": "TorchRL",
+    "sample_factory": "Sample Factory",
+    "rllib": "RLlib",
+    "gymnasium": "gymnasium AsyncVectorEnv",
+}
+
+
+def parts_of(name: str) -> dict[str, Part]:
+    """Return the parts of a workload by key: this library, what the machine allows, and the peers that have it."""
+    if name in ON_IMAGES:
+        parts = {
+            "rlpyt": Part("rlpyt, settings chosen", "rlpyt", "bfloat16" if name.startswith("sampling") else "chosen"),
+            "rlpyt_float32": Part("rlpyt, float32", "rlpyt", "float32"),
+            "bare": Part("bare loop, bfloat16", "bare", "bfloat16"),
+            "bare_float32": Part("bare loop, float32", "bare", "float32"),
+        }
+    else:
+        parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
+        if name in ("sac_half_cheetah", "td3_half_cheetah", "ddpg_half_cheetah"):
+            parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
+    if name == "start":
+        del parts["bare"]
+    for library, label in PEER_LABELS.items():
+        script = PEERS / f"run_{library}.py"
+        if script.exists() and f'"{name}": ' in script.read_text():
+            parts[library] = Part(label, library)
+    return parts
+
+
+def measure(part: Part, name: str, seconds: float, limit: float = 300) -> float:
+    """Return steps per second, or for "start" the seconds from the command to the end of the first iteration."""
+    work = WORKLOADS[name]
+    cores = ",".join(map(str, range(work.cores)))
+    environment = os.environ | dict(OMP_NUM_THREADS=str(work.cores), PYTHONWARNINGS="ignore")
+    command = ["taskset", "--cpu-list", cores, *part.command(name, 0 if name == "start" else seconds)]
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        alarm = subprocess.Popen(["bash", "-c", f"sleep {limit}; kill -KILL -- -{process.pid}"], start_new_session=True)
+        lines: list[str] = []
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if line.startswith("RESULT "):
+                    passed = time.perf_counter() - start
+                    return passed if name == "start" else float(line.removeprefix("RESULT "))
+        finally:
+            for group in (process.pid, alarm.pid):
+                with suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+            alarm.wait()
+    raise RuntimeError(f"{name} by {part.label} gave no figure:\n{''.join(lines[-30:])}")
+
+
+def peer_speed(library: str, name: str, seconds: float = 15) -> float:
+    """Return steps per second of a peer, for the benchmarks of one thing."""
+    return measure(parts_of(name)[library], name, seconds)
+
+
+def measure_all(names: Iterable[str], keys: list[str] | None, rounds: int, seconds: float) -> None:
+    """Run the parts in turn, and keep every figure at once."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names:
+        parts = {key: part for key, part in parts_of(name).items() if keys is None or key in keys}
+        measured: dict[str, list[float]] = {key: [] for key in parts}
+        for _ in range(rounds):
+            for key, part in parts.items():
+                if (number := attempt(part, name, seconds)) is not None:
+                    measured[key].append(number)
+                    print(f"{name:<20} {part.label:<26} {number:>10,.5g}", flush=True)
+        results.setdefault(name, {}).update({key: numbers for key, numbers in measured.items() if numbers})
+        results["machine"] = machine()
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def attempt(part: Part, name: str, seconds: float) -> float | None:
+    """Return the figure; a peer that fails is said, and left out."""
+    try:
+        return measure(part, name, seconds)
+    except (RuntimeError, OSError) as error:
+        if part.library in ("rlpyt", "bare"):
+            raise
+        print(f"{name}: {part.label} is left out: {error}", flush=True)
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on."""
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.processor())  # fmt: skip
+    return dict(cpu=model, cores=len(os.sched_getaffinity(0)), date=time.strftime("%Y-%m-%d"))
+
+
+def report() -> None:
+    """Write the tables into the page, and the picture beside it."""
+    results = json.loads(RESULTS.read_text())
+    titles = {name: work.title for name, work in WORKLOADS.items()}
+    at = results["machine"]
+    lines = [f"Measured on {at['date']}, {at['cores']} cores, {at['cpu']}.", ""]
+    table = summary(results, titles, PEER_LABELS)
+    lines += [*table, "", "![all figures](performance/speeds.png)"]
+    for name, title in titles.items():
+        if "rlpyt" in results.get(name, {}):
+            lines += details(name, title, results[name], labels_of(name))
+    for page, block in ((PAGE, lines), (README, table)):
+        before, rest = page.read_text().split(BEGIN)
+        page.write_text(before + "\n".join([BEGIN, "", *block, "", END]) + rest.split(END)[1])
+    every = {key: label for name in titles for key, label in labels_of(name).items()}
+    picture(RESULTS.parent / "speeds.png", results, titles, every)
+
+
+def labels_of(name: str) -> dict[str, str]:
+    """Return the labels of a workload's parts."""
+    return {key: part.label for key, part in parts_of(name).items()}
+
+
+def main() -> None:
+    """Read the options, measure, report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--parts", nargs="+", help="keys as in docs/performance/results.json; all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12, help="of one part in one round")
+    parser.add_argument("--report", action="store_true", help="write the page from the last figures")
+    args = parser.parse_args()
+    if not args.report:
+        measure_all(args.workloads, args.parts, args.rounds, args.seconds)
+    report()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The measured part of docs/performance.md, and its pictures, from the figures of benchmarks/performance.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Figures = Mapping[str, list[float]]
+OWN = ("rlpyt", "rlpyt_float32", "rlpyt_bfloat16", "bare", "bare_float32")
+
+
+def is_faster_when_small(name: str) -> bool:
+    """Return whether the figures are seconds instead of steps per second."""
+    return name == "start"
+
+
+def speed(name: str, numbers: list[float]) -> float:
+    """Return the median as a speed, of which more is better."""
+    return 1 / median(numbers) if is_faster_when_small(name) else median(numbers)
+
+
+def number(x: float) -> str:
+    """Return three digits."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def best_peer(name: str, figures: Figures) -> str | None:
+    """Return the key of the fastest peer."""
+    return max((key for key in figures if key not in OWN), key=lambda key: speed(name, figures[key]), default=None)
+
+
+def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
+    """Return the table of all workloads."""
+    lines = [
+        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | in float32 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, title in titles.items():
+        if (figures := results.get(name)) is None or "rlpyt" not in figures:
+            continue
+        own = speed(name, figures["rlpyt"])
+        peer = best_peer(name, figures)
+        cells = [title.split(":")[0] + (", seconds" if is_faster_when_small(name) else "")]
+        cells.append(number(median(figures["rlpyt"])))
+        cells.append(f"{own / speed(name, figures['bare']):.2f}" if "bare" in figures else "")
+        sb3 = figures.get("stable_baselines3")
+        cells += [number(median(sb3)), f"{own / speed(name, sb3):.2f}"] if sb3 else ["", ""]
+        cells += (
+            [f"{labels[peer]} {number(median(figures[peer]))}", f"{own / speed(name, figures[peer]):.2f}"]
+            if peer
+            else ["", ""]
+        )
+        float32 = figures.get("rlpyt_float32")
+        cells.append(f"{speed(name, float32) / speed(name, figures[peer]):.2f}" if float32 and peer else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def details(name: str, title: str, figures: Figures, labels: Mapping[str, str]) -> list[str]:
+    """Return the table of one workload: every figure of every part."""
+    unit = "seconds" if is_faster_when_small(name) else "steps/s"
+    lines = ["", f"### {title}", "", f"| | {unit}, median | of rlpyt | rounds |", "|---|---|---|---|"]
+    own = speed(name, figures["rlpyt"])
+    for key in sorted(figures, key=lambda key: -speed(name, figures[key])):
+        rounds = ", ".join(number(x) for x in figures[key])
+        lines.append(
+            f"| {labels[key]} | {number(median(figures[key]))} | {speed(name, figures[key]) / own:.2f} | {rounds} |"
+        )
+    return lines
+
+
+def picture(path: Path, results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    """Draw a panel for each workload: a bar for each part, as a multiple of the fastest peer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = [name for name in titles if "rlpyt" in results.get(name, {})]
+    columns = 3
+    rows = -(-len(names) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(13, 2.3 * rows), squeeze=False)
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    for axis, name in zip(axes.flat, names, strict=False):
+        figures = results[name]
+        keys = sorted(figures, key=lambda key: speed(name, figures[key]))
+        colours = ["#bbbbbb" if key.startswith("bare") else "#1f77b4" if key in OWN else "#d9a441" for key in keys]
+        axis.barh([labels[key] for key in keys], [median(figures[key]) for key in keys], color=colours)
+        axis.set_title(titles[name].split(":")[0] + (" (seconds)" if is_faster_when_small(name) else ""), fontsize=10)
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle("Steps per second (rlpyt blue, peers yellow, a bare loop without a library grey)", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
