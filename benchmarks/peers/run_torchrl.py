@@ -168,7 +168,7 @@ def a2c_pong(work: Workload, clock: Clock) -> None:
     torch.set_num_threads(work.cores)
     env = many(make_pong, work)
     networks = pong_networks(env)
-    loss = A2CLoss(networks[2], networks[3], entropy_bonus=False, critic_coeff=0.5, loss_critic_type="l2")
+    loss = A2CLoss(networks[2], networks[1], entropy_bonus=False, critic_coeff=0.5, loss_critic_type="l2")
     optimizer = torch.optim.RMSprop(loss.parameters(), 7e-4, alpha=0.99, eps=1e-5)
     on_policy(env, networks, loss, optimizer, 1.0, work, clock)
 
