@@ -91,6 +91,7 @@ def picture(path: Path, results: Mapping[str, Any], titles: Mapping[str, str], l
         axis.barh([labels[key] for key in keys], [median(figures[key]) for key in keys], color=colours)
         axis.set_title(titles[name].split(":")[0] + (" (seconds)" if is_faster_when_small(name) else ""), fontsize=10)
         axis.tick_params(labelsize=7)
+        axis.locator_params(axis="x", nbins=5)
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle("Steps per second (rlpyt blue, peers yellow, a bare loop without a library grey)", fontsize=11)
     figure.tight_layout()
