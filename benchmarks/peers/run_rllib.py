@@ -1,4 +1,4 @@
-"""RLlib on its new API stack: environments and learner in the driver, which was faster on so few cores than actors."""
+"""RLlib on its new API stack: environments and learner in the driver, without actors."""
 
 from __future__ import annotations
 
