@@ -2,25 +2,28 @@
 
     python examples/rainbow_atari.py --game pong --n_steps 2e6
     python examples/rainbow_atari.py --game pong --without noisy categorical
+    python examples/rainbow_atari.py --game pong --iqn --n_tau 8
 
 Distributional (CategoricalDQN), double (double_dqn), prioritised (prioritized_replay), multi-step (n_step_return),
 dueling and noisy (the model). `--without` leaves parts out, as the paper does; without noise, epsilon falls over
-`--eps_steps`. The replay keeps every frame once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is that of
-data-efficient Rainbow (van Hasselt et al. 2019, arXiv:1906.05243), a sixteenth of the parameters. `--online` reports
-the training episodes and evaluates nothing. With a run_ID the run saves a checkpoint every half hour; the same
-command, started again, goes on from the newest one.
+`--eps_steps`. `--iqn` takes implicit quantiles (Dabney et al. 2018) in the place of atoms. The replay keeps every frame
+once: 7 KB a row, 1e6 rows are 7 GB. `--network small` is that of data-efficient Rainbow (van Hasselt et al. 2019,
+arXiv:1906.05243), a sixteenth of the parameters. `--online` reports the training episodes and evaluates nothing. With a
+run_ID the run saves a checkpoint every half hour; the same command, started again, goes on from the newest one. The
+runner chooses the precision by timing the network on images, unless `--precision` is given.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from rlpyt.agents import AtariCatDqnAgent, AtariDqnAgent
-from rlpyt.algos import DQN, CategoricalDQN
+from rlpyt.agents import AtariCatDqnAgent, AtariDqnAgent, IqnAgent
+from rlpyt.algos import DQN, IQN, CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.utils.compute import PRECISIONS, ComputeSettings
 
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
 PARTS = ("categorical", "double", "prioritized", "multi_step", "dueling", "noisy")
@@ -44,10 +47,13 @@ def main() -> None:
     parser.add_argument("--replay_ratio", type=float, default=8)
     parser.add_argument("--network", choices=list(NETWORKS), default="nature")
     parser.add_argument("--without", choices=PARTS, nargs="*", default=[], help="parts of Rainbow to leave out")
+    parser.add_argument("--iqn", action="store_true", help="implicit quantiles in the place of atoms")
+    parser.add_argument("--n_tau", type=int, default=64, help="fractions of IQN in updates; 8 cost an eighth")
     parser.add_argument("--eps_steps", type=float, default=250_000)
     parser.add_argument("--online", action="store_true", help="report training episodes instead of evaluating")
     parser.add_argument("--log_interval_steps", type=float, default=None, help="a twentieth of n_steps")
     parser.add_argument("--sample_mode", choices=list(SAMPLERS), default="serial")
+    parser.add_argument("--precision", choices=PRECISIONS, default=None)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log_dir", default="data/rainbow_atari")
     parser.add_argument("--run_ID", default=None, help="name of the run, which goes on when it is started again")
@@ -65,7 +71,11 @@ def main() -> None:
         eval_max_steps=40 if args.smoke else 125_000,
     )
     has = {part: part not in args.without for part in PARTS}
-    algo = (CategoricalDQN if has["categorical"] else DQN)(
+    AlgoCls, AgentCls = (CategoricalDQN, AtariCatDqnAgent) if has["categorical"] else (DQN, AtariDqnAgent)
+    network = NETWORKS["small" if args.smoke else args.network]
+    if args.iqn:
+        AlgoCls, AgentCls, network = IQN, IqnAgent, dict(network, n_tau=args.n_tau)
+    algo = AlgoCls(
         batch_size=32,
         replay_ratio=args.replay_ratio,
         replay_size=1_000 if args.smoke else int(args.replay_size),
@@ -81,14 +91,14 @@ def main() -> None:
         pri_beta_steps=args.n_steps,
         eps_steps=int(args.eps_steps),
     )
-    network = NETWORKS["small" if args.smoke else args.network]
-    agent = (AtariCatDqnAgent if has["categorical"] else AtariDqnAgent)(
+    agent = AgentCls(
         eps_init=0.0 if has["noisy"] else 1.0,
         eps_final=0.0 if has["noisy"] else 0.01,
         eps_eval=0.001,
         model_kwargs=dict(dueling=has["dueling"], noisy=has["noisy"], **network),
     )
     n_steps = 500 if args.smoke else args.n_steps
+    settings = ComputeSettings(precision=args.precision, channels_last=True) if args.precision else None
     RunnerCls = MinibatchRl if args.online else MinibatchRlEval
     runner = RunnerCls(
         algo,
@@ -97,6 +107,7 @@ def main() -> None:
         n_steps=n_steps,
         log_interval_steps=500 if args.smoke else args.log_interval_steps or n_steps // 20,
         seed=args.seed,
+        settings=settings,
         checkpoint_interval_minutes=30 if args.run_ID else None,
     )
     name = f"rainbow_{args.game}"
