@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, Self, TypeAlias, dataclass_transform
@@ -219,15 +220,11 @@ def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any])
     """Set the fields of a class: names, defaults, and an attribute for every name that can be one."""
     cls._fields = fields
     cls._field_defaults = defaults
+    # Descriptors of the standard library, which read a place past `__getitem__`, and which torch.compile knows.
+    places = vars(namedtuple("places", fields, rename=True))
     for i, name in enumerate(fields):
         if _can_be_attribute(name):
-            setattr(cls, name, property(_place(i), doc=f"Field {i}."))
-
-
-def _place(index: int) -> Callable[[tuple[Any, ...]], Any]:
-    """Return a function that reads one place of a tuple past an overridden `__getitem__`."""
-    get = tuple.__getitem__
-    return lambda self: get(self, index)
+            setattr(cls, name, places[name])
 
 
 def _can_be_attribute(name: str) -> bool:
