@@ -222,7 +222,7 @@ def _install_fields(cls: Any, fields: tuple[str, ...], defaults: dict[str, Any])
     cls._field_defaults = defaults
     # Descriptors of the standard library, which read a place past `__getitem__`, and which torch.compile knows.
     places = vars(namedtuple("places", fields, rename=True))
-    for i, name in enumerate(fields):
+    for name in fields:
         if _can_be_attribute(name):
             setattr(cls, name, places[name])
 

@@ -182,6 +182,10 @@ class Settings(metaclass=SettingsType):
         self._bound: list[Any] | None = None
         self.hyper(0)
 
+    def moving(self) -> list[str]:
+        """Return the settings that follow a schedule, and no plain number; known after `hyper`."""
+        return list(self._moving)
+
     def hyper(self, step: int) -> Hyper:
         """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
         given = [getattr(self, name) for name in _that_decide(type(self))]

@@ -16,7 +16,7 @@ from rlpyt.core import CategoricalQAgent
 from rlpyt.models import IqnModel
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import Kwargs
+from rlpyt.types import Kwargs, StateDict
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,6 +25,7 @@ class CatDqnAgent(DqnAgent, CategoricalQAgent):
 
     kind: ClassVar[str] = "categorical"
     kept_numbers: ClassVar[Mapping[str, int]] = {"annealed": 1, "V_range": 2}
+    _z, _z_of = torch.empty(0), None  # the atoms, and range and device that they are of
 
     n_atoms: int = 51
     """Atoms of every action's distribution, spread evenly over the range that the algorithm gives; the size of a
@@ -45,12 +46,22 @@ class CatDqnAgent(DqnAgent, CategoricalQAgent):
     def give_V_min_max(self, V_min: float, V_max: float) -> None:
         """Set the range of the atoms, in every process that acts."""
         self.numbers["V_range"][:] = V_min, V_max
+        _ = self.z
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned, with the range of the atoms."""
+        super().load_state_dict(state_dict)
+        _ = self.z
 
     @property
     def z(self) -> torch.Tensor:
         """Values of the atoms, [n_atoms] float32."""
-        V_min, V_max = self.numbers["V_range"].tolist()
-        return torch.linspace(V_min, V_max, self.n_atoms, device=self.device)
+        if not torch.compiler.is_compiling():  # compiled code cannot read the range; it takes the atoms as they are
+            V_min, V_max = self.numbers["V_range"].tolist()
+            if self._z_of != (V_min, V_max, self.device):
+                self._z = torch.linspace(V_min, V_max, self.n_atoms, device=self.device)
+                self._z_of = V_min, V_max, self.device
+        return self._z
 
     def preset_kwargs(self) -> Kwargs:
         """Return the number of atoms and what the user gave."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import torch
 
+from rlpyt.algos.compiled_loss import CompiledLoss
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.loss_after import LossAfter
@@ -31,6 +32,9 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     """What a setting is called in an error message."""
     counted_descent: ClassVar[str] = "model"
     """Name in `descents` of the optimiser whose steps are counted as updates."""
+    compiled_losses: ClassVar[Mapping[str, str]] = {}
+    """Methods that a run with `compile` compiles, each with the optimiser in `descents` that descends it; see
+    `CompiledLoss`. They draw no random numbers."""
     loss_weight = 1.0
     """Weight of the losses of the rows at hand among those of the other replicas; set with every batch that may have
     another number of rows there (`GlobalRows.weights`)."""
@@ -90,9 +94,22 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         agent.bind(run.n_steps, run.steps_per_itr)
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.descents: dict[str, GradientDescent] = {}
+        self._compile_losses(run.compile)
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
+
+    def _compile_losses(self, wanted: bool) -> None:
+        for name in self.compiled_losses:
+            vars(self).pop(name, None)  # of an earlier run
+        if not wanted:
+            return
+        if not self.compiled_losses or self.agent.recurrent:
+            why = "its agent is recurrent" if self.compiled_losses else "it has no loss that can be compiled"
+            raise ValueError(
+                f"{type(self).__name__}: the settings of the run have compile=True, and {why}; expected compile=False."
+            )
+        vars(self).update({name: CompiledLoss(self, name, by) for name, by in self.compiled_losses.items()})
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -27,6 +28,7 @@ class DDPG(QpgAlgo[MuAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("muLoss", "qLoss", "muGradNorm", "qGradNorm")
+    compiled_losses: ClassVar[Mapping[str, str]] = {**QpgAlgo.compiled_losses, "policy_loss": "pi"}
     agent_kind: ClassVar[str] = "deterministic policy"
 
     batch_size: int = 64
@@ -42,10 +44,14 @@ class DDPG(QpgAlgo[MuAgent]):
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the first action value."""
-        q = self.agent.first_q(features, self.agent.pi(features))
-        loss = self.mean_loss(deterministic_policy_loss(q), batch)
+        loss = self.policy_loss(batch, features, hyper)
         grad_norm = self.descend("pi", loss, hyper)
         return {"muLoss": loss.detach(), "muGradNorm": grad_norm}
+
+    def policy_loss(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> torch.Tensor:
+        """Return the loss of the policy at rows of features."""
+        q = self.agent.first_q(features, self.agent.pi(features))
+        return self.mean_loss(deterministic_policy_loss(q), batch)
 
     def q_metrics(
         self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor
@@ -65,7 +71,9 @@ class TD3(DDPG):
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
 
+    compiled_losses: ClassVar[Mapping[str, str]] = {"q_losses": "q", "policy_loss": "pi"}
     agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
+    random_target: ClassVar[bool] = True
 
     batch_size: int = 100
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
@@ -82,8 +90,7 @@ class TD3(DDPG):
 
     def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return the smallest Q_target of the target policy's action with noise."""
-        mu = self.agent.target_mu(outputs.next_target)
-        noise = torch.randn(mu.shape, generator=self.generator).to(mu.device, non_blocking=True)
+        assert outputs.noise is not None
         agent = cast(NoisyTargetAgent, self.agent)  # `initialize` has checked its kind
-        action = agent.smoothed(mu, noise)
+        action = agent.smoothed(agent.target_mu(outputs.next_target), outputs.noise)
         return clipped_double_q(self.agent.target_q(outputs.next_target, action))

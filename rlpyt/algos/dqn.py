@@ -68,6 +68,7 @@ class DQN(OffPolicyAlgo[QAgent]):
     """
 
     opt_info_fields: ClassVar[tuple[str, ...]] = ("loss", "gradNorm", "tdAbsErr")
+    compiled_losses: ClassVar[Mapping[str, str]] = {"loss": "model"}
     agent_kind: ClassVar[str] = "q"
     """Kind that the agent must have: what its network gives."""
 

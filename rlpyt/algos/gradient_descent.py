@@ -38,7 +38,7 @@ class GradientDescent:
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        parameters = self.parameters
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
@@ -49,6 +49,11 @@ class GradientDescent:
             group["lr"] = scale * learning_rate
         self.optimizer.step()
         return grad_norm
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Parameters of all groups of the optimiser."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def _backward_pass(self, parameters: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
         """Return the backward pass over parameters, made again where the optimiser has others than before."""

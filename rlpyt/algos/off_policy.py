@@ -38,6 +38,8 @@ class Outputs(NamedTuple):
     """Of the network, at the rows that are bootstrapped from, without gradient; None if it was not asked for."""
     next_target: Buffer
     """Of the target network, at the rows that are bootstrapped from."""
+    noise: torch.Tensor | None = None
+    """Standard normal numbers [.., A] of the actions there, for policies that are random."""
 
 
 @dataclass(kw_only=True, eq=False)

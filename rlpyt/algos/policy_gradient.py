@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -58,6 +59,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
     """Base of A2C, PPO and V-trace."""
 
     bootstrap_value: ClassVar[bool] = True
+    compiled_losses: ClassVar[Mapping[str, str]] = {"loss": "model"}
     agent_kind: ClassVar[str] = PolicyAgent.kind
     """Kind that the agent must have."""
     opt_info_fields: ClassVar[tuple[str, ...]] = (

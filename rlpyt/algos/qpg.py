@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -31,10 +32,13 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     """
 
     counted_descent: ClassVar[str] = "q"
+    compiled_losses: ClassVar[Mapping[str, str]] = {"q_target": "q", "q_losses": "q"}
     agent_kind: ClassVar[str]
     """Kind that the agent must have: what its policy is."""
     next_features: ClassVar[bool] = False
     """Whether V takes the features in training, beside the target's."""
+    random_target: ClassVar[bool] = False
+    """Whether V takes noise."""
 
     learning_rate: ScheduleLike = 1e-4
     """Of the policy."""
@@ -91,6 +95,8 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     def update(self, batch: Buffer, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values, and where they are due of the policy and the targets."""
         outputs = self.forward(batch, self.agent.features, self.agent.target_features, self.next_features)
+        if self.random_target:
+            outputs = outputs._replace(noise=self.draw_noise(outputs.next_target))
         metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
         if self.update_counter % self.policy_update_interval == 0:
             detached = outputs.online._replace(observation=outputs.online.observation.detach())
@@ -99,22 +105,32 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
             self.agent.update_target(hyper.target_update_tau)
         return metrics
 
+    def draw_noise(self, rows: AgentInputs) -> torch.Tensor:
+        """Return standard normal numbers [..., A] for actions at rows of features."""
+        noise = torch.randn(*rows.prev_reward.shape, self.agent.distribution.dim, generator=self.generator)
+        return noise.to(self.agent.device, non_blocking=True)
+
     def update_q(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Take one step of the action values."""
         y = self.q_target(batch, outputs, hyper)
         again = self.before_loss()
-        action = self.agent.distribution.encode(batch.action)
-        q = self.agent.q(outputs.online, action)
-        delta = y - q
-        losses = self.mean_loss(squared_loss(delta), batch)
+        losses, q = self.q_losses(batch, outputs, y, hyper)
         grad_norm = self.gradient_step(losses.sum(), hyper)
-        self.update_priorities(batch, delta.detach().abs().mean(0), hyper)
-        metrics = self.q_metrics(batch, q.detach(), losses.detach(), grad_norm)
+        q = q.detach()
+        self.update_priorities(batch, (y - q).abs().mean(0), hyper)
+        metrics = self.q_metrics(batch, q, losses.detach(), grad_norm)
         if again is not None:
             # At the features of before: those of a vector are the vector.
-            after = again(lambda: self.mean_loss(squared_loss(y - self.agent.q(outputs.online, action)), batch).sum())
+            after = again(lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
             metrics |= {"lossBefore": losses.sum().detach(), "lossAfter": after}
         return metrics
+
+    def q_losses(
+        self, batch: Buffer, outputs: Outputs, y: torch.Tensor, hyper: Hyper
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the losses [n_q] of the action values, and these [n_q, ...]."""
+        q = self.agent.q(outputs.online, self.agent.distribution.encode(batch.action))
+        return self.mean_loss(squared_loss(y - q), batch), q
 
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:

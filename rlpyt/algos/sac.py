@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,7 +44,9 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
         *("q1", "q2", "piMu", "piLogStd", "qMeanDiff", "alpha", "entropy"),
     )
     agent_kind: ClassVar[str] = "squashed Gaussian policy"
+    compiled_losses: ClassVar[Mapping[str, str]] = {**QpgAlgo.compiled_losses, "policy_loss": "pi"}
     next_features: ClassVar[bool] = True
+    random_target: ClassVar[bool] = True
     _auto_entropy = 0.0  # until the action space is known
 
     batch_size: int = 256
@@ -135,7 +138,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return the smallest target value of an action of the policy, and its entropy."""
-        action, log_prob, _ = self._act(outputs.next_online)
+        action, log_prob, _ = self._act(outputs.next_online, outputs.noise)
         q = self.agent.target_q(outputs.next_target, action)
         if self.n_target_q is not None:
             drawn = torch.randperm(len(q), generator=self.generator)[: int(self.n_target_q)]
@@ -148,13 +151,8 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
 
     def update_policy(self, batch: Buffer, features: AgentInputs, hyper: Hyper) -> dict[str, torch.Tensor]:
         """Climb the action values and the entropy; move alpha to where the entropy is the target's."""
-        action, log_prob, dist_info = self._act(features)
-        q = self.agent.q(features, action)
-        q = q.mean(0) if self.q_of_policy == "mean" else clipped_double_q(q)
-        if self.action_prior == "gaussian":
-            q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
+        loss, log_prob, dist_info = self.policy_loss(batch, features, self.draw_noise(features), hyper)
         alpha = self.alpha(hyper)
-        loss = self.mean_loss(soft_policy_loss(q, log_prob, alpha), batch)
         grad_norm = self.descend("pi", loss, hyper)
         log_prob = log_prob.detach()
         if hyper.fixed_alpha is None:
@@ -170,12 +168,23 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
             "entropy": -self.mean_of_rows(log_prob, batch),
         }
 
-    def _act(self, features: AgentInputs) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
+    def policy_loss(
+        self, batch: Buffer, features: AgentInputs, noise: torch.Tensor, hyper: Hyper
+    ) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
+        """Return the loss of the policy at rows of features, and log-densities and policy's parameters there."""
+        action, log_prob, dist_info = self._act(features, noise)
+        q = self.agent.q(features, action)
+        q = q.mean(0) if self.q_of_policy == "mean" else clipped_double_q(q)
+        if self.action_prior == "gaussian":
+            q = q - 0.5 * action.square().sum(-1)  # log N(a; 0, I) but for a constant
+        loss = self.mean_loss(soft_policy_loss(q, log_prob, self.alpha(hyper)), batch)
+        return loss, log_prob, dist_info
+
+    def _act(self, features: AgentInputs, noise: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, Buffer]:
         """Return actions of the policy at rows of features, their log-densities, and the policy's parameters."""
         distribution = self.agent.distribution
         dist_info = distribution.DistInfo(*self.agent.pi(features))
-        noise = torch.randn(dist_info.mean.shape, generator=self.generator)
-        return *distribution.sample_with_log_prob(dist_info, noise.to(self.agent.device, non_blocking=True)), dist_info
+        return *distribution.sample_with_log_prob(dist_info, noise), dist_info
 
     def q_metrics(
         self, batch: Buffer, q: torch.Tensor, losses: torch.Tensor, grad_norm: torch.Tensor

@@ -21,7 +21,8 @@ def check_same_shape(what: str, **arrays: torch.Tensor | np.ndarray | None) -> N
         ValueError: if two shapes differ; the message gives them all.
     """
     shapes = {name: tuple(array.shape) for name, array in arrays.items() if array is not None}
-    if len(set(shapes.values())) > 1:
+    first = next(iter(shapes.values()), None)
+    if any(shape != first for shape in shapes.values()):  # a set would make constants of sizes that are compiled
         came = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ValueError(
             f"{what}: got shapes {came}; expected all of them equal, as nothing is broadcast here. "

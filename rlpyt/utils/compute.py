@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -24,11 +26,20 @@ class ComputeSettings:
     """Whether image networks compute in channels-last memory format."""
     torch_threads: int = 1
     """Intra-op threads of the process that optimises; workers always have one."""
+    compile: bool = False
+    """Whether the losses of updates are compiled by `torch.compile`. The first updates then take seconds to minutes.
+    It needs a C++ compiler."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for settings that no run can use."""
         if self.precision not in PRECISIONS:
             raise ValueError(f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}.")
+        compilers = os.environ.get("CXX"), "g++", "clang++", "cl"
+        if self.compile and not any(shutil.which(name) for name in compilers if name):
+            raise ValueError(
+                "Compute settings: compile is True, but no C++ compiler is found; expected one. Install g++, name yours "
+                "in the variable CXX, or leave compile out."
+            )
         if self.torch_threads < 1:
             raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")
         device = torch.device(self.device)
