@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlpyt.agents import AtariCatDqnAgent, AtariDqnAgent, IqnAgent
+from rlpyt.agents import AtariCatDqnAgent, AtariDqnAgent, DqnAgent, IqnAgent
 from rlpyt.algos import DQN, IQN, CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import logger_context
@@ -71,10 +71,12 @@ def main() -> None:
         eval_max_steps=40 if args.smoke else 125_000,
     )
     has = {part: part not in args.without for part in PARTS}
-    AlgoCls, AgentCls = (CategoricalDQN, AtariCatDqnAgent) if has["categorical"] else (DQN, AtariDqnAgent)
-    network = NETWORKS["small" if args.smoke else args.network]
+    AlgoCls: type[DQN] = CategoricalDQN if has["categorical"] else DQN
+    AgentCls: type[DqnAgent] = AtariCatDqnAgent if has["categorical"] else AtariDqnAgent
+    network = dict(dueling=has["dueling"], noisy=has["noisy"], **NETWORKS["small" if args.smoke else args.network])
     if args.iqn:
-        AlgoCls, AgentCls, network = IQN, IqnAgent, dict(network, n_tau=args.n_tau)
+        AlgoCls, AgentCls = IQN, IqnAgent
+        network["n_tau"] = args.n_tau
     algo = AlgoCls(
         batch_size=32,
         replay_ratio=args.replay_ratio,
@@ -95,7 +97,7 @@ def main() -> None:
         eps_init=0.0 if has["noisy"] else 1.0,
         eps_final=0.0 if has["noisy"] else 0.01,
         eps_eval=0.001,
-        model_kwargs=dict(dueling=has["dueling"], noisy=has["noisy"], **network),
+        model_kwargs=network,
     )
     n_steps = 500 if args.smoke else args.n_steps
     settings = ComputeSettings(precision=args.precision, channels_last=True) if args.precision else None

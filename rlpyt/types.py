@@ -97,8 +97,6 @@ class Run:
     """Whether other processes read the sampler's memory."""
     eval_beside: bool = False
     """Whether a process of its own evaluates; the sampler then builds no evaluation environments."""
-    compile: bool = False
-    """Whether the losses of updates are compiled."""
     lock: NoLock = field(default_factory=NoLock)
     """Of what the algorithm shares with another process, such as its replay."""
     example: Samples | None = None

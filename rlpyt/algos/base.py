@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from rlpyt.algos.compiled_loss import CompiledLoss
+from rlpyt.algos.compiled_loss import CompiledLoss, why_not_compilable
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.loss_after import LossAfter
@@ -94,22 +94,27 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         agent.bind(run.n_steps, run.steps_per_itr)
         self.generator = torch_generator(run.seed, Role.ALGO, run.rank)
         self.descents: dict[str, GradientDescent] = {}
-        self._compile_losses(run.compile)
+        self._compile_losses(agent.compute.compile)
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def _compile_losses(self, wanted: bool) -> None:
-        for name in self.compiled_losses:
-            vars(self).pop(name, None)  # of an earlier run
+        """Put compiled losses in the place of the plain ones, or plain ones in the place of those of an earlier run."""
+        plain = {name: getattr(self, name) for name in self.compiled_losses}
+        plain = {name: loss.plain if isinstance(loss, CompiledLoss) else loss for name, loss in plain.items()}
+        for name in [name for name in plain if isinstance(vars(self).get(name), CompiledLoss)]:
+            vars(self)[name] = plain[name]
         if not wanted:
             return
-        if not self.compiled_losses or self.agent.recurrent:
-            why = "its agent is recurrent" if self.compiled_losses else "it has no loss that can be compiled"
+        reason = why_not_compilable(bool(self.agent.recurrent), self.agent.example_inputs()[0])
+        if not plain or reason:
             raise ValueError(
-                f"{type(self).__name__}: the settings of the run have compile=True, and {why}; expected compile=False."
+                f"{type(self).__name__}: the settings have compile=True, and "
+                f"{reason or 'it has no loss that can be compiled'}; expected compile=False."
             )
-        vars(self).update({name: CompiledLoss(self, name, by) for name, by in self.compiled_losses.items()})
+        rest = self.moving, self.agent.device, self.descents
+        vars(self).update({n: CompiledLoss(plain[n], *rest, by) for n, by in self.compiled_losses.items()})
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, `descents`. A subclass may set others after this, or instead of it."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
+from rlpyt.algos.gradient_descent import GradientDescent
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
 
-if TYPE_CHECKING:
-    from rlpyt.algos.base import RlAlgorithm
+Loss = Callable[..., Buffer]
 
 
 class CompiledLoss:
@@ -21,44 +21,67 @@ class CompiledLoss:
     parts.
 
     Args:
-        algo: of the method, whose class has it.
-        name: of the method. Its last argument is the hyper-parameters.
-        descent: name of the optimiser that descends it. What the others update is constant in the compiled code, which
-            would compute its gradients, too.
+        plain: the method. Its last argument is the hyper-parameters.
+        moving: returns the names of settings that follow a schedule.
+        device: of the networks.
+        descents: all optimisers of the algorithm by name, once they are built.
+        by: the one that descends the loss. What the others update is constant in the compiled code, which would
+            compute its gradients, too.
     """
 
-    def __init__(self, algo: RlAlgorithm[Any], name: str, descent: str) -> None:
-        self._algo, self._name, self._descent = algo, name, descent
-        plain: Callable[..., Any] = getattr(type(algo), name)
-        self._compiled = torch.compile(plain.__get__(algo))
+    def __init__(
+        self,
+        plain: Loss,
+        moving: Callable[[], Sequence[str]],
+        device: torch.device,
+        descents: Mapping[str, GradientDescent],
+        by: str,
+    ) -> None:
+        self.plain, self._compiled = plain, torch.compile(plain)
+        self._moving, self._device, self._descents, self._by = moving, device, descents, by
         self._hyper: Hyper | None = None
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Buffer) -> Buffer:
         """Return what the method returns."""
         *inputs, hyper = args
         if hyper is not self._hyper:
             self._hyper, self._tensors = hyper, self._with_tensors(hyper)
-        others = [
-            x
-            for name, descent in self._algo.descents.items()
-            if name != self._descent
-            for x in descent.parameters
-            if x.requires_grad
-        ]
-        for parameter in others:
+        others = [x for name, descent in self._descents.items() if name != self._by for x in descent.parameters]
+        constant = [parameter for parameter in others if parameter.requires_grad]
+        for parameter in constant:
             parameter.requires_grad_(False)
         try:
             return self._compiled(*inputs, self._tensors)
         finally:
-            for parameter in others:
+            for parameter in constant:
                 parameter.requires_grad_(True)
 
     def _with_tensors(self, hyper: Hyper) -> Hyper:
-        values, device = vars(hyper), self._algo.agent.device
-        moving = {name: values[name] for name in self._algo.moving() if values[name] is not None}
-        tensors = {name: torch.tensor(float(x)).to(device, non_blocking=True) for name, x in moving.items()}
+        values = vars(hyper)
+        moving = {name: values[name] for name in self._moving() if values[name] is not None}
+        tensors = {name: torch.tensor(float(x)).to(self._device, non_blocking=True) for name, x in moving.items()}
         return Hyper(**{**values, **tensors})
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[[Loss], Loss], tuple[Loss]]:
         # A copy of the algorithm in another process, which computes no loss, has the plain method.
-        return getattr, (self._algo, self._name)
+        return _same, (self.plain,)
+
+
+def _same(loss: Loss) -> Loss:
+    return loss
+
+
+def why_not_compilable(recurrent: bool, observation: Buffer) -> str:
+    """Return why torch cannot follow the rows of an agent; an empty string where it can."""
+    if recurrent:
+        return "its agent is recurrent, whose unroll is cut where episodes start"
+    hidden = list(_hidden_fields(observation))
+    return f"the observation has the keys {hidden}, which are no names of attributes" if hidden else ""
+
+
+def _hidden_fields(buffer: Buffer) -> Iterator[str]:
+    """Yield the names by which torch would ask for a field and not find it."""
+    for part in buffer if isinstance(buffer, tuple) else ():
+        yield from _hidden_fields(part)
+    if isinstance(buffer, NamedArrayTuple):
+        yield from (name for name, x in buffer.items() if getattr(buffer, name, None) is not x)

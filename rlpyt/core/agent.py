@@ -79,6 +79,8 @@ class Agent(CheckedSubclasses, ABC):
     """Over the action space; known after `initialize`."""
     device: torch.device
     """Where the networks are."""
+    compute: ComputeSettings = ComputeSettings()
+    """What `to_device` was given."""
 
     @abstractmethod
     def initialize(self, env_spaces: EnvSpaces) -> None:

@@ -127,9 +127,10 @@ def quantile_huber_loss(
             f"{tuple(target.shape)}; expected [..., N], [..., N] or [N], and [..., M] with the same leading dimensions."
         )
     u = target.detach().unsqueeze(-2) - quantiles.unsqueeze(-1)
-    size = u.abs() if delta_clip is None else huber_loss(u, delta_clip) / delta_clip
-    weight = (tau.unsqueeze(-1) - (u.detach() < 0).to(u.dtype)).abs()
-    return (weight * size).mean(-1).sum(-1)
+    size = u.abs() if delta_clip is None else huber_loss(u, delta_clip)
+    weight = torch.where(u.detach() < 0, 1 - tau.unsqueeze(-1), tau.unsqueeze(-1))
+    loss = (weight * size).mean(-1).sum(-1)
+    return loss if delta_clip is None else loss / delta_clip
 
 
 def value_rescale(x: torch.Tensor, eps: float) -> torch.Tensor:

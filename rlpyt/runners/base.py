@@ -186,7 +186,7 @@ class MinibatchRlBase(ResumableRun):
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         with self.agreement.together(step=0):
-            self.algo.initialize(agent=self.agent, run=replace(run, compile=self.compute.compile))
+            self.algo.initialize(agent=self.agent, run=run)
         self.agreement.share_weights(self.agent, self.algo)
         self.print_plan(n_itr)
         self.initialize_logging()

@@ -26,8 +26,11 @@ class ComputeSettings:
     """Whether image networks compute in channels-last memory format."""
     torch_threads: int = 1
     """Intra-op threads of the process that optimises; workers always have one."""
+    tf32: bool | None = None
+    """Whether a GPU may round float32 to TF32 in matrix products, convolutions and recurrent layers; None leaves
+    torch's own switches, by which convolutions and recurrent layers are."""
     compile: bool = False
-    """Whether the losses of updates are compiled by `torch.compile`. The first updates then take seconds to minutes.
+    """Whether the losses of updates are compiled by `torch.compile`, which takes seconds to minutes in the first ones.
     It needs a C++ compiler."""
 
     def __post_init__(self) -> None:
@@ -37,8 +40,8 @@ class ComputeSettings:
         compilers = os.environ.get("CXX"), "g++", "clang++", "cl"
         if self.compile and not any(shutil.which(name) for name in compilers if name):
             raise ValueError(
-                "Compute settings: compile is True, but no C++ compiler is found; expected one. Install g++, name yours "
-                "in the variable CXX, or leave compile out."
+                "Compute settings: compile is True, but no C++ compiler is found; expected one. Install g++, name "
+                "yours in the variable CXX, or leave compile out."
             )
         if self.torch_threads < 1:
             raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")
@@ -65,7 +68,9 @@ class ComputeSettings:
         return torch.autocast(device.type, dtype=torch.bfloat16)
 
     def place(self, module: torch.nn.Module, device: torch.device) -> None:
-        """Move a module to a device and into the memory format, in place."""
+        """Move a module to a device and into the memory format, in place; set torch's switches of the device."""
+        if self.tf32 is not None and device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.tf32
         # The plain format is set, too: otherwise weights would stay in the format of earlier settings.
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         module.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]

@@ -92,10 +92,10 @@ CASES: dict[str, Any] = {
 }
 
 
-def started(algo: Any, agent: Any, n_itr: int = 16, seed: int = 0) -> Any:
+def started(algo: Any, agent: Any, n_itr: int = 16, seed: int = 0, **kwargs: Any) -> Any:
     """Wire the parts over random rows, with actions of the kind that the algorithm takes; return the sampler."""
     action_space = spaces.Box(-1, 2, (2,)) if isinstance(algo, QpgAlgo) else spaces.Discrete(3)
-    return set_up(algo, agent, RandomEnv, dict(action_space=action_space), n_itr=n_itr, seed=seed)
+    return set_up(algo, agent, RandomEnv, dict(action_space=action_space), n_itr=n_itr, seed=seed, **kwargs)
 
 
 def learn(algo: Any, collected: list[Any], itrs: range) -> list[dict[str, torch.Tensor]]:

@@ -40,7 +40,30 @@ def test_settings_cannot_change_during_a_run():
 
 def test_the_log_gets_every_setting():
     as_dict = ComputeSettings(precision="bfloat16", torch_threads=2).as_dict()
-    assert as_dict == {"device": "cpu", "precision": "bfloat16", "channels_last": False, "torch_threads": 2}
+    given = {"precision": "bfloat16", "torch_threads": 2}
+    assert as_dict == {"device": "cpu", "channels_last": False, "tf32": None, "compile": False, **given}
+
+
+class Unmoved(nn.Module):
+    """Module that stays on the CPU, where there is no GPU."""
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("device", "tf32", "expected"),
+    [("cuda", True, [True, True]), ("cuda", False, [False, False]), ("cuda", None, None), ("cpu", True, None)],
+)
+def test_tf32_sets_both_switches_of_a_gpu_or_none(device, tf32, expected):
+    backends: Any = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        ComputeSettings(tf32=tf32).place(Unmoved(), torch.device(device))
+        assert [backend.allow_tf32 for backend in backends] == (expected or before)
+    finally:
+        for backend, was in zip(backends, before, strict=True):
+            backend.allow_tf32 = was
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])

@@ -1,0 +1,199 @@
+"""`compile=True`: the same numbers as without it, compiled as a whole and no more often than needed."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch._dynamo.utils import counters
+
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent
+from rlpyt.algos import A2C, DQN, PPO, CategoricalDQN
+from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.compiled_loss import CompiledLoss
+from rlpyt.utils.compute import ComputeSettings
+from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
+
+COMPILED = ComputeSettings(compile=True)
+WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
+IN_PARTS = ("IQN", "DroQ")
+"""Their networks draw random numbers in a forward pass, which torch does not compile."""
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Run what torch would generate code of as it is: without a compiler, and in seconds."""
+
+    def use(fullgraph: bool) -> None:
+        plain = torch.compile
+        monkeypatch.setattr(torch, "compile", partial(plain, backend="aot_eager", fullgraph=fullgraph))
+        torch._dynamo.reset()
+        counters.clear()
+
+    yield use
+    torch._dynamo.reset()
+
+
+def trained(case: str, settings: ComputeSettings | None = None, n_itr: int = 6) -> tuple[Any, Any, Any]:
+    """Return algorithm, agent and metrics after some iterations, on batches that are the same in every call."""
+    torch.manual_seed(0)
+    algo, agent = CASES[case]()
+    collected = batches(started(algo, agent, settings=settings), n_itr)
+    torch.manual_seed(1)
+    return algo, agent, learn(algo, collected, range(n_itr))
+
+
+@pytest.mark.parametrize("case", [*WHOLE, *IN_PARTS])
+def test_compiled_losses_give_the_same_numbers(case, traced):
+    algo, agent, metrics = trained(case)
+    traced(fullgraph=case in WHOLE)
+    other_algo, other, other_metrics = trained(case, COMPILED)
+    assert other_algo.update_counter == algo.update_counter > 0
+    assert counters["stats"]["unique_graphs"] >= len(other_algo.compiled_losses)
+    for one, more in zip(metrics, other_metrics, strict=True):
+        torch.testing.assert_close(more, one, rtol=1e-4, atol=1e-5)
+    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+
+
+def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(traced, monkeypatch):
+    """The rows of a minibatch change too: two graphs, of the first size and of any size."""
+
+    def case() -> Any:
+        settings: dict[str, Any] = dict(
+            linear_lr_schedule=True, entropy_loss_coeff="lin_0.5", value_clip=lambda step: 0.1 + step
+        )
+        return PPO(epochs=2, **settings), CategoricalPgAgent()
+
+    monkeypatch.setitem(CASES, "scheduled", case)
+    _, agent, metrics = trained("scheduled", n_itr=12)
+    traced(fullgraph=True)
+    _, other, other_metrics = trained("scheduled", COMPILED, n_itr=12)
+    assert counters["stats"]["unique_graphs"] <= 2
+    assert all("loss" in metric for metric in metrics)
+    for one, more in zip(metrics, other_metrics, strict=True):
+        torch.testing.assert_close(more["loss"], one["loss"], rtol=1e-4, atol=1e-5)
+    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+
+
+def test_the_policy_loss_leaves_no_gradient_in_the_action_values(traced):
+    traced(fullgraph=True)
+    algo, agent, _ = trained("SAC", COMPILED)
+    assert all(parameter.requires_grad for parameter in algo.descents["q"].parameters)
+    assert not any(parameter.requires_grad for parameter in agent.target_q_model.parameters())
+
+
+def test_the_range_of_the_atoms_is_that_of_a_loaded_state(traced):
+    """Compiled code does not look the range up; who changes it is heard all the same."""
+    traced(fullgraph=True)
+    kwargs: dict[str, Any] = dict(n_atoms=11, model_kwargs=dict(hidden_sizes=(16, 16)))
+    algo, agent = CategoricalDQN(**DQN_KWARGS), CatDqnAgent(**kwargs)
+    started(algo, agent, settings=COMPILED)
+    state = {**agent.state_dict(), "V_range": [-1.0, 3.0]}
+    agent.load_state_dict(state)
+    q = torch.compile(agent.q_values)(torch.zeros(2, 3, 11))
+    torch.testing.assert_close(q, torch.full((2, 3), 1.0))
+
+
+class DictEnv(RandomEnv):
+    """`RandomEnv` whose observation is a dictionary with one key that is given, and "other"."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        box = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.key, self.observation_space = key, spaces.Dict({key: box, "other": box})
+
+    def _observation(self) -> Any:
+        return {self.key: super()._observation(), "other": super()._observation()}
+
+
+def trained_on_dictionaries(key: str, settings: ComputeSettings | None = None) -> Any:
+    algo, agent = DQN(**DQN_KWARGS), DqnAgent()
+    sampler = set_up(algo, agent, DictEnv, dict(key=key), settings=settings)
+    learn(algo, batches(sampler, 6), range(6))
+    return agent
+
+
+def test_dictionary_observations_are_compiled(traced):
+    agent = trained_on_dictionaries("depth")
+    traced(fullgraph=True)
+    other = trained_on_dictionaries("depth", COMPILED)
+    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("key", ["ale.lives", "count", "1"])
+def test_keys_that_torch_does_not_find_are_refused(key):
+    with pytest.raises(ValueError, match=f"DQN: .*the observation has the keys \\['{key}'\\]"):
+        trained_on_dictionaries(key, COMPILED)
+
+
+def test_a_copy_of_the_algorithm_has_the_plain_method(traced):
+    """As the process that appends to a replay gets one."""
+    traced(fullgraph=True)
+    algo, _, _ = trained("DQN", COMPILED, n_itr=1)
+    assert isinstance(algo.loss, CompiledLoss)
+    algo.generator = algo.replay = algo.descents = None
+    for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
+        assert copy.loss.__func__ is DQN.loss
+        assert copy.loss.__self__ is copy
+
+
+def test_a_second_run_without_it_compiles_nothing(traced):
+    traced(fullgraph=True)
+    algo, agent = CASES["DQN"]()
+    started(algo, agent, settings=COMPILED)
+    started(algo, agent)
+    assert algo.loss == MethodType(DQN.loss, algo)
+
+
+def test_a_loss_that_was_set_by_hand_is_compiled_and_kept(traced):
+    traced(fullgraph=True)
+    algo, agent = CASES["A2C"]()
+
+    def twice(*args: Any) -> Any:
+        loss, metrics = A2C.loss(algo, *args)
+        return 2 * loss, metrics
+
+    algo.loss = twice
+    started(algo, agent, settings=COMPILED)
+    assert algo.loss.plain is twice
+    started(algo, CASES["A2C"]()[1])
+    assert algo.loss is twice
+
+
+def test_a_recurrent_agent_is_refused():
+    with pytest.raises(ValueError, match="A2C: the settings have compile=True, and its agent is recurrent"):
+        trained("A2C LSTM", COMPILED)
+
+
+def test_an_algorithm_without_a_loss_is_refused():
+    class Own(RlAlgorithm[Any]):
+        def learn(self, itr: int) -> Any:
+            return {}
+
+    with pytest.raises(ValueError, match=r"Own: .* it has no loss that can be compiled"):
+        set_up(Own(), CategoricalPgAgent(), RandomEnv, settings=COMPILED)
+
+
+def test_a_machine_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ValueError, match="no C\\+\\+ compiler"):
+        ComputeSettings(compile=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["PPO", "SAC"])
+def test_generated_code_gives_the_same_numbers(case):
+    _, agent, _ = trained(case)
+    torch._dynamo.reset()
+    _, other, _ = trained(case, COMPILED)
+    torch._dynamo.reset()
+    check_parameters(other, parameters64(agent), rtol=1e-3, atol=1e-4)
