@@ -18,6 +18,7 @@ from rlpyt.settings import Hyper, Settings
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, torch_generator
+from rlpyt.utils.torch_optim import without_compiler
 
 
 @dataclass(kw_only=True, eq=False)
@@ -122,7 +123,8 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
 
     def make_descent(self, parameters: Iterable[Any], learning_rate: float) -> GradientDescent:
         """Return the gradient steps of parameters, or of parameter groups, by an optimiser of `OptimCls`."""
-        optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
+        with without_compiler():
+            optimizer = self.OptimCls(list(parameters), lr=learning_rate, **self.optim_arguments())
         return self._descent(optimizer, learning_rate)
 
     def _descent(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> GradientDescent:

@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.types import StateDict
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.torch_optim import step, without_compiler
 
 
 class GradientDescent:
@@ -47,7 +48,7 @@ class GradientDescent:
         grad_norm = _clip_norm(grads, clip_grad_norm)
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
             group["lr"] = scale * learning_rate
-        self.optimizer.step()
+        step(self.optimizer)
         return grad_norm
 
     @property
@@ -85,14 +86,16 @@ class GradientDescent:
 
     def state_dict(self) -> StateDict:
         """Return the optimiser's state."""
-        return self.optimizer.state_dict()
+        with without_compiler():
+            return self.optimizer.state_dict()
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`."""
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
-        self.optimizer.load_state_dict(deepcopy(dict(state_dict)))
+        with without_compiler():
+            self.optimizer.load_state_dict(deepcopy(dict(state_dict)))
         # It takes over the settings of the groups too; their learning rates follow those given to this algorithm.
         for group, scale in zip(self.optimizer.param_groups, scales, strict=True):
             group["lr_scale"] = scale
