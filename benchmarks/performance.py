@@ -68,7 +68,11 @@ def parts_of(name: str) -> dict[str, Part]:
     """Return the parts of a workload by key: this library, what the machine allows, and the peers that have it."""
     if name in ON_IMAGES:
         parts = {
-            "rlpyt": Part("rlpyt, settings chosen", "rlpyt", "bfloat16" if name.startswith("sampling") else "chosen"),
+            "rlpyt": (
+                Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
+                if name.startswith("sampling")
+                else Part("rlpyt, settings chosen", "rlpyt", "chosen")
+            ),
             "rlpyt_float32": Part("rlpyt, float32", "rlpyt", "float32"),
             "bare": Part("bare loop, bfloat16", "bare", "bfloat16"),
             "bare_float32": Part("bare loop, float32", "bare", "float32"),
@@ -77,6 +81,8 @@ def parts_of(name: str) -> dict[str, Part]:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
         if name in ("sac_half_cheetah", "td3_half_cheetah", "ddpg_half_cheetah"):
             parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
+        if name in ("ppo_cartpole", "ppo_half_cheetah"):
+            parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
     if name == "start":
         del parts["bare"]
     for library, label in PEER_LABELS.items():

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 Figures = Mapping[str, list[float]]
-OWN = ("rlpyt", "rlpyt_float32", "rlpyt_bfloat16", "bare", "bare_float32")
+OWN = ("rlpyt", "rlpyt_float32", "rlpyt_bfloat16", "rlpyt_compiled", "bare", "bare_float32")
 
 
 def is_faster_when_small(name: str) -> bool:

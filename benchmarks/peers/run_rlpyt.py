@@ -167,10 +167,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=list(FUNCTIONS))
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--setting", choices=["chosen", "float32", "bfloat16"], default="chosen")
+    parser.add_argument("--setting", choices=["chosen", "float32", "bfloat16", "compiled"], default="chosen")
     args = parser.parse_args()
     work = WORKLOADS[args.workload]
     settings = None
     if args.setting != "chosen":
-        settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=args.setting)
+        precision = "float32" if args.setting == "compiled" else args.setting
+        compiled = dict(compile=args.setting == "compiled")
+        settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=precision, **compiled)
     FUNCTIONS[args.workload](work, Clock(work.warm_up, args.seconds), settings)
