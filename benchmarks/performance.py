@@ -34,7 +34,7 @@ sys.path.insert(0, str(PEERS))
 from performance_page import details, picture, summary  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
-ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "sampling_pong"}
+ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "rainbow_pong", "sampling_pong"}
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ def parts_of(name: str) -> dict[str, Part]:
             parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
     if name == "start":
         del parts["bare"]
+    if name == "rainbow_pong":
+        del parts["bare"], parts["bare_float32"]
     for library, label in PEER_LABELS.items():
         script = PEERS / f"run_{library}.py"
         if script.exists() and f'"{name}": ' in script.read_text():

@@ -16,6 +16,7 @@ import numpy as np
 from workloads import REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Clock, Workload
 
 from rlpyt.agents import (
+    AtariCatDqnAgent,
     AtariDqnAgent,
     CategoricalPgAgent,
     DdpgAgent,
@@ -23,7 +24,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3
+from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import silent_context
 from rlpyt.replays import ReplayBuffer, RowStorage, SamplesToBuffer, Transitions, UniformIndex
@@ -83,6 +84,23 @@ def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> 
         learning_rate=1e-4,
     )
     train(algo, AtariDqnAgent(model_kwargs=NATURE), sampler, clock, settings)
+
+
+def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """All parts of Rainbow."""
+    sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    algo = CategoricalDQN(
+        batch_size=work.batch_size,
+        replay_ratio=work.batch_size * work.updates / (work.n_steps * work.n_envs),
+        replay_size=REPLAY_SIZE,
+        min_steps_learn=work.min_steps_learn,
+        learning_rate=6.25e-5,
+        n_step_return=3,
+        double_dqn=True,
+        prioritized_replay=True,
+    )
+    agent = AtariCatDqnAgent(eps_init=0.0, eps_final=0.0, model_kwargs=dict(**NATURE, dueling=True, noisy=True))
+    train(algo, agent, sampler, clock, settings)
 
 
 def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
@@ -151,6 +169,7 @@ FUNCTIONS: dict[str, Callable[[Workload, Clock, ComputeSettings | None], None]] 
     "ppo_pong": ppo_pong,
     "a2c_pong": a2c_pong,
     "dqn_pong": dqn_pong,
+    "rainbow_pong": rainbow_pong,
     "ppo_cartpole": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
     "ppo_half_cheetah": partial(ppo_vector, "HalfCheetah-v5", GaussianPgAgent),
     "sac_half_cheetah": partial(off_policy, SAC, SacAgent),

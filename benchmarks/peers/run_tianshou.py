@@ -11,16 +11,18 @@ import gymnasium
 import torch
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from tianshou.algorithm.modelfree.a2c import A2C
+from tianshou.algorithm.modelfree.c51 import C51Policy
 from tianshou.algorithm.modelfree.ddpg import DDPG, ContinuousDeterministicPolicy
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
 from tianshou.algorithm.modelfree.ppo import PPO
+from tianshou.algorithm.modelfree.rainbow import RainbowDQN
 from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy, ProbabilisticActorPolicy
 from tianshou.algorithm.modelfree.sac import SAC, AutoAlpha, SACPolicy
 from tianshou.algorithm.modelfree.td3 import TD3
 from tianshou.algorithm.optim import AdamOptimizerFactory, RMSpropOptimizerFactory
-from tianshou.data import Collector, VectorReplayBuffer
+from tianshou.data import Collector, PrioritizedVectorReplayBuffer, VectorReplayBuffer
 from tianshou.env import DummyVectorEnv, ShmemVectorEnv
-from tianshou.env.atari.atari_network import DQNet, ScaledObsInputActionReprNet
+from tianshou.env.atari.atari_network import DQNet, RainbowNet, ScaledObsInputActionReprNet
 from tianshou.exploration import GaussianNoise
 from tianshou.trainer import OffPolicyTrainerParams, OnPolicyTrainerParams
 from tianshou.utils.net.common import Net
@@ -58,12 +60,21 @@ def nature(n_actions: int, features: int | None = 512) -> Any:
     return ScaledObsInputActionReprNet(net)
 
 
-def trained(algorithm: Any, envs: Any, work: Workload, clock: Clock, Params: Any, size: int, **settings: Any) -> None:
+def trained(
+    algorithm: Any,
+    envs: Any,
+    work: Workload,
+    clock: Clock,
+    Params: Any,
+    size: int,
+    BufferCls: Callable[..., Any] = VectorReplayBuffer,
+    **settings: Any,
+) -> None:
     """Collect and learn until the clock ends the process. The trainer counts all steps of the environments."""
     torch.set_num_threads(work.cores)
     frames = dict(ignore_obs_next=True, save_only_last_obs=True, stack_num=4)
     stack: dict[str, Any] = frames if "Pong" in work.title else {}
-    collector = Collector(algorithm, envs, VectorReplayBuffer(size, work.n_envs, **stack), exploration_noise=True)
+    collector = Collector(algorithm, envs, BufferCls(size, work.n_envs, **stack), exploration_noise=True)
     done = 0
     if work.min_steps_learn:
         done = collector.collect(n_step=work.min_steps_learn, random=True, reset_before_collect=True).n_collected_steps
@@ -93,10 +104,10 @@ def on_policy(algorithm: Any, envs: Any, work: Workload, clock: Clock) -> None:
     trained(algorithm, envs, work, clock, OnPolicyTrainerParams, steps, update_step_num_repetitions=work.epochs)
 
 
-def off_policy(algorithm: Any, envs: Any, work: Workload, clock: Clock) -> None:
+def off_policy(algorithm: Any, envs: Any, work: Workload, clock: Clock, **settings: Any) -> None:
     """Train from a replay."""
     ratio = work.updates / (work.n_envs * work.n_steps)
-    settings = dict(update_step_num_gradient_steps_per_sample=ratio)
+    settings["update_step_num_gradient_steps_per_sample"] = ratio
     trained(algorithm, envs, work, clock, OffPolicyTrainerParams, REPLAY_SIZE, **settings)
 
 
@@ -132,6 +143,17 @@ def dqn_pong(work: Workload, clock: Clock) -> None:
     policy = DiscreteQLearningPolicy(model=nature(space.n, None), action_space=space, eps_training=0.05)
     optim = AdamOptimizerFactory(lr=1e-4)
     off_policy(DQN(policy=policy, optim=optim, target_update_freq=2_500, is_double=False), envs, work, clock)
+
+
+def rainbow_pong(work: Workload, clock: Clock) -> None:
+    """All parts of Rainbow that Tianshou has."""
+    envs = pong(work)
+    space = envs.action_space[0]
+    net = ScaledObsInputActionReprNet(RainbowNet(c=4, h=84, w=84, action_shape=[space.n]))
+    policy = C51Policy(model=net, action_space=space)
+    optim = AdamOptimizerFactory(lr=6.25e-5)
+    algorithm = RainbowDQN(policy=policy, optim=optim, n_step_return_horizon=3, target_update_freq=500)
+    off_policy(algorithm, envs, work, clock, BufferCls=partial(PrioritizedVectorReplayBuffer, alpha=0.5, beta=0.4))
 
 
 def ppo_vector(env: str, work: Workload, clock: Clock) -> None:
@@ -202,6 +224,7 @@ if __name__ == "__main__":
             "ppo_pong": ppo_pong,
             "a2c_pong": a2c_pong,
             "dqn_pong": dqn_pong,
+            "rainbow_pong": rainbow_pong,
             "ppo_cartpole": partial(ppo_vector, "CartPole-v1"),
             "ppo_half_cheetah": partial(ppo_vector, "HalfCheetah-v5"),
             "sac_half_cheetah": sac_half_cheetah,

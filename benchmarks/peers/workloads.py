@@ -48,6 +48,10 @@ WORKLOADS = {
         "DQN, Pong: an update of 32 every 4 steps, 8 environments, Nature network, two cores",
         n_envs=8, cores=2, n_steps=4, warm_up=640, batch_size=32, updates=8, min_steps_learn=480,
     ),
+    "rainbow_pong": Workload(
+        "Rainbow, Pong: an update of 32 every 4 steps, 8 environments, Nature network, two cores",
+        n_envs=8, cores=2, n_steps=4, warm_up=640, batch_size=32, updates=8, min_steps_learn=480,
+    ),
     "ppo_cartpole": Workload(
         "PPO, CartPole: 8 x 128 steps, 10 epochs of 16 minibatches, networks of 64 x 64, one core",
         n_envs=8, cores=1, n_steps=128, warm_up=2_048, epochs=10, batch_size=64,
