@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutations.toml")
-NOT_COPIED = (".git", ".venv", ".hypothesis", "__pycache__", ".*_cache", "*.egg-info")
+NOT_COPIED = (".git", ".venv", ".bench", ".hypothesis", "__pycache__", ".*_cache", "*.egg-info")
 
 
 class Mutation(NamedTuple):
