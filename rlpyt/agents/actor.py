@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.agents.rnn_rows import rnn_to_rows
 from rlpyt.core import Actor
-from rlpyt.models import NoisyLinear, draw_randomness
+from rlpyt.models import NoisyLinear, draw_randomness, set_training
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
@@ -72,7 +72,7 @@ class ModelActor(Actor):
         """Make ready for a batch or an evaluation; see `rlpyt.core.Actor.begin`."""
         agent = self.agent
         if any(network.training for network in agent.acting.children()):
-            agent.acting.eval()
+            set_training(agent.acting, False)
         self.itr, self.deterministic = itr, deterministic
         self.rnn_state = buffer_to(self.rnn_state, agent.device)
         draw_randomness(agent.model, None)

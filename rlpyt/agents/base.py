@@ -19,7 +19,7 @@ from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network
 from rlpyt.core import Agent
-from rlpyt.models import Model, NoisyLinear, draw_randomness, uses_prev_action
+from rlpyt.models import Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
@@ -328,7 +328,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         self._mode = "train"
         self._has_weights_of_its_own = True
         if not self.model.training:  # to visit every layer at every step of a run costs more than to look
-            self.model.train()
+            set_training(self.model, True)
         fraction = None if self._exploration is None else self._exploration(itr)
         if fraction is not None:
             self.anneal_exploration(fraction)

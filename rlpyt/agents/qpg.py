@@ -23,6 +23,7 @@ from rlpyt.models import (
     Model,
     MuMlpModel,
     QofMuMlpModel,
+    set_training,
     takes_n_models,
     update_target,
     uses_prev_action,
@@ -330,5 +331,5 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         """Make ready for updates; the target's action values have dropout too, as DroQ has it."""
         super().train_mode(itr)
         if not self.q_model.training:
-            self.q_model.train()
-            self.target_q_model.train()
+            set_training(self.q_model, True)
+            set_training(self.target_q_model, True)

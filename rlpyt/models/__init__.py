@@ -16,6 +16,7 @@ from rlpyt.models.encoders import (
 from rlpyt.models.ensemble import EnsembleLayerNorm, EnsembleLinear, EnsembleMlpModel
 from rlpyt.models.iqn import IqnModel, Quantiles, TauSource
 from rlpyt.models.joining import join_replicas
+from rlpyt.models.layers import set_training
 from rlpyt.models.mlp import MlpModel, OutputLinear
 from rlpyt.models.noise import Dropout, NoisyLinear, RandomModule, Stream, copy_streams, draw_randomness, set_streams
 from rlpyt.models.pg import PgModel
@@ -90,6 +91,7 @@ __all__ = [
     "copy_streams",
     "draw_randomness",
     "set_streams",
+    "set_training",
     "join_replicas",
     "conv2d_output_shape",
     "init_orthogonal",

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rlpyt.models.layers import layers
+
 Stream = tuple[int | None, torch.Generator | None]
 """Random stream of a module: the seed of one that begins with the next forward pass, and the one at hand."""
 
@@ -43,7 +45,7 @@ def set_streams(module: nn.Module, streams: Sequence[Stream]) -> None:
 
 def draw_randomness(module: nn.Module, generator: torch.Generator | None) -> None:
     """Call `RandomModule.draw` of all random modules of a network."""
-    for part in module.modules():
+    for part in layers(module):
         if isinstance(part, RandomModule):
             part.draw(generator)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlpyt.models.layers import weights_and_buffers
 from rlpyt.old_names import serve_old_names
 
 serve_old_names(__name__)
@@ -71,8 +72,7 @@ def update_target(target: nn.Module, model: nn.Module, tau: float = 1.0) -> None
         ValueError: if tau is out of range, or the numbers of weights or buffers differ.
     """
     # By order and not by name: building two state_dicts takes longer than updating a small network.
-    own, new = (list[torch.Tensor](module.parameters()) for module in (target, model))
-    own_buffers, new_buffers = (list(module.buffers()) for module in (target, model))
+    (own, own_buffers), (new, new_buffers) = (weights_and_buffers(module) for module in (target, model))
     if not 0.0 <= tau <= 1.0 or len(own) != len(new) or len(own_buffers) != len(new_buffers):
         raise ValueError(
             f"update_target: got tau {tau}, {len(own)} weights and {len(own_buffers)} buffers to move to {len(new)} "

@@ -1,0 +1,85 @@
+"""Walks over layers, against those of torch."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rlpyt.models import set_training
+from rlpyt.models.layers import layers, weights_and_buffers
+
+
+class Tied(nn.Module):
+    """Layers and weights that stand in several places, and places without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        linear, count = nn.Linear(2, 2), torch.zeros(())
+        self.first = nn.Sequential(linear, nn.BatchNorm1d(2))
+        self.none = None
+        self.register_module("no_layer", None)
+        self.register_parameter("no_weight", None)
+        self.again = self.first
+        self.tied = nn.Linear(2, 2)
+        self.tied.weight = linear.weight
+        self.rnn = nn.LSTM(2, 2)
+        self.register_buffer("count", count)
+        self.register_buffer("same", count)
+
+
+class KeepsEvaluating(nn.Module):
+    """A layer that never trains, as frozen normalisation does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def train(self, mode: bool = True) -> "KeepsEvaluating":
+        """Refuse to train."""
+        return super().train(False)
+
+
+class NotesMore(nn.Module):
+    """A layer that keeps something by its mode."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "training":
+            super().__setattr__("seen", value)
+
+
+class AsProperty(nn.Module):
+    """A layer whose mode is a property."""
+
+    @property
+    def training(self) -> bool:
+        """Kept under another name."""
+        return bool(self.__dict__.get("_own", False))
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        self.__dict__["_own"] = value
+
+
+def test_layers_weights_and_buffers_are_those_of_torch_in_its_order() -> None:
+    net = nn.Sequential(Tied(), nn.ReLU(), Tied())
+    assert list(map(id, layers(net))) == list(map(id, net.modules()))
+    weights, buffers = weights_and_buffers(net)
+    assert list(map(id, weights)) == list(map(id, net.parameters()))
+    assert list(map(id, buffers)) == list(map(id, net.buffers()))
+    assert len(buffers) == 2 * 4
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_mode_reaches_what_it_reaches_by_torch(mode: bool) -> None:
+    net, by_torch = (
+        nn.Sequential(Tied(), nn.Dropout(), KeepsEvaluating(), NotesMore(), AsProperty(), nn.Sequential(NotesMore()))
+        for _ in range(2)
+    )
+    for x in (net, by_torch):
+        x.train(not mode)
+    set_training(net, mode)
+    by_torch.train(mode)
+    assert [x.training for x in net.modules()] == [x.training for x in by_torch.modules()]
+    assert [x.seen for x in net.modules() if isinstance(x, NotesMore)] == [mode, mode]
