@@ -33,6 +33,9 @@ from rlpyt.runners import (
 )
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
 from rlpyt.types import Kwargs
+from rlpyt.utils import ComputeSettings
+from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.processes import available_threads
 
 SAMPLERS: dict[str, type[BaseSampler]] = {
     "serial": SerialSampler,
@@ -73,6 +76,10 @@ class TrainChoices(RunChoices):
     """Processes that train one agent together, each with a sampler of its own."""
     lag: Text = None
     """Collect so many batches ahead in another process, or "free" for both at their own pace."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the networks. auto: measured at the start for images, float32 for vectors."""
+    compile: Flag = False
+    """Compile the losses of updates, which takes up to minutes at first; float32 where precision is auto."""
     evaluate: Flag = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = ()
@@ -233,6 +240,7 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         log_interval_steps=max(1, n_steps // (50 if parts.n_steps > 500_000 else 10)),
         checkpoint_interval_minutes=10,
         affinity=affinity_of(choices.device or _default_device(env)),
+        settings=_compute_settings(choices, env),
     )
     if choices.lag is not None:
         lag = value_of(choices.lag, frozenset([int, str]))  # AsyncRl refuses another text
@@ -257,6 +265,27 @@ def _evaluation(env: Environment) -> Values:
 
 def _default_device(env: Environment) -> str:
     return "cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"
+
+
+def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSettings | None:
+    """Return the settings that precision and compile give; None lets the runner measure.
+
+    Raises:
+        ValueError: if there are several devices.
+    """
+    if choices.precision == "auto" and not choices.compile:
+        return None
+    affinity = affinity_of(choices.device or _default_device(env))
+    if isinstance(affinity, list):
+        raise ValueError(f"--device: got {choices.device!r} with --precision or --compile; expected one device.")
+    n_threads = available_threads() // (choices.replicas or 1) if env.has_images else 1
+    return ComputeSettings(
+        device=Affinity.from_mapping(affinity).device,
+        precision="bfloat16" if choices.precision == "bfloat16" else "float32",
+        channels_last=env.has_images,
+        torch_threads=max(1, n_threads),
+        compile=choices.compile,
+    )
 
 
 def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:

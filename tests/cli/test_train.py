@@ -15,6 +15,7 @@ from rlpyt.launching.smoke import smoke
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval
 from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
 from rlpyt.types import Kwargs
+from rlpyt.utils import ComputeSettings
 
 ENVS = ["CartPole-v1", "Pendulum-v1", "pong", "InvertedPendulum-v5", "FrozenLake-v1"]
 OWN = """
@@ -107,9 +108,23 @@ def test_options_choose_runner_and_sampler(options, RunnerCls, SamplerCls):
         assert runner.sampler.eval_n_envs == 10
 
 
+def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch):
+    monkeypatch.setattr("rlpyt.cli.train.available_threads", lambda: 4)
+    pong, vectors = ["ppo", "pong"], ["ppo", "CartPole-v1"]
+    assert start_of(vectors).runner.settings is None
+    assert start_of([*vectors, "--compile"]).runner.settings == ComputeSettings(compile=True)
+    settings = start_of([*vectors, "--precision", "bfloat16"]).runner.settings
+    assert settings == ComputeSettings(precision="bfloat16")
+    settings = start_of([*pong, "--precision", "bfloat16", "--replicas", "2"]).runner.settings
+    assert settings == ComputeSettings(precision="bfloat16", channels_last=True, torch_threads=2)
+    settings = start_of([*pong, "--precision", "float32", "--replicas", "8"]).runner.settings
+    assert settings == ComputeSettings(channels_last=True, torch_threads=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["ppo", "CartPole-v1", "--device", "cpu,cpu", "--compile"], "with --precision or --compile; expected one"),
         (["pppo", "CartPole-v1"], "there is no algorithm 'pppo'; did you mean ppo"),
         (["ppo", "CartPol-v1"], "there is no environment 'CartPol-v1'; did you mean CartPole-v1"),
         (["ppo", "breakot"], "did you mean breakout"),
