@@ -48,7 +48,7 @@ class Part:
 
     def command(self, name: str, seconds: float) -> list[str]:
         """Return the command line, without what pins it."""
-        own = self.library in ("rlpyt", "bare")
+        own = self.library in ("rlpyt", "bare", "gymnasium")
         python = ROOT / (".venv" if own else f".bench/{self.library}") / "bin/python"
         setting = ["--setting", self.setting] if self.setting else []
         return [str(python), str(PEERS / f"run_{self.library}.py"), name, "--seconds", str(seconds), *setting]

@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, SacAgent
 from rlpyt.algos import SAC
+from rlpyt.envs import AtariEnv
 from rlpyt.logging import silent_context
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.runners import MinibatchRl
@@ -36,6 +38,7 @@ CORES = (1, 2)
 BATCHES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WIDTHS = (64, 128, 256, 512, 1024)
 ROUNDS, SECONDS = 4, 0.5
+REPEATS = 3  # of all figures of sampling, as the machine is slow for minutes
 OBS, ACT = 17, 6  # of HalfCheetah
 
 
@@ -67,14 +70,20 @@ def fastest(step: Callable[[], int]) -> float:
     return best
 
 
+ENVIRONMENTS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
+    "CartPole": (gymnasium.make, dict(id="CartPole-v1")),
+    "Pong": (AtariEnv, dict(game="pong")),
+}
+
+
 def sampling(env: str) -> dict[str, float]:
     """Return rows a second by cores and environments."""
-    results = {}
-    for cores in CORES:
-        for B in ENVS:
+    results: dict[str, float] = {}
+    for _ in range(REPEATS):
+        for cores, B in product(CORES, ENVS):
             T = max(1, 1024 // B)
             affinity = dict(workers_cpus=list(range(cores)))
-            sampler = CpuSampler(gymnasium.make, dict(id=env), T, B, n_workers=cores, max_decorrelation_steps=0)
+            sampler = CpuSampler(*ENVIRONMENTS[env], T, B, n_workers=cores, max_decorrelation_steps=0)
             sampler.initialize(CategoricalPgAgent(), Run(batch_spec=sampler.batch_spec, affinity=affinity))
 
             def collect(sampler: CpuSampler = sampler, n: int = T * B) -> int:
@@ -82,10 +91,10 @@ def sampling(env: str) -> dict[str, float]:
                 return n
 
             try:
-                results[f"{cores} x {B}"] = fastest(collect)
+                results[f"{cores} x {B}"] = max(results.get(f"{cores} x {B}", 0.0), fastest(collect))
             finally:
                 sampler.shutdown()
-            print(f"{env:<14} {cores} cores {B:>4} environments {results[f'{cores} x {B}']:>10,.0f} rows/s", flush=True)
+            print(f"{env:<9} {cores} cores {B:>4} environments {results[f'{cores} x {B}']:>10,.0f} rows/s", flush=True)
     return results
 
 
@@ -131,11 +140,11 @@ def fastest_product(precision: str) -> float:
     n = 1024
     a, b = (torch.randn(n, n, dtype=getattr(torch, precision)) for _ in range(2))
 
-    def product() -> int:
+    def multiply() -> int:
         torch.matmul(a, b)
         return 2 * n**3
 
-    return fastest(product)
+    return fastest(multiply)
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -146,7 +155,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.5))
-    for axis, env in zip(axes, ("CartPole-v1", "ALE/Pong-v5"), strict=False):
+    for axis, env in zip(axes, ENVIRONMENTS, strict=False):
         for cores in CORES:
             rates = [results["sampling"][env][f"{cores} x {B}"] for B in ENVS]
             axis.plot(ENVS, rates, marker="o", label=f"{cores} core{'s' * (cores > 1)}")
@@ -181,7 +190,7 @@ def main() -> None:
     path = args.picture.with_suffix(".json")
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if "sampling" in args.parts:
-        results["sampling"] = {env: sampling(env) for env in ("CartPole-v1", "ALE/Pong-v5")}
+        results["sampling"] = {env: sampling(env) for env in ENVIRONMENTS}
     if "updates" in args.parts:
         precisions = ("float32", "bfloat16")
         results["product"] = {precision: fastest_product(precision) for precision in precisions}
