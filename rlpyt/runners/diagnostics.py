@@ -26,7 +26,7 @@ from rlpyt.runners.columns import (
 from rlpyt.runners.hints import divergence_hints
 from rlpyt.settings import Settings
 from rlpyt.types import StateDict, TrajInfo
-from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.compute import ComputeSettings, compilations
 from rlpyt.utils.replicas import Replicas
 
 
@@ -59,6 +59,7 @@ class LoggedRun(Settings, CheckedSubclasses):
         self._cum_completed_trajs = 0  # of this replica
         self._start_time = self._last_time = time.monotonic()
         self._last_steps = self._last_update_counter = 0
+        self._compilations_before = compilations()
         self.pbar = ProgBarCounter(self.log_interval_itrs)
 
     def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
@@ -143,6 +144,7 @@ class LoggedRun(Settings, CheckedSubclasses):
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
             "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
             "CumReplayRatio": rows_per_update * updates / collected if collected else nan,
+            **({"Compilations": compilations() - self._compilations_before} if self.compute.compile else {}),
             **merged_numbers(diagnostics),
         }.items():
             self.logger.record_tabular(key, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -78,6 +79,12 @@ class ComputeSettings:
     def as_dict(self) -> dict[str, Any]:
         """Return the settings for logs."""
         return asdict(self)
+
+
+def compilations() -> int:
+    """Return how many graphs torch has compiled in this process so far."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
 
 @contextmanager

@@ -18,6 +18,9 @@ from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent
 from rlpyt.algos import A2C, DQN, PPO, CategoricalDQN
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.compiled_loss import CompiledLoss
+from rlpyt.logging import logger_context, read_progress
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
 from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
@@ -143,6 +146,20 @@ def test_a_copy_of_the_algorithm_has_the_plain_method(traced):
     for copy in (deepcopy(algo), pickle.loads(pickle.dumps(algo))):
         assert copy.loss.__func__ is DQN.loss
         assert copy.loss.__self__ is copy
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_log_says_how_often_a_run_compiled(traced, tmp_path, compiled):
+    traced(fullgraph=True)
+    counters["stats"]["unique_graphs"] = 100  # of what was compiled before
+    sampler = SerialSampler(RandomEnv, {}, batch_T=8, batch_B=2, max_decorrelation_steps=0)
+    settings = ComputeSettings(compile=compiled)
+    with logger_context(tmp_path, run_ID=0, snapshot_mode="none"):
+        MinibatchRl(A2C(), CategoricalPgAgent(), sampler, 64, 0, log_interval_steps=16, settings=settings).train()
+    columns = read_progress(tmp_path / "run_0")
+    assert ("Diagnostics/Compilations" in columns) == compiled
+    if compiled:
+        assert list(columns["Diagnostics/Compilations"]) == [1, 1, 1, 1]
 
 
 def test_a_second_run_without_it_compiles_nothing(traced):
