@@ -278,7 +278,8 @@ def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSetting
     affinity = affinity_of(choices.device or _default_device(env))
     if isinstance(affinity, list):
         raise ValueError(f"--device: got {choices.device!r} with --precision or --compile; expected one device.")
-    n_threads = available_threads() // (choices.replicas or 1) if env.has_images else 1
+    alone = env.has_images and choices.lag is None  # where it collects ahead, the workers have the other cores
+    n_threads = available_threads() // (choices.replicas or 1) if alone else 1
     return ComputeSettings(
         device=Affinity.from_mapping(affinity).device,
         precision="bfloat16" if choices.precision == "bfloat16" else "float32",

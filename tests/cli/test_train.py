@@ -117,8 +117,9 @@ def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch
     assert settings == ComputeSettings(precision="bfloat16")
     settings = start_of([*pong, "--precision", "bfloat16", "--replicas", "2"]).runner.settings
     assert settings == ComputeSettings(precision="bfloat16", channels_last=True, torch_threads=2)
-    settings = start_of([*pong, "--precision", "float32", "--replicas", "8"]).runner.settings
-    assert settings == ComputeSettings(channels_last=True, torch_threads=1)
+    for more in ["--replicas", "8"], ["--lag", "1"]:
+        settings = start_of([*pong, "--precision", "float32", *more]).runner.settings
+        assert settings == ComputeSettings(channels_last=True, torch_threads=1)
 
 
 @pytest.mark.parametrize(
