@@ -13,9 +13,15 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 Values: TypeAlias = dict[str, Any]
 """Values of settings by name."""
 PLAIN = (bool, int, float, str)
-_COMMA = re.compile(r",(?![^\[({]*[\])}])")
-"""A comma outside of brackets."""
-_NAMES = {bool: "BOOL", int: "INT", float: "NUMBER", str: "TEXT", list: "LIST", dict: "DICT", type(None): "None"}
+_NAMES = {
+    bool: "BOOL",
+    int: "INT",
+    float: "NUMBER",
+    str: "TEXT",
+    list: "LIST",
+    dict: "KEY=VALUE,...",
+    type(None): "None",
+}
 
 
 def kinds_of(hint: object) -> frozenset[type]:
@@ -87,7 +93,7 @@ def text_of(value: object) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}={_inner(item)}" for key, item in value.items()) or "{}"
     if isinstance(value, list | tuple):
-        return ",".join(map(_inner, value)) or "[]"
+        return f"[{','.join(map(_inner, value))}]"
     return str(value)
 
 
@@ -101,7 +107,7 @@ def is_plain(value: object) -> bool:
 
 
 def _inner(value: object) -> str:
-    return f"[{text_of(value)}]" if isinstance(value, list | tuple) else text_of(value)
+    return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
 
 
 _NOT = object()
@@ -130,8 +136,24 @@ _READERS: dict[type, Callable[[str], object]] = {
 }
 
 
+def _parts(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "[({") - (char in "])}")
+        if depth < 0:
+            break
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    if depth != 0:
+        raise ValueError(f"got {text!r}, whose brackets do not match.")
+    return [part.strip() for part in parts]
+
+
 def _looks_like_dict(text: str) -> bool:
-    return all(re.match(r"\w+=", part) for part in _COMMA.split(text))
+    return all(re.match(r"\w+=", part) for part in _parts(text))
 
 
 def _dict_of(text: str) -> dict[str, object]:
@@ -139,10 +161,14 @@ def _dict_of(text: str) -> dict[str, object]:
         found = json.loads(text)
         assert isinstance(found, dict)
         return found
-    pairs = [part.partition("=") for part in _COMMA.split(text)]
+    pairs = [part.partition("=") for part in _parts(text)]
     return {key: value_of(item) for key, _, item in pairs}
 
 
 def _list_of(text: str) -> Sequence[object]:
-    inner = text[1:-1] if text[:1] in ("[", "(") and text[-1:] in ("]", ")") else text
-    return tuple(value_of(item.strip()) for item in _COMMA.split(inner) if item.strip())
+    parts = _parts(text)
+    if len(parts) == 1 and text[:1] in ("[", "("):
+        if text[-1] not in "])":
+            raise ValueError(f"got {text!r}; expected nothing after the bracket.")
+        parts = _parts(text[1:-1])
+    return tuple(value_of(item) for item in parts if item)

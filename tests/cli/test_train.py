@@ -197,6 +197,14 @@ def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
         ("lstm", bool | str, "lstm"),
         ("64,64", tuple[int, ...], (64, 64)),
         ("[64]", list[int] | None, (64,)),
+        ("[[1,2],[3]]", list[tuple[int, ...]], ((1, 2), (3,))),
+        ("[1,2],[3]", list[tuple[int, ...]], ((1, 2), (3,))),
+        ("[[1,2]]", list[tuple[int, ...]], ((1, 2),)),
+        ("[x]", list[str] | str, ("x",)),
+        ("[]", list[int], ()),
+        ("a=[[1,2],[]],b=[]", Kwargs, {"a": ((1, 2), ()), "b": ()}),
+        ('a={"b": 1, "c": 2},d=3', Kwargs, {"a": {"b": 1, "c": 2}, "d": 3}),
+        ("a=1, b=[2, 3], c=x", Kwargs, {"a": 1, "b": (2, 3), "c": "x"}),
         ("a=1,b=[2,3],c=x", Kwargs, {"a": 1, "b": (2, 3), "c": "x"}),
         ('{"a": {"b": 1}}', Kwargs, {"a": {"b": 1}}),
         ("{}", Kwargs, {}),
@@ -206,7 +214,7 @@ def test_texts_and_values(text, hint, value):
     found = value_of(text, kinds_of(hint))
     assert found == value
     assert type(found) is type(value)
-    if text[0] not in "{[":
+    if text[0] != "{":
         assert value_of(text_of(value), kinds_of(hint)) == value
 
 
@@ -214,6 +222,12 @@ def test_texts_and_values(text, hint, value):
 def test_texts_of_another_kind_are_refused(text, hint):
     with pytest.raises(ValueError, match="expected"):
         value_of(text, kinds_of(hint))
+
+
+@pytest.mark.parametrize("text", ["a=[64,64", "a=[64", "a=[64]x", "a=b=[", "a=64]", "[64", "[1],[2", "[1]]", "]1["])
+def test_brackets_that_do_not_match_are_refused(text):
+    with pytest.raises(ValueError, match=r"brackets do not match|nothing after the bracket"):
+        value_of(text, kinds_of(Kwargs | list[int]))
 
 
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
