@@ -2,7 +2,7 @@
 
     python benchmarks/learning_mujoco.py --library rlpyt --algo sac --env HalfCheetah-v5 --n_steps 60000 --seed 0
     python benchmarks/learning_mujoco.py --library sb3 --algo ppo --env Hopper-v5 --n_steps 500000 --seed 0
-    python benchmarks/learning_mujoco.py --algo td3 --precision bfloat16
+    python benchmarks/learning_mujoco.py --algo td3 --precision bfloat16        (or --compile)
 
 Needs rlpyt[mujoco], and `pip install stable-baselines3` for the comparison. Prints lines of steps and return: of SAC
 and TD3 the mean of five episodes of the best action, of PPO the mean of the last 100 training episodes. One thread;
@@ -23,14 +23,13 @@ N_POINTS, N_EPISODES = 12, 5
 BATCH_SIZE, WARM_UP, HORIZON = 256, 10_000, 2_048
 
 
-def rlpyt(name: str, env: str, n_steps: int, seed: int, precision: str = "float32") -> None:
-    """Train with this library, with hidden layers in a precision."""
+def rlpyt(name: str, env: str, n_steps: int, seed: int, settings: Any) -> None:
+    """Train with this library, with given `ComputeSettings`."""
     from rlpyt.agents import GaussianPgAgent, SacAgent, Td3Agent
     from rlpyt.algos import PPO, SAC, TD3
     from rlpyt.logging import logger_context, read_progress
     from rlpyt.runners import MinibatchRl, MinibatchRlEval
     from rlpyt.samplers import SerialSampler
-    from rlpyt.utils import ComputeSettings
 
     ppo = name == "ppo"
     sampler = SerialSampler(
@@ -67,8 +66,7 @@ def rlpyt(name: str, env: str, n_steps: int, seed: int, precision: str = "float3
         )
         agent = GaussianPgAgent(model_kwargs=dict(normalize_observation=True))
     RunnerCls = MinibatchRl if ppo else MinibatchRlEval
-    interval, settings = n_steps // N_POINTS, ComputeSettings(precision=precision)
-    runner = RunnerCls(algo, agent, sampler, n_steps, seed, log_interval_steps=interval, settings=settings)
+    runner = RunnerCls(algo, agent, sampler, n_steps, seed, log_interval_steps=n_steps // N_POINTS, settings=settings)
     with tempfile.TemporaryDirectory() as folder, logger_context(folder, snapshot_mode="none"):
         runner.train()
         (run_dir,) = Path(folder).glob("run_*")
@@ -126,12 +124,16 @@ def main() -> None:
     parser.add_argument("--n_steps", type=float, default=60_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of rlpyt")
+    parser.add_argument("--compile", action="store_true", help="the losses of rlpyt")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.library == "sb3":
         stable_baselines3(args.algo, args.env, int(args.n_steps), args.seed)
     else:
-        rlpyt(args.algo, args.env, int(args.n_steps), args.seed, args.precision)
+        from rlpyt.utils import ComputeSettings
+
+        settings = ComputeSettings(precision=args.precision, compile=args.compile)
+        rlpyt(args.algo, args.env, int(args.n_steps), args.seed, settings)
 
 
 if __name__ == "__main__":
