@@ -78,7 +78,7 @@ PEERS := stable_baselines3 tianshou torchrl sample_factory rllib
 	touch $@
 
 bench: venv $(PEERS:%=.bench/%/installed)
-	$(BIN)/python benchmarks/performance.py
+	$(BIN)/python benchmarks/performance.py $(ARGS)
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py

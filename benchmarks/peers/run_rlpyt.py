@@ -18,17 +18,18 @@ from workloads import REPLAY_ONLY_SIZE, REPLAY_SIZE, WORKLOADS, Clock, Workload
 from rlpyt.agents import (
     AtariCatDqnAgent,
     AtariDqnAgent,
+    AtariR2d1Agent,
     CategoricalPgAgent,
     DdpgAgent,
     GaussianPgAgent,
     SacAgent,
     Td3Agent,
 )
-from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, CategoricalDQN
+from rlpyt.algos import A2C, DDPG, DQN, PPO, R2D1, SAC, TD3, CategoricalDQN
 from rlpyt.envs import AtariEnv
 from rlpyt.logging import silent_context
 from rlpyt.replays import ReplayBuffer, RowStorage, SamplesToBuffer, Transitions, UniformIndex
-from rlpyt.runners import MinibatchRl
+from rlpyt.runners import AsyncRl, MinibatchRl
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_from_example
@@ -37,16 +38,18 @@ from rlpyt.utils.compute import ComputeSettings
 NATURE = dict(paddings=(0, 0, 0))
 
 
-def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSettings | None) -> None:
-    """Train, with a tick before each batch is collected."""
-    runner = MinibatchRl(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
-    obtain = sampler.obtain_samples
+def train(
+    algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSettings | None, RunnerCls: Any = MinibatchRl
+) -> None:
+    """Train, with a tick before each batch is learned from."""
+    runner = RunnerCls(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
+    optimize = algo.optimize_agent
 
-    def obtain_samples(itr: int) -> Any:
+    def optimize_agent(itr: int, samples: Any) -> Any:
         clock.tick(itr * sampler.batch_spec.size)
-        return obtain(itr)
+        return optimize(itr, samples)
 
-    sampler.obtain_samples = obtain_samples
+    algo.optimize_agent = optimize_agent
     with silent_context():
         runner.train()
 
@@ -103,6 +106,13 @@ def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None)
     train(algo, agent, sampler, clock, settings)
 
 
+def r2d1_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """R2D1 over stored recurrent states."""
+    sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
+    algo = R2D1(batch_B=work.batch_size, replay_size=REPLAY_SIZE, min_steps_learn=work.min_steps_learn)
+    train(algo, AtariR2d1Agent(), sampler, clock, settings)
+
+
 def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
     """PPO with two networks of 64 x 64."""
     sampler = SerialSampler(gymnasium.make, dict(id=env), work.n_steps, work.n_envs, max_decorrelation_steps=0)
@@ -121,7 +131,14 @@ def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: 
     train(algo, AgentCls(), sampler, clock, settings)
 
 
-def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def off_policy(
+    AlgoCls: Any,
+    AgentCls: Any,
+    work: Workload,
+    clock: Clock,
+    settings: ComputeSettings | None,
+    RunnerCls: Any = MinibatchRl,
+) -> None:
     """SAC, TD3 or DDPG with networks of 256 x 256."""
     sampler = SerialSampler(
         gymnasium.make, dict(id="HalfCheetah-v5"), work.n_steps, work.n_envs, max_decorrelation_steps=0
@@ -133,7 +150,12 @@ def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settin
         replay_size=REPLAY_SIZE,
     )
     sizes = dict(hidden_sizes=(256, 256))
-    train(algo, AgentCls(model_kwargs=sizes, q_model_kwargs=sizes), sampler, clock, settings)
+    train(algo, AgentCls(model_kwargs=sizes, q_model_kwargs=sizes), sampler, clock, settings, RunnerCls)
+
+
+def sac_two_cores(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+    """SAC whose rows are collected in another process, a batch ahead."""
+    off_policy(SAC, SacAgent, work, clock, settings, AsyncRl)
 
 
 def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
@@ -170,9 +192,11 @@ FUNCTIONS: dict[str, Callable[[Workload, Clock, ComputeSettings | None], None]] 
     "a2c_pong": a2c_pong,
     "dqn_pong": dqn_pong,
     "rainbow_pong": rainbow_pong,
+    "r2d1_pong": r2d1_pong,
     "ppo_cartpole": partial(ppo_vector, "CartPole-v1", CategoricalPgAgent),
     "ppo_half_cheetah": partial(ppo_vector, "HalfCheetah-v5", GaussianPgAgent),
     "sac_half_cheetah": partial(off_policy, SAC, SacAgent),
+    "sac_two_cores": sac_two_cores,
     "td3_half_cheetah": partial(off_policy, TD3, Td3Agent),
     "ddpg_half_cheetah": partial(off_policy, DDPG, DdpgAgent),
     "sampling_pong": partial(sampling, AtariEnv, dict(game="pong")),

@@ -52,6 +52,10 @@ WORKLOADS = {
         "Rainbow, Pong: an update of 32 every 4 steps, 8 environments, Nature network, two cores",
         n_envs=8, cores=2, n_steps=4, warm_up=640, batch_size=32, updates=8, min_steps_learn=480,
     ),
+    "r2d1_pong": Workload(
+        "R2D1, Pong: an update of 8 sequences of 40 + 80 every 960 steps, 16 environments, network of R2D2, two cores",
+        n_envs=16, cores=2, n_steps=60, warm_up=4_800, batch_size=8, min_steps_learn=3_840,
+    ),
     "ppo_cartpole": Workload(
         "PPO, CartPole: 8 x 128 steps, 10 epochs of 16 minibatches, networks of 64 x 64, one core",
         n_envs=8, cores=1, n_steps=128, warm_up=2_048, epochs=10, batch_size=64,
@@ -63,6 +67,10 @@ WORKLOADS = {
     "sac_half_cheetah": Workload(
         "SAC, HalfCheetah: an update of 256 every step, networks of 256 x 256, one core",
         n_envs=1, cores=1, warm_up=400, batch_size=256, min_steps_learn=300,
+    ),
+    "sac_two_cores": Workload(
+        "SAC, HalfCheetah, two cores: an update of 256 every step, networks of 256 x 256",
+        n_envs=1, cores=2, warm_up=400, batch_size=256, min_steps_learn=300,
     ),
     "td3_half_cheetah": Workload(
         "TD3, HalfCheetah: an update of 256 every step, networks of 256 x 256, one core",
