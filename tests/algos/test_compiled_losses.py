@@ -14,8 +14,8 @@ import torch
 from gymnasium import spaces
 from torch._dynamo.utils import counters
 
-from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent
-from rlpyt.algos import A2C, DQN, PPO, CategoricalDQN
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, SacAgent
+from rlpyt.algos import A2C, DQN, PPO, SAC, CategoricalDQN
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.compiled_loss import CompiledLoss
 from rlpyt.logging import logger_context, read_progress
@@ -23,7 +23,7 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
-from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, learn, started
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
@@ -83,6 +83,61 @@ def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(traced, monkeyp
     assert all("loss" in metric for metric in metrics)
     for one, more in zip(metrics, other_metrics, strict=True):
         torch.testing.assert_close(more["loss"], one["loss"], rtol=1e-4, atol=1e-5)
+    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+
+
+def test_the_huber_loss_does_not_read_a_clip_on_a_schedule(traced, monkeypatch):
+    def case() -> Any:
+        return DQN(**DQN_KWARGS, delta_clip=lambda step: 1.0 / (1 + step)), DqnAgent()
+
+    monkeypatch.setitem(CASES, "clip", case)
+    _, agent, _ = trained("clip")
+    traced(fullgraph=True)
+    _, other, _ = trained("clip", COMPILED)
+    assert counters["stats"]["unique_graphs"] == 1
+    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+
+
+class SharedWeight(SAC):
+    """SAC whose policy and action values both update a weight of the action values."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        shared = next(iter(self.agent.q_parameters()))
+        self.descents["pi"] = self.make_descent([*self.agent.pi_parameters(), shared], 1e-3)
+
+
+class TwoOptimisers(A2C):
+    """A2C with optimisers of other names, which asks for the loss by names."""
+
+    counted_descent = "even"
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        parameters = list(self.agent.parameters())
+        self.descents["even"] = self.make_descent(parameters[::2], 1e-3)
+        self.descents["odd"] = self.make_descent(parameters[1::2], 1e-3)
+
+    def take_step(self, batch: Any, init_rnn_state: Any, hyper: Any, weight: float = 1.0) -> Any:
+        loss, metrics = self.loss(batch, hyper=hyper, init_rnn_state=init_rnn_state)
+        descents = self.descents.values()
+        parameters = [parameter for descent in descents for parameter in descent.parameters]
+        for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = grad
+        for descent in descents:
+            descent.optimizer.step()
+        self.update_counter += 1
+        return metrics
+
+
+@pytest.mark.parametrize("Own", [SharedWeight, TwoOptimisers])
+def test_all_that_the_optimisers_of_a_loss_update_has_a_gradient(Own, traced, monkeypatch):
+    def case() -> Any:
+        return (Own(**QPG_KWARGS), SacAgent(**MU_AND_Q)) if Own is SharedWeight else (Own(), CategoricalPgAgent())
+
+    monkeypatch.setitem(CASES, "own", case)
+    _, agent, _ = trained("own")
+    traced(fullgraph=True)
+    _, other, _ = trained("own", COMPILED)
     check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
 
 
@@ -202,7 +257,14 @@ def test_an_algorithm_without_a_loss_is_refused():
 def test_a_machine_without_a_compiler_is_refused(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ValueError, match="no C\\+\\+ compiler"):
+    with pytest.raises(ValueError, match="no C\\+\\+ compiler 'g\\+\\+'"):
+        ComputeSettings(compile=True)
+
+
+def test_the_compiler_that_is_named_must_be_there(monkeypatch):
+    """torch takes no other one in its place."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError, match="no C\\+\\+ compiler 'no-such-compiler'"):
         ComputeSettings(compile=True)
 
 
