@@ -160,7 +160,8 @@ def test_what_an_lstm_does_beside_its_cells_is_done_where_episodes_start(
         torch.testing.assert_close(output, expected)
         output.sum().backward()
         with torch.no_grad():
-            next(core.parameters()).add_(0.1)
+            for parameter in core.parameters():
+                parameter.add_(0.1)
 
 
 @pytest.mark.parametrize("name", WAYS)
