@@ -46,9 +46,9 @@ class CompiledLoss:
         inputs = [self._moved(x) for x in args]
         named_inputs = {name: self._moved(x) for name, x in named.items()}
         constant = self._constant()
-        for parameter in constant:
-            parameter.requires_grad_(False)
         try:
+            for parameter in constant:
+                parameter.requires_grad_(False)
             return self._compiled(*inputs, **named_inputs)
         finally:
             for parameter in constant:
