@@ -21,12 +21,12 @@ class CompiledLoss:
     parts.
 
     Args:
-        plain: the method. Its last argument is the hyper-parameters.
+        plain: the method. One of its arguments is the hyper-parameters.
         moving: returns the names of settings that follow a schedule.
         device: of the networks.
         descents: all optimisers of the algorithm by name, once they are built.
-        by: the one that descends the loss. What the others update is constant in the compiled code, which would
-            compute its gradients, too.
+        by: the one that descends the loss. What only others update is constant in the compiled code, which would
+            compute its gradients, too. Where there is no such optimiser nothing is constant.
     """
 
     def __init__(
@@ -41,20 +41,35 @@ class CompiledLoss:
         self._moving, self._device, self._descents, self._by = moving, device, descents, by
         self._hyper: Hyper | None = None
 
-    def __call__(self, *args: Buffer) -> Buffer:
+    def __call__(self, *args: Buffer, **named: Buffer) -> Buffer:
         """Return what the method returns."""
-        *inputs, hyper = args
-        if hyper is not self._hyper:
-            self._hyper, self._tensors = hyper, self._with_tensors(hyper)
-        others = [x for name, descent in self._descents.items() if name != self._by for x in descent.parameters]
-        constant = [parameter for parameter in others if parameter.requires_grad]
-        for parameter in constant:
-            parameter.requires_grad_(False)
+        inputs = [self._moved(x) for x in args]
+        named_inputs = {name: self._moved(x) for name, x in named.items()}
+        constant = self._constant()
         try:
-            return self._compiled(*inputs, self._tensors)
+            for parameter in constant:
+                parameter.requires_grad_(False)
+            return self._compiled(*inputs, **named_inputs)
         finally:
             for parameter in constant:
                 parameter.requires_grad_(True)
+
+    def _constant(self) -> list[torch.nn.Parameter]:
+        """Return the weights in training that the optimiser of the loss does not update, and another one does."""
+        own = self._descents.get(self._by)
+        if own is None:
+            return []
+        updated = {id(x) for x in own.parameters}
+        others = [x for descent in self._descents.values() if descent is not own for x in descent.parameters]
+        return [x for x in others if x.requires_grad and id(x) not in updated]
+
+    def _moved(self, x: Buffer) -> Buffer:
+        """Return hyper-parameters with tensors in the place of moving numbers; anything else as it is."""
+        if not isinstance(x, Hyper):
+            return x
+        if x is not self._hyper:
+            self._hyper, self._tensors = x, self._with_tensors(x)
+        return self._tensors
 
     def _with_tensors(self, hyper: Hyper) -> Hyper:
         values = vars(hyper)

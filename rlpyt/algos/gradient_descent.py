@@ -45,7 +45,7 @@ class GradientDescent:
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
         self._backward_pass(parameters)(loss if self._weighted is None else self._weighted(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        grad_norm = _clip_norm(grads, clip_grad_norm)
+        grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
             group["lr"] = scale * learning_rate
         step(self.optimizer)

@@ -78,7 +78,7 @@ def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
             return value
     if dict in kinds and (text[:1] == "{" or _looks_like_dict(text)):
         return _dict_of(text)
-    if list in kinds and (str not in kinds or text[:1] in ("[", "(") or "," in text):
+    if list in kinds and (str not in kinds or text[:1] in ("[", "(") or ("," in text and len(_parts(text)) > 1)):
         return _list_of(text)
     if str in kinds:
         return text
@@ -167,8 +167,8 @@ def _dict_of(text: str) -> dict[str, object]:
 
 def _list_of(text: str) -> Sequence[object]:
     parts = _parts(text)
-    if len(parts) == 1 and text[:1] in ("[", "("):
-        if text[-1] not in "])":
+    if len(parts) == 1 and (whole := parts[0])[:1] in ("[", "("):
+        if whole[-1] not in "])":
             raise ValueError(f"got {text!r}; expected nothing after the bracket.")
-        parts = _parts(text[1:-1])
+        parts = _parts(whole[1:-1])
     return tuple(value_of(item) for item in parts if item)

@@ -225,7 +225,7 @@ def squared_loss(delta: torch.Tensor) -> torch.Tensor:
     return 0.5 * delta.square()
 
 
-def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
+def huber_loss(delta: torch.Tensor, delta_clip: float | torch.Tensor | None) -> torch.Tensor:
     """Return, for each TD error, a square whose slope stops growing at delta_clip.
 
         0.5 * delta^2                                   where |delta| <= delta_clip
@@ -245,7 +245,7 @@ def huber_loss(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
     """
     if delta_clip is None:
         return squared_loss(delta)
-    if not delta_clip > 0:
+    if not isinstance(delta_clip, torch.Tensor) and not delta_clip > 0:  # to read a tensor would wait for its device
         raise ValueError(
             f"huber_loss: got delta_clip={delta_clip}; expected a number above 0, as any other "
             "stops all learning. Give None for the plain squared error."

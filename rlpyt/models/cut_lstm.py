@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 
 def cut_lstm(
@@ -31,6 +30,9 @@ def cut_lstm(
 
     Returns:
         [T, B, H], and [B, H].
+
+    Raises:
+        RuntimeError: in a backward pass whose gradient is to be differentiated.
     """
     weight_x, weight_h, bias_x, bias_h = weights
     from_inputs = torch.nn.functional.linear(x, weight_x, bias_x + bias_h)
@@ -70,8 +72,13 @@ class _Unroll(Function):
         return outputs, c
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_outputs: torch.Tensor, dc: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        # torch's `once_differentiable` refuses less: a second gradient of the saved tensors would be left out silently.
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Backward pass of an LSTM over rows in which episodes start, on a CPU: got create_graph=True; expected "
+                "False, as its gradient has no gradient. Use a GRU, or rows without starts."
+            )
         gates, weight_h, h_before, c_before, tanh_c, starts = ctx.saved_tensors
         T, B, H = d_outputs.shape
         # What a gradient is multiplied with on its way is known for all rows before the way back begins.

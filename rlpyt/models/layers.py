@@ -31,7 +31,7 @@ def set_training(network: nn.Module, training: bool) -> None:
     kind = type(network)
     if kind not in _only_notes:
         _only_notes[kind] = _does_no_more(kind)
-    if not _only_notes[kind]:
+    if not _only_notes[kind] or "train" in vars(network):  # set by hand, to freeze a layer
         network.train(training)
         return
     network.__dict__["training"] = training

@@ -81,7 +81,7 @@ class RecurrentCore(nn.Module):
             rows = episode_start.any(1).nonzero().flatten().tolist()
             if len(rows) <= max(1, len(x) // _ROWS_A_CALL):
                 return self._unroll_between(rows, x, state, episode_start.to(x.device, non_blocking=True))
-            if isinstance(self.rnn, nn.LSTM) and x.device.type == "cpu":
+            if x.device.type == "cpu" and _is_plain_lstm(self.rnn):
                 return self._unroll_cut(x, state, episode_start)
             return self._unroll_packed(x, state, episode_start)
 
@@ -164,6 +164,12 @@ class Pieces:
 def make_core(kind: str | None, input_size: int, hidden_size: int) -> RecurrentCore | None:
     """Return a new core of one layer; None where the kind is None."""
     return None if kind is None else RecurrentCore(input_size, hidden_size, kind=kind)
+
+
+def _is_plain_lstm(rnn: nn.RNNBase) -> bool:
+    """Return whether a layer does no more than the cells of an LSTM that read from layer to layer."""
+    more = rnn.bidirectional or rnn.proj_size or rnn.dropout or rnn._forward_hooks or rnn._forward_pre_hooks
+    return type(rnn) is nn.LSTM and rnn.bias and not more
 
 
 def _zero_where(start: torch.Tensor, state: RnnState) -> RnnState:

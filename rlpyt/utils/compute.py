@@ -38,11 +38,11 @@ class ComputeSettings:
         """Raise ValueError for settings that no run can use."""
         if self.precision not in PRECISIONS:
             raise ValueError(f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}.")
-        compilers = os.environ.get("CXX"), "g++", "clang++", "cl"
-        if self.compile and not any(shutil.which(name) for name in compilers if name):
+        compiler = os.environ.get("CXX", "g++")  # where torch looks for it
+        if self.compile and not shutil.which(compiler):
             raise ValueError(
-                "Compute settings: compile is True, but no C++ compiler is found; expected one. Install g++, name "
-                "yours in the variable CXX, or leave compile out."
+                f"Compute settings: compile is True, but no C++ compiler {compiler!r} is found; expected one. Install "
+                "g++, name yours in the variable CXX, or leave compile out."
             )
         if self.torch_threads < 1:
             raise ValueError(f"Compute settings: torch_threads is {self.torch_threads}; expected at least 1.")

@@ -60,9 +60,9 @@ def _has_hooks(optimizer: Optimizer) -> bool:
     return any(own.get(n, True) for n in names) or any(of_all.get(n, True) for n in global_names)
 
 
-def _innermost_step(cls: type) -> Step | None:
+def _innermost_step(cls: type[Optimizer]) -> Step | None:
     """Return the function inside of torch's wrappers; None where a class or a wrapper is not torch's."""
-    outermost = vars(cls).get("step")
+    outermost: Step = cls.step  # `AdamW` may have its own, or that of `Adam`
     known = _steps.get(cls)
     if known is None or known[0] is not outermost:
         found = outermost if cls in (Adam, AdamW, SGD, RMSprop) else None

@@ -14,16 +14,18 @@ import torch
 from gymnasium import spaces
 from torch._dynamo.utils import counters
 
-from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent
-from rlpyt.algos import A2C, DQN, PPO, CategoricalDQN
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, SacAgent
+from rlpyt.algos import A2C, DQN, PPO, SAC, CategoricalDQN
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.compiled_loss import CompiledLoss
+from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.logging import logger_context, read_progress
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
+from rlpyt.settings import Hyper
 from rlpyt.utils.compute import ComputeSettings
-from tests.algos.small_problems import RandomEnv, batches, check_parameters, parameters64, set_up
-from tests.algos.test_algo_state import CASES, DQN_KWARGS, learn, started
+from tests.algos.small_problems import RandomEnv, batches, set_up
+from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, learn, started
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
@@ -54,6 +56,12 @@ def trained(case: str, settings: ComputeSettings | None = None, n_itr: int = 6) 
     return algo, agent, learn(algo, collected, range(n_itr))
 
 
+def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Hold all networks, targets and statistics of an agent to those of another one."""
+    for module, reference in zip(agent.modules(), expected.modules(), strict=True):
+        torch.testing.assert_close(dict(module.state_dict()), dict(reference.state_dict()), rtol=rtol, atol=atol)
+
+
 @pytest.mark.parametrize("case", [*WHOLE, *IN_PARTS])
 def test_compiled_losses_give_the_same_numbers(case, traced):
     algo, agent, metrics = trained(case)
@@ -63,7 +71,7 @@ def test_compiled_losses_give_the_same_numbers(case, traced):
     assert counters["stats"]["unique_graphs"] >= len(other_algo.compiled_losses)
     for one, more in zip(metrics, other_metrics, strict=True):
         torch.testing.assert_close(more, one, rtol=1e-4, atol=1e-5)
-    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+    check_networks(other, agent)
 
 
 def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(traced, monkeypatch):
@@ -83,7 +91,83 @@ def test_a_schedule_goes_on_and_nothing_is_compiled_again_for_it(traced, monkeyp
     assert all("loss" in metric for metric in metrics)
     for one, more in zip(metrics, other_metrics, strict=True):
         torch.testing.assert_close(more["loss"], one["loss"], rtol=1e-4, atol=1e-5)
-    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+    check_networks(other, agent)
+
+
+def test_the_huber_loss_does_not_read_a_clip_on_a_schedule(traced, monkeypatch):
+    def case() -> Any:
+        return DQN(**DQN_KWARGS, delta_clip=lambda step: 1.0 / (1 + step)), DqnAgent()
+
+    monkeypatch.setitem(CASES, "clip", case)
+    _, agent, _ = trained("clip")
+    traced(fullgraph=True)
+    _, other, _ = trained("clip", COMPILED)
+    assert counters["stats"]["unique_graphs"] == 1
+    check_networks(other, agent)
+
+
+class SharedWeight(SAC):
+    """SAC whose policy and action values both update a weight of the action values."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        super().optim_initialize(rank)
+        shared = next(iter(self.agent.q_parameters()))
+        self.descents["pi"] = self.make_descent([*self.agent.pi_parameters(), shared], 1e-3)
+
+
+class TwoOptimisers(A2C):
+    """A2C with optimisers of other names, which asks for the loss by names."""
+
+    counted_descent = "even"
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        parameters = list(self.agent.parameters())
+        self.descents["even"] = self.make_descent(parameters[::2], 1e-3)
+        self.descents["odd"] = self.make_descent(parameters[1::2], 1e-3)
+
+    def take_step(self, batch: Any, init_rnn_state: Any, hyper: Any, weight: float = 1.0) -> Any:
+        loss, metrics = self.loss(batch, hyper=hyper, init_rnn_state=init_rnn_state)
+        descents = self.descents.values()
+        parameters = [parameter for descent in descents for parameter in descent.parameters]
+        for parameter, grad in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = grad
+        for descent in descents:
+            descent.optimizer.step()
+        self.update_counter += 1
+        return metrics
+
+
+@pytest.mark.parametrize("Own", [SharedWeight, TwoOptimisers])
+def test_all_that_the_optimisers_of_a_loss_update_has_a_gradient(Own, traced, monkeypatch):
+    def case() -> Any:
+        if Own is SharedWeight:
+            return Own(**QPG_KWARGS), SacAgent(**MU_AND_Q)
+        return Own(value_loss_coeff="lin_0.5"), CategoricalPgAgent()
+
+    monkeypatch.setitem(CASES, "own", case)
+    _, agent, _ = trained("own")
+    traced(fullgraph=True)
+    algo, other, _ = trained("own", COMPILED)
+    assert counters["stats"]["unique_graphs"] == len(algo.compiled_losses)
+    check_networks(other, agent)
+
+
+def test_what_only_others_update_is_constant_in_a_loss_and_as_it_was_after_it(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda plain: plain)
+    weights = [torch.nn.Parameter(torch.ones(())) for _ in range(4)]
+    mine, shared, theirs, frozen = weights
+    frozen.requires_grad_(False)
+    descents = {
+        name: GradientDescent(torch.optim.SGD(parameters, lr=1.0), 1.0)
+        for name, parameters in {"pi": [mine, shared], "q": [shared, theirs, frozen]}.items()
+    }
+
+    def in_training(hyper: Any) -> list[bool]:
+        return [weight.requires_grad for weight in weights]
+
+    loss = CompiledLoss(in_training, tuple, torch.device("cpu"), descents, "pi")
+    assert loss(Hyper()) == [True, True, False, False]
+    assert in_training(None) == [True, True, True, False]
 
 
 def test_the_policy_loss_leaves_no_gradient_in_the_action_values(traced):
@@ -128,7 +212,7 @@ def test_dictionary_observations_are_compiled(traced):
     agent = trained_on_dictionaries("depth")
     traced(fullgraph=True)
     other = trained_on_dictionaries("depth", COMPILED)
-    check_parameters(other, parameters64(agent), rtol=1e-4, atol=1e-5)
+    check_networks(other, agent)
 
 
 @pytest.mark.parametrize("key", ["ale.lives", "count", "1"])
@@ -202,7 +286,14 @@ def test_an_algorithm_without_a_loss_is_refused():
 def test_a_machine_without_a_compiler_is_refused(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ValueError, match="no C\\+\\+ compiler"):
+    with pytest.raises(ValueError, match="no C\\+\\+ compiler 'g\\+\\+'"):
+        ComputeSettings(compile=True)
+
+
+def test_the_compiler_that_is_named_must_be_there(monkeypatch):
+    """torch takes no other one in its place."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError, match="no C\\+\\+ compiler 'no-such-compiler'"):
         ComputeSettings(compile=True)
 
 
@@ -213,4 +304,4 @@ def test_generated_code_gives_the_same_numbers(case):
     torch._dynamo.reset()
     _, other, _ = trained(case, COMPILED)
     torch._dynamo.reset()
-    check_parameters(other, parameters64(agent), rtol=1e-3, atol=1e-4)
+    check_networks(other, agent, rtol=1e-3, atol=1e-4)

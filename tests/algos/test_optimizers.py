@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, SacAgent, Td3Agent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, TD3, RlAlgorithm, VTrace
+from rlpyt.algos.gradient_descent import GradientDescent
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
 
 N_ITR = 10
@@ -184,6 +185,14 @@ def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
     assert other.descents["extra"].state_dict()["state"][0]["step"] == 6
     with pytest.raises(ValueError, match=r"WithAnother: the state of the optimisers has no 'extra'"):
         other.load_optim_state_dict(algo.optimizer.state_dict())
+
+
+def test_a_loss_without_a_parameter_of_the_optimiser_moves_nothing():
+    weight, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    descent = GradientDescent(torch.optim.SGD([weight], lr=0.1, momentum=0.9), 0.1)
+    norm = descent(other.square().sum(), 0.1, 1.0)
+    assert torch.equal(norm, torch.zeros(()))
+    assert torch.equal(weight, torch.ones(2))
 
 
 def test_a_schedule_that_begins_at_zero():

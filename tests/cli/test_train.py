@@ -230,6 +230,13 @@ def test_brackets_that_do_not_match_are_refused(text):
         value_of(text, kinds_of(Kwargs | list[int]))
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("x[1,2]", ("x[1,2]",)), ("a,x[1,2]", ("a", "x[1,2]")), (" [1, 2] ", (1, 2))]
+)
+def test_commas_inside_of_brackets_and_spaces_around_them_split_nothing(text, value):
+    assert value_of(text, kinds_of(list[str])) == value
+
+
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     (in_folder / "my_small_envs.py").write_text(OWN)
     train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]

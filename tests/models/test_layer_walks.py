@@ -83,3 +83,12 @@ def test_a_mode_reaches_what_it_reaches_by_torch(mode: bool) -> None:
     by_torch.train(mode)
     assert [x.training for x in net.modules()] == [x.training for x in by_torch.modules()]
     assert [x.seen for x in net.modules() if isinstance(x, NotesMore)] == [mode, mode]
+
+
+def test_a_layer_whose_mode_is_frozen_by_hand_stays_in_it() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    frozen = net[1].eval()
+    frozen.train = lambda mode=True: frozen  # type: ignore[method-assign]
+    set_training(net, True)
+    assert net.training
+    assert not frozen.training

@@ -118,6 +118,52 @@ def test_the_gradient_by_hand_is_the_numerical_one() -> None:
     assert torch.autograd.gradcheck(lambda x, h, c, *weights: cut_lstm(x, (h, c), start, weights), inputs)
 
 
+def test_a_gradient_of_the_gradient_is_refused() -> None:
+    x = torch.randn(4, 2, 3, requires_grad=True)
+    output, _ = RecurrentCore(3, 4)(x, None, torch.ones(4, 2, dtype=torch.bool))
+    with pytest.raises(RuntimeError, match=r"LSTM over rows in which episodes start.*got create_graph=True"):
+        torch.autograd.grad(output.sum(), x, create_graph=True)
+
+
+def no_bias(core: RecurrentCore) -> None:
+    core.rnn = torch.nn.LSTM(3, 4, bias=False)
+
+
+def with_dropout(core: RecurrentCore) -> None:
+    core.rnn = torch.nn.LSTM(3, 4, 2, dropout=0.5)
+
+
+def hooked(core: RecurrentCore) -> None:
+    core.rnn.register_forward_hook(
+        lambda _module, _inputs, output: (output[0]._replace(data=2 * output[0][0]), output[1])
+    )
+
+
+def normalised(core: RecurrentCore) -> None:
+    torch.nn.utils.weight_norm(core.rnn, "weight_hh_l0")
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("change", [no_bias, with_dropout, hooked, normalised])
+def test_what_an_lstm_does_beside_its_cells_is_done_where_episodes_start(
+    change: Callable[[RecurrentCore], None],
+) -> None:
+    core = RecurrentCore(3, 4, 2 if change is with_dropout else 1)
+    change(core)
+    x, state, start = torch.randn(6, 2, 3), random_state(core, 2), torch.ones(6, 2, dtype=torch.bool)
+    for _ in range(2):
+        torch.manual_seed(0)
+        output = core(x, state, start)[0]
+        torch.manual_seed(0)
+        with way("packed", core):
+            expected = core(x, state, start)[0]
+        torch.testing.assert_close(output, expected)
+        output.sum().backward()
+        with torch.no_grad():
+            for parameter in core.parameters():
+                parameter.add_(0.1)
+
+
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_no_gradient_and_no_nan_crosses_an_episode_start(kind: str, name: str) -> None:

@@ -43,6 +43,21 @@ def test_steps_are_those_of_torch(name):
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("Cls", [Adam, AdamW, SGD, RMSprop])
+def test_steps_do_without_the_wrappers_of_torch(Cls, monkeypatch):
+    """Those of `AdamW` are its own, or those of `Adam` if one was built before."""
+    with_gradients(Adam)
+    optimizer, _ = with_gradients(Cls)
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(torch.autograd.profiler, "record_function", refuse)
+    step(optimizer)
+    with pytest.raises(AssertionError, match="step"):
+        optimizer.step()
+
+
 def of_the_optimizer(optimizer: Any, called: list[str], monkeypatch: Any) -> None:
     optimizer.register_step_pre_hook(lambda *_: called.append("hook"))
 
