@@ -17,9 +17,20 @@ from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, RandomShift
 from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.replays import ReplayBuffer, UniformIndex
+from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_leaves
-from tests.algos.small_problems import RandomEnv, Spot, batches, build, check_parameters, optimize, parameters64, set_up
+from tests.algos.small_problems import (
+    RandomEnv,
+    Spot,
+    batches,
+    build,
+    check_parameters,
+    optimize,
+    parameters64,
+    set_up,
+)
 from tests.algos.test_algo_state import CASES, SEQUENCE_KWARGS, SMALL, learn, started
+from tests.replica_kit import run_replicas
 
 UNIFORM = ("DQN", "DQN n-step soft", "IQN", "IQN GRU", "DDPG", "SAC", "SAC LSTM", "DroQ")
 PRIORITISED = ("DQN input priorities", "Rainbow", "QRDQN", "R2D1", "TD3")
@@ -235,6 +246,33 @@ def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
     with pytest.raises(ArithmeticError):
         fail()
     assert futures[0].done()
+
+
+# ---- replicas ----
+
+
+@pytest.mark.parametrize(("case", "late"), [("SAC LSTM", {}), ("Rainbow", dict(late_priorities=True))])
+def test_replicas_weigh_their_draws_together_in_the_learners_threads(case, late):
+    def learned_by_two(prefetch: bool) -> list[tuple[Any, Any, list[Any]]]:
+        parts = []
+        for rank in range(2):
+            ahead = dict(prefetch=True, **late) if prefetch else {}
+            algo, agent = made(case, min_steps_learn=128, **ahead)
+            parts.append((algo, agent, batches(started(algo, agent, n_itr=N, seed=rank), N)))
+            agent.load_state_dict(parts[0][1].state_dict())
+
+        def work(replicas: Any) -> tuple[Any, Any, list[Any]]:
+            algo, agent, collected = parts[replicas.rank]
+            run = Run(batch_spec=algo.batch_spec, n_itr=N, seed=0, example=collected[0][0, 0], replicas=replicas)
+            algo.initialize(agent, run)
+            return algo, agent, learn(algo, collected, range(N))
+
+        return run_replicas(2, work)
+
+    plain, ahead, again = map(learned_by_two, (False, True, True))
+    for one, other in zip(ahead, again if late else plain, strict=True):
+        assert one[0].draws_ahead
+        assert_same(one, other)
 
 
 # ---- parts of one's own, copies, settings ----
