@@ -6,11 +6,19 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 
 BatchT = TypeVar("BatchT")
+ResultT = TypeVar("ResultT")
+
+
+class Call(Protocol):
+    """Call that was handed over, a `Future`."""
+
+    def result(self) -> object:
+        """Wait for the call, and return or raise what it has."""
 
 
 class ReplayThread(Generic[BatchT]):
@@ -30,7 +38,7 @@ class ReplayThread(Generic[BatchT]):
     def __init__(self, draw: Callable[[], BatchT], n_batches: int) -> None:
         self._draw, self._n_left = draw, n_batches
         self._drawn: Future[BatchT] | None = None
-        self._under_way: deque[Future[Any]] = deque()
+        self._under_way: deque[Call] = deque()
 
     def __enter__(self) -> Self:
         self._torch_threads = torch.get_num_threads()
@@ -55,16 +63,16 @@ class ReplayThread(Generic[BatchT]):
         self._drawn = self.submit(self._draw) if self._n_left > 0 else None
         return drawn.result()
 
-    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., ResultT], *args: object) -> Future[ResultT]:
         """Hand over a call, to be made after those before it."""
         future = self._pool.submit(call, *args)
         self._under_way.append(future)
         return future
 
-    def _wait_for(self, last: Future[Any] | None) -> None:
+    def _wait_for(self, last: Call | None) -> None:
         """Wait for the calls up to `last`, or for all; raise what the first that failed has raised."""
         while self._under_way:
-            future = self._under_way.popleft()
-            future.result()
-            if future is last:
+            call = self._under_way.popleft()
+            call.result()
+            if call is last:
                 return
