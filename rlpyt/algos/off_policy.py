@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -13,15 +15,17 @@ import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.metrics import OptInfo, stack_metrics
-from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_settings
+from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_prefetch, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
+from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.core import Algorithm, Appender, ExploringAgent, Metrics
 from rlpyt.functional import sequence_priority, valid_mean
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
-from rlpyt.types import Run, Samples
+from rlpyt.types import Places, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
+from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
 from rlpyt.utils.seeds import Role, numpy_generator
 
 Number = float | torch.Tensor
@@ -68,6 +72,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         self.lock, self._is_appended_apart = run.lock, False
+        self._replay_thread: ReplayThread[tuple[Buffer, CopyToDevice]] | None = None
         self.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
         self._check_replay()
         self._check_updates(run.n_itr)
@@ -139,11 +144,13 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             return OptInfo()
         hyper = self.hyper(itr * self.steps_per_itr)
         metrics: dict[str, list[Any]] = defaultdict(list)
-        for _ in range(self.n_updates(hyper)):
-            batch = self.sample_batch()
-            self.agent.draw_randomness(self.generator)
-            for name, value in self.update(batch, hyper).items():
-                metrics[name].append(self._weighted_metric(value))
+        n_updates = self.n_updates(hyper)
+        with self._drawing_ahead(n_updates):
+            for _ in range(n_updates):
+                batch = self.sample_batch()
+                self.agent.draw_randomness(self.generator)
+                for name, value in self.update(batch, hyper).items():
+                    metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.draw_randomness(None)
         return stack_metrics(metrics)
@@ -178,17 +185,37 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         changed = {name: self.augmentation(batch[name].observation, n_leading, self.generator) for name in names}
         return batch._replace(**{name: batch[name]._replace(observation=x) for name, x in changed.items()})
 
-    def _drawn_batch(self) -> Buffer:
-        batch = self.replay.sample_batch(self.draws_per_update)
-        if not self.global_rows.alone:
-            valid = batch.valid if self.agent.recurrent else None
-            self.loss_weight, is_weights = self.global_rows.weigh_draws(valid, batch.is_weights)
-            batch = batch._replace(is_weights=is_weights)
+    @contextmanager
+    def _drawing_ahead(self, n_updates: int) -> Iterator[None]:
+        """Let a thread draw the batches of the updates of an iteration, where settings and number allow it."""
+        if not self.draws_ahead or n_updates < 2:
+            yield
+            return
+        with ReplayThread(self._draw, n_updates) as thread:
+            self._replay_thread = thread
+            try:
+                yield
+            finally:
+                self._replay_thread = None
+
+    def _draw(self) -> tuple[Buffer, CopyToDevice]:
+        """Return a batch as it was drawn, and the copy to the agent's device of all that is needed there."""
+        drawn = self.replay.sample_batch(self.draws_per_update)
+        return drawn, CopyToDevice(drawn._replace(**dict.fromkeys(self._stays_on_cpu())), self.agent.device)
+
+    def _stays_on_cpu(self) -> tuple[str, ...]:
         # The replay is on the CPU; and the recurrent core reads there where to cut, without a synchronisation.
-        on_cpu = {"places": batch.places}
-        if self.agent.recurrent:
-            on_cpu["episode_start"] = batch.episode_start
-        return buffer_to(batch._replace(**dict.fromkeys(on_cpu)), self.agent.device)._replace(**on_cpu)
+        return ("places", "episode_start") if self.agent.recurrent else ("places",)
+
+    def _drawn_batch(self) -> Buffer:
+        thread = self._replay_thread
+        drawn, copy = self._draw() if thread is None else thread.next_batch()
+        batch = copy.arrived()._replace(**{name: drawn[name] for name in self._stays_on_cpu()})
+        if self.global_rows.alone:
+            return batch
+        valid = drawn.valid if self.agent.recurrent else None
+        self.loss_weight, is_weights = self.global_rows.weigh_draws(valid, drawn.is_weights)
+        return batch._replace(is_weights=buffer_to(is_weights, self.agent.device))
 
     def forward(self, batch: Buffer, network: Any, target_network: Any, with_next: bool) -> Outputs:
         """Return what a network and its target give at the rows of a batch.
@@ -234,9 +261,16 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         priority = td_abs_error
         if self.agent.recurrent:
             priority = sequence_priority(td_abs_error, batch.valid, hyper.pri_eta)
-        if self.replay.takes_priorities:
+        if not self.replay.takes_priorities:
+            return priority
+        if self._replay_thread is None:
             self.replay.update_priorities(batch.places, priority.cpu())
+        else:
+            self._replay_thread.submit(self._set_priorities, batch.places, CopyToCpu(priority))
         return priority
+
+    def _set_priorities(self, places: Places, priority: CopyToCpu) -> None:
+        self.replay.update_priorities(places, priority.arrived())
 
     # ---- plan ----
 
@@ -265,11 +299,13 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         }
         # An index of one's own may take priorities without the setting.
         prioritized = self.prioritized_replay or self.replay.takes_priorities
+        n_updates = max(self.n_updates(self.hyper(step)) for step in (first, self.n_steps))
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
         unused = unused_settings(self.arguments(), prioritized=prioritized, sequences=sequences, has_beta=has_beta)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
-        return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished}
+        prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}
+        return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished, **prefetch}
 
 
 class ReplayAppender:

@@ -30,6 +30,18 @@ def unused_settings(given: Mapping[str, Any], *, prioritized: bool, sequences: b
     return {name: f"not used, {reason}" for name, reason in reasons.items() if name in given}
 
 
+def unused_prefetch(draws_ahead: bool, n_updates: int) -> dict[str, str]:
+    """Return the remark that `prefetch` has no effect, with the reason, if so.
+
+    Args:
+        draws_ahead: whether priorities let a batch be drawn ahead.
+        n_updates: updates an iteration.
+    """
+    if not draws_ahead:
+        return {"prefetch": "not used, a prioritised batch waits for the priorities of the update before it"}
+    return {} if n_updates > 1 else {"prefetch": "not used, an iteration has one update"}
+
+
 def rounded_settings(settings: Mapping[str, tuple[Any, float, str]]) -> dict[str, str]:
     """Return the plain numbers that a run rounds.
 

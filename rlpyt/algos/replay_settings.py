@@ -80,6 +80,12 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     unique_draws: bool = False
     """Whether no row comes twice in one prioritised batch."""
 
+    prefetch: bool = False
+    """Whether a thread draws the batch of the next update while an update computes. Batches are the same. It needs
+    several updates an iteration, and a replay without priorities or `late_priorities`."""
+    late_priorities: bool = False
+    """With `prefetch`, whether a batch is drawn before the priorities of the update before it are known."""
+
     ReplayCls: Callable[..., Replay] | None = None
     """Makes the replay, called with what `ReplayBuffer` is called with; None is `ReplayBuffer`."""
     IndexCls: Callable[[np.random.Generator], Index] | None = None
@@ -123,11 +129,17 @@ class ReplaySettings(RlAlgorithm[AgentT]):
                 f"{type(self).__name__}: random_shift is {self.random_shift} and augment is {self.augment!r}; expected "
                 "one of them. Leave one out."
             )
-        given = [n for n in ("default_priority", "unique_draws", "input_priorities") if getattr(self, n)]
+        needs = ("default_priority", "unique_draws", "input_priorities", "late_priorities")
+        given = [n for n in needs if getattr(self, n)]
         if given and not self.prioritized_replay:
             raise ValueError(
                 f"{type(self).__name__}: {', '.join(given)} set with prioritized_replay=False, where there are no "
                 "priorities; expected prioritized_replay=True. Set it, or leave the other out."
+            )
+        if self.late_priorities and not self.prefetch:
+            raise ValueError(
+                f"{type(self).__name__}: late_priorities is True with prefetch=False, where every batch is drawn after "
+                "the update before it; expected both. Give prefetch=True, or leave late_priorities out."
             )
         unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
         check_parts(type(self).__name__, {"ReplayCls": self.ReplayCls, "IndexCls": self.IndexCls}, unused)
@@ -158,6 +170,11 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     def draws_per_update(self) -> int:
         """Transitions or sequences that one update draws."""
         return int(self.batch_B or self.batch_size)
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether a thread draws the batches of an iteration that has several updates."""
+        return bool(self.prefetch and (self.late_priorities or not self.replay.takes_priorities))
 
     # ---- the replay ----
 

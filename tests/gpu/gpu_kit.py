@@ -44,6 +44,7 @@ SEQUENCES: dict[str, Any] = dict(
     min_steps_learn=64,
 )  # fmt: skip
 PER: dict[str, Any] = dict(prioritized_replay=True, pri_beta_steps=300, n_step_return=3)
+LATE: dict[str, Any] = dict(prefetch=True, late_priorities=True)
 MU: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 MU_RNN: dict[str, Any] = dict(**MU, feature_kwargs=dict(rnn_size=8))
 
@@ -98,6 +99,7 @@ CASES: dict[str, Any] = {
         DISCRETE,
     ),
     "DQN images": lambda: (DQN(**REPLAY), DqnAgent(model_kwargs=CONV), IMAGES),
+    "DQN images ahead": lambda: (DQN(**REPLAY, prefetch=True), DqnAgent(model_kwargs=CONV), IMAGES),
     "DQN priorities": lambda: (DQN(**REPLAY, **PER, input_priorities=True), DqnAgent(model_kwargs=SMALL), DISCRETE),
     "Rainbow": lambda: (
         CategoricalDQN(**REPLAY, **PER, double_dqn=True, unique_draws=True),
@@ -109,6 +111,11 @@ CASES: dict[str, Any] = {
         RecurrentCatDqnAgent(n_atoms=11, model_kwargs=RNN),
         DISCRETE,
     ),
+    "Rainbow ahead": lambda: (
+        CategoricalDQN(**REPLAY, **PER, **LATE, double_dqn=True),
+        CatDqnAgent(n_atoms=11, model_kwargs=dict(**SMALL, dueling=True, noisy=True)),
+        DISCRETE,
+    ),
     "QRDQN": lambda: (QRDQN(**REPLAY), QrDqnAgent(n_quantiles=5, model_kwargs=SMALL), DISCRETE),
     "QRDQN LSTM": lambda: (QRDQN(**SEQUENCES), RecurrentQrDqnAgent(n_quantiles=5, model_kwargs=RNN), DISCRETE),
     "IQN": lambda: (IQN(**REPLAY), IqnAgent(model_kwargs=dict(**SMALL, n_tau=4)), DISCRETE),
@@ -118,6 +125,7 @@ CASES: dict[str, Any] = {
         DISCRETE,
     ),
     "R2D1": lambda: (R2D1(**SEQUENCES, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
+    "R2D1 ahead": lambda: (R2D1(**SEQUENCES, **LATE, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "DDPG": lambda: (DDPG(**REPLAY), DdpgAgent(**MU, action_noise_correlation=0.5), CONTINUOUS),
     "DDPG LSTM": lambda: (DDPG(**SEQUENCES), RecurrentDdpgAgent(**MU_RNN), CONTINUOUS),
     "TD3": lambda: (TD3(**REPLAY, **PER), Td3Agent(**MU), CONTINUOUS),

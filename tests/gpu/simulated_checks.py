@@ -26,11 +26,15 @@ except ImportError as error:
 N = 3
 UPDATES = sorted(CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM"})
 """All that differ in what an update does; a GPU runs the others too."""
+TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda)'
 
 
 @pytest.mark.parametrize("case", UPDATES)
 def test_updates_meet_no_other_device_and_wait_for_nothing(case):
-    """Priorities go back to the CPU, where the index is: the one wait of an update, where it has any."""
+    """Priorities go back to the CPU, where the index is: the one wait of an update, where it has any.
+
+    Late ones are copied there without a wait from a CUDA device, and with one from this device.
+    """
     collected = batches(wired(case, "cpu")[2], N)
     algo, agent, _ = wired(case, "cpu")
     metrics = [optimize(algo, itr, samples) for itr, samples in enumerate(collected)]
@@ -42,7 +46,7 @@ def test_updates_meet_no_other_device_and_wait_for_nothing(case):
             other_metrics.append(optimize(other_algo, itr, samples))
         assert {p.device.type for p in other_agent.parameters()} == {NAME}
         assert devices_of(tuple(other_metrics[-1].values())) == {NAME}
-    priorities = [line for _, line in device.waits if line.endswith("update_priorities(batch.places, priority.cpu())")]
+    priorities = [line for _, line in device.waits if line.endswith(TO_CPU)]
     assert len(priorities) == len(device.waits), device.waits
     assert bool(priorities) == getattr(algo, "prioritized_replay", False)
     for one, other in zip(metrics, other_metrics, strict=True):

@@ -19,6 +19,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
 from tests.gpu.gpu_kit import CASES, CONV, tensors_in
 from tests.runners.runner_kit import make_sampler, rows_of, run, status_of
 from tests.toy_envs import CountingEnv
@@ -181,6 +182,25 @@ def test_what_goes_to_the_device_may_be_overwritten_at_once(device, on_gpu):
         copied = buffer_to(source, device)
         source.fill_(1.0)
         assert not copied.any()
+
+
+def test_a_batch_is_copied_beside_what_the_device_computes(device, on_gpu, no_waiting):
+    """The CPU does not wait, the copy does not wait for the device, and what reads it waits for the copy."""
+    source = torch.arange(1 << 22, dtype=torch.float32)
+    CopyToDevice((source,), torch.device(device)).arrived()  # pins memory
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda._sleep(2_000_000_000)
+        before = torch.cuda.current_stream().record_event()
+    with no_waiting():
+        copy = CopyToDevice((source,), torch.device(device))
+        if on_gpu:
+            assert copy._event is not None
+            copy._event.synchronize()
+            assert not before.query(), "the copy has waited for what was queued before it"
+        (there,) = copy.arrived()
+        back = CopyToCpu(there + 1)
+    assert (back.arrived() == source + 1).all()
 
 
 def test_numbers_of_a_run_do_not_depend_on_what_else_the_device_does(device, on_gpu, tmp_path):

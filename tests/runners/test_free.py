@@ -121,13 +121,17 @@ def test_rows_that_a_sampler_makes_itself_are_those_in_the_replay(tmp_path):
         np.testing.assert_array_equal(arrays["free"][name], expected, name)
 
 
+@pytest.mark.parametrize("ahead", [{}, dict(prefetch=True)], ids=["", "prefetch"])
 @pytest.mark.parametrize("case", ["SAC", "Rainbow", "SAC LSTM"])
-def test_every_kind_of_replay_is_shared(case, tmp_path):
+def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     box = {"action_space": spaces.Box(-1, 2, (2,))}
     sampler = make_sampler("serial", RandomEnv, env_kwargs={} if case == "Rainbow" else box)
     folder = {"replay_folder": str(tmp_path)} if case == "SAC" else {}
+    late = dict(late_priorities=True) if ahead and case == "Rainbow" else {}
     algo, agent = CASES[case]()
-    runner: Any = run(tmp_path, (algo.replace(**folder), agent), sampler, free, n_steps=400)
+    parts = algo.replace(**folder, **ahead, **late), agent
+    runner: Any = run(tmp_path, parts, sampler, free, n_steps=400)
+    assert runner.algo.draws_ahead == bool(ahead)
     assert runner.algo.update_counter > 0
     assert runner.algo.replay.check_valid() == (True, "")
     assert runner.algo.replay.storage.written == 400 // 4

@@ -1,0 +1,78 @@
+"""Thread that draws the batches of an iteration ahead, while updates compute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+import torch
+
+BatchT = TypeVar("BatchT")
+ResultT = TypeVar("ResultT")
+
+
+class Call(Protocol):
+    """Call that was handed over, a `Future`."""
+
+    def result(self) -> object:
+        """Wait for the call, and return or raise what it has."""
+
+
+class ReplayThread(Generic[BatchT]):
+    """Thread that uses the replay in the learner's stead, as a context around the updates of an iteration.
+
+    It makes one call after the other, in the order in which they were handed over. So draws and priorities keep their
+    order, and nothing depends on which thread is faster. When the context ends, all calls have been made and the thread
+    is gone. If it ends by an exception, calls that have not begun are dropped.
+
+    What a call raises comes to the learner from `next_batch` or from the end of the context, whichever is first.
+
+    Args:
+        draw: draws the batch of one update.
+        n_batches: batches to draw ahead, all in all. Further ones are drawn when they are asked for.
+    """
+
+    def __init__(self, draw: Callable[[], BatchT], n_batches: int) -> None:
+        self._draw, self._n_left = draw, n_batches
+        self._drawn: Future[BatchT] | None = None
+        self._under_way: deque[Call] = deque()
+
+    def __enter__(self) -> Self:
+        self._torch_threads = torch.get_num_threads()
+        # A team of threads for each of the two would be more threads than cores.
+        self._pool = ThreadPoolExecutor(1, "replay", initializer=torch.set_num_threads, initargs=(1,))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=kind is not None)
+        # The number of a thread is also that of threads to come.
+        torch.set_num_threads(self._torch_threads)
+        if kind is None:
+            self._wait_for(None)
+
+    def next_batch(self) -> BatchT:
+        """Return the batch of the next update, and have the one after it drawn."""
+        drawn = self._drawn or self.submit(self._draw)
+        self._wait_for(drawn)
+        self._n_left -= 1
+        self._drawn = self.submit(self._draw) if self._n_left > 0 else None
+        return drawn.result()
+
+    def submit(self, call: Callable[..., ResultT], *args: object) -> Future[ResultT]:
+        """Hand over a call, to be made after those before it."""
+        future = self._pool.submit(call, *args)
+        self._under_way.append(future)
+        return future
+
+    def _wait_for(self, last: Call | None) -> None:
+        """Wait for the calls up to `last`, or for all; raise what the first that failed has raised."""
+        while self._under_way:
+            call = self._under_way.popleft()
+            call.result()
+            if call is last:
+                return

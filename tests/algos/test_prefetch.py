@@ -1,0 +1,330 @@
+"""Batches that a thread draws ahead: the same numbers, in the same order, and no thread that is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from copy import deepcopy
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents import DqnAgent, R2d1Agent
+from rlpyt.algos import DQN, R2D1, RandomShift
+from rlpyt.algos.replay_thread import ReplayThread
+from rlpyt.replays import ReplayBuffer, UniformIndex
+from rlpyt.types import Run
+from rlpyt.utils.arrays import buffer_leaves
+from tests.algos.small_problems import (
+    RandomEnv,
+    Spot,
+    batches,
+    build,
+    check_parameters,
+    optimize,
+    parameters64,
+    set_up,
+)
+from tests.algos.test_algo_state import CASES, SEQUENCE_KWARGS, SMALL, learn, started
+from tests.replica_kit import run_replicas
+
+UNIFORM = ("DQN", "DQN n-step soft", "IQN", "IQN GRU", "DDPG", "SAC", "SAC LSTM", "DroQ")
+PRIORITISED = ("DQN input priorities", "Rainbow", "QRDQN", "R2D1", "TD3")
+KWARGS: dict[str, Any] = dict(batch_size=8, replay_size=600, replay_ratio=1, min_steps_learn=64)
+N = 6
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    before = threading.active_count()
+    yield
+    assert threading.active_count() == before
+
+
+def learned(algo: Any, agent: Any, *env: Any) -> tuple[Any, Any, list[Any]]:
+    """Return algorithm, agent and the metrics of some iterations of several updates."""
+    sampler = set_up(algo, agent, *env, n_itr=N) if env else started(algo, agent, n_itr=N)
+    metrics = learn(algo, batches(sampler, N), range(N))
+    assert algo.update_counter > 2 * (N - algo.min_itr_learn - 1)
+    return algo, agent, metrics
+
+
+def assert_same(one: tuple[Any, Any, list[Any]], other: tuple[Any, Any, list[Any]]) -> None:
+    """Compare to the bit: metrics, weights, and what decides all that comes."""
+    for metrics, others in zip(one[2], other[2], strict=True):
+        assert metrics.keys() == others.keys()
+        assert all(torch.equal(metrics[name], others[name]) for name in metrics)
+    check_parameters(other[1], parameters64(one[1]), rtol=0, atol=0)
+    assert str(one[0].replay.state_dict()["index"]) == str(other[0].replay.state_dict()["index"])
+    assert torch.equal(one[0].generator.get_state(), other[0].generator.get_state())
+
+
+def made(case: str, **changes: Any) -> tuple[Any, Any]:
+    algo, agent = CASES[case]()
+    return algo.replace(**changes), agent
+
+
+@pytest.mark.parametrize("case", UNIFORM)
+def test_batches_drawn_ahead_are_those_drawn_in_time(case):
+    expected = learned(*made(case))
+    assert not expected[0].draws_ahead
+    drawn = learned(*made(case, prefetch=True))
+    assert drawn[0].draws_ahead
+    assert_same(expected, drawn)
+
+
+def test_augmentation_stays_in_the_learners_thread():
+    threads = set()
+
+    class Watched(RandomShift):
+        def __call__(self, observation: Any, n_leading: int, generator: Any) -> Any:
+            threads.add(threading.current_thread())
+            return super().__call__(observation, n_leading, generator)
+
+    convolutions = dict(channels=(2,), kernel_sizes=(4,), strides=(4,), paddings=(0,), fc_sizes=8)
+    one, other = (
+        learned(DQN(**KWARGS, augment=Watched(3), prefetch=prefetch), DqnAgent(model_kwargs=convolutions), Spot)
+        for prefetch in (False, True)
+    )
+    assert_same(one, other)
+    assert threads == {threading.main_thread()}
+
+
+@pytest.mark.parametrize("case", PRIORITISED)
+def test_prioritised_replay_draws_as_ever_without_late_priorities(case):
+    expected, drawn = learned(*made(case)), learned(*made(case, prefetch=True))
+    assert not drawn[0].draws_ahead
+    assert_same(expected, drawn)
+
+
+class NotingReplay(ReplayBuffer):
+    """Replay that notes its calls and their threads; `fail` is the name of one that fails, and its number."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.calls: list[str] = []
+        self.threads: list[threading.Thread] = []
+        self.torch_threads: list[int] = []
+        self.fail: tuple[str, int] = "", 0
+        self.second_draw = threading.Event()
+
+    def sample_batch(self, batch_size: int) -> Any:
+        self.note("draw")
+        return super().sample_batch(batch_size)
+
+    def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:
+        self.note("set")
+        super().update_priorities(places, priorities)
+
+    def note(self, what: str) -> None:
+        self.calls.append(what)
+        self.threads.append(threading.current_thread())
+        self.torch_threads.append(torch.get_num_threads())
+        if self.calls.count("draw") == 2:
+            self.second_draw.set()
+        if self.fail == (what, self.calls.count(what)):
+            raise OSError(f"{what} failed")
+
+
+def noting(**settings: Any) -> tuple[Any, Any]:
+    """Return an algorithm with four updates an iteration, in its first one with updates, and the batch for it."""
+    algo, agent = DQN(**KWARGS, ReplayCls=NotingReplay, prefetch=True, **settings), DqnAgent(model_kwargs=SMALL)
+    collected = batches(set_up(algo, agent, RandomEnv), 3)
+    algo.append(0, collected[0])
+    return algo, collected[1]
+
+
+LATE: dict[str, Any] = dict(prioritized_replay=True, late_priorities=True)
+
+
+def test_late_priorities_are_one_update_old_whichever_thread_is_faster():
+    algo, samples = noting(**LATE)
+    optimize(algo, 1, samples)
+    assert algo.replay.calls == ["draw", "draw", "set", "draw", "set", "draw", "set", "set"]
+    assert threading.main_thread() not in algo.replay.threads
+    assert len(set(algo.replay.threads)) == 1
+    one, other = (learned(*made("Rainbow", prefetch=True, late_priorities=True)) for _ in range(2))
+    assert_same(one, other)
+    in_time = learned(*made("Rainbow"))
+    assert not torch.equal(one[2][-1]["loss"], in_time[2][-1]["loss"])
+
+
+def test_sequences_take_late_priorities():
+    settings = dict(**SEQUENCE_KWARGS, prefetch=True, late_priorities=True)
+    algo, _, metrics = learned(R2D1(**settings), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8)))
+    assert algo.draws_ahead
+    assert all(torch.isfinite(value).all() for value in metrics[-1].values())
+
+
+def test_the_next_batch_is_drawn_while_an_update_computes():
+    algo, samples = noting()
+    update = algo.update
+
+    def waiting(batch: Any, hyper: Any) -> Any:
+        assert algo.replay.second_draw.wait(60)
+        return update(batch, hyper)
+
+    algo.update = waiting
+    optimize(algo, 1, samples)
+    assert algo.replay.calls == ["draw"] * 4
+
+
+def test_the_thread_has_one_thread_of_torch_and_the_learner_keeps_its_own():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        algo, samples = noting()
+        optimize(algo, 1, samples)
+        assert set(algo.replay.torch_threads) == {1}
+        of_new_thread: list[int] = []
+        thread = threading.Thread(target=lambda: of_new_thread.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert (torch.get_num_threads(), of_new_thread) == (2, [2])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_one_update_an_iteration_needs_no_thread():
+    algo: Any = DQN(**{**KWARGS, "replay_ratio": 0.25}, ReplayCls=NotingReplay, prefetch=True)
+    collected = batches(set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv), 2)
+    algo.append(0, collected[0])
+    optimize(algo, 1, collected[1])
+    assert algo.replay.threads == [threading.main_thread()]
+    assert algo.plan()["prefetch"] == "not used, an iteration has one update"
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(("what", "number"), [("draw", 1), ("draw", 3), ("draw", 4), ("set", 1), ("set", 4)])
+def test_what_fails_in_the_thread_fails_in_the_learner(what, number):
+    algo, samples = noting(**LATE)
+    algo.replay.fail = what, number
+    with pytest.raises(OSError, match=f"{what} failed") as caught:
+        optimize(algo, 1, samples)
+    assert "in note" in "".join(traceback.format_tb(caught.value.__traceback__))
+    assert algo.replay.calls.count(what) >= number
+    algo.replay.fail = "", 0
+    optimize(algo, 2, samples)
+
+
+def test_an_update_that_fails_ends_the_thread():
+    algo, samples = noting()
+    update = algo.update
+
+    def failing(batch: Any, hyper: Any) -> Any:
+        assert algo.replay.second_draw.wait(60)
+        raise ArithmeticError("no update")
+
+    algo.update = failing
+    with pytest.raises(ArithmeticError, match="no update"):
+        optimize(algo, 1, samples)
+    assert algo.replay.calls == ["draw", "draw"]
+    algo.update = update
+    algo.sample_batch()  # outside of an iteration: drawn here
+    assert algo.replay.threads[-1] is threading.main_thread()
+
+
+def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
+    futures: list[Any] = []
+
+    def until_the_next_is_dropped() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not (len(futures) == 2 and futures[1].cancelled()):
+            time.sleep(1e-3)
+
+    def fail() -> None:
+        with ReplayThread(list[int], 0) as thread:
+            futures.append(thread.submit(until_the_next_is_dropped))
+            futures.append(thread.submit(list))
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fail()
+    assert [future.cancelled() for future in futures] == [False, True]
+
+
+# ---- replicas ----
+
+
+@pytest.mark.parametrize(("case", "late"), [("SAC LSTM", {}), ("Rainbow", dict(late_priorities=True))])
+def test_replicas_weigh_their_draws_together_in_the_learners_threads(case, late):
+    def learned_by_two(prefetch: bool) -> list[tuple[Any, Any, list[Any]]]:
+        parts = []
+        for rank in range(2):
+            ahead = dict(prefetch=True, **late) if prefetch else {}
+            algo, agent = made(case, min_steps_learn=128, **ahead)
+            parts.append((algo, agent, batches(started(algo, agent, n_itr=N, seed=rank), N)))
+            agent.load_state_dict(parts[0][1].state_dict())
+
+        def work(replicas: Any) -> tuple[Any, Any, list[Any]]:
+            algo, agent, collected = parts[replicas.rank]
+            run = Run(batch_spec=algo.batch_spec, n_itr=N, seed=0, example=collected[0][0, 0], replicas=replicas)
+            algo.initialize(agent, run)
+            return algo, agent, learn(algo, collected, range(N))
+
+        return run_replicas(2, work)
+
+    plain, ahead, again = map(learned_by_two, (False, True, True))
+    for one, other in zip(ahead, again if late else plain, strict=True):
+        assert one[0].draws_ahead
+        assert_same(one, other)
+
+
+# ---- parts of one's own, copies, settings ----
+
+
+def test_an_algorithm_may_take_more_batches_or_change_them():
+    class Doubled(DQN):
+        def sample_batch(self) -> Any:
+            batch = super().sample_batch()
+            self.noted = [*vars(self).get("noted", []), batch.return_]
+            return batch._replace(return_=super().sample_batch().return_)
+
+    one, other = (
+        learned(Doubled(**KWARGS, prefetch=p), DqnAgent(model_kwargs=SMALL), RandomEnv) for p in (False, True)
+    )
+    assert_same(one, other)
+    assert all(torch.equal(a, b) for a, b in zip(one[0].noted, other[0].noted, strict=True))
+
+
+def test_between_iterations_an_algorithm_can_be_saved_and_copied():
+    algo, _, _ = learned(*made("DQN", prefetch=True))
+    other, _, _ = learned(*made("DQN", prefetch=True))
+    other.load_state_dict(algo.state_dict())
+    copies = [algo, other, deepcopy(algo), cloudpickle.loads(cloudpickle.dumps(algo))]
+    drawn = [buffer_leaves(copy.sample_batch()) for copy in copies]
+    assert all(torch.equal(x, y) for one in drawn[1:] for x, y in zip(drawn[0], one, strict=True))
+    assert algo.replace().prefetch
+
+
+def test_an_index_of_ones_own_draws_from_its_stream():
+    class Recent(UniformIndex):
+        def draw_places(self, size: int) -> Any:
+            places, B_idxs = super().draw_places(size)
+            return np.minimum(places + self.rng.integers(3, size=size), self.end - 1), B_idxs
+
+    one, other = (
+        learned(DQN(**KWARGS, IndexCls=Recent, prefetch=p), DqnAgent(model_kwargs=SMALL), RandomEnv)
+        for p in (False, True)
+    )
+    assert_same(one, other)
+
+
+def test_settings_that_do_not_go_together_are_refused_or_told():
+    with pytest.raises(ValueError, match=r"DQN: late_priorities is True with prefetch=False, .*; expected both"):
+        DQN(prioritized_replay=True, late_priorities=True)
+    with pytest.raises(ValueError, match="DQN: late_priorities set with prioritized_replay=False"):
+        DQN(prefetch=True, late_priorities=True)
+    with pytest.raises(TypeError, match="DQN: prefetch is 2; expected True or False"):
+        build(DQN, prefetch=2)
+    waits = "not used, a prioritised batch waits for the priorities of the update before it"
+    for settings, expected in (({}, None), (dict(prioritized_replay=True), waits), (LATE, None)):
+        algo = DQN(**KWARGS, **settings, prefetch=True)
+        set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+        assert algo.plan().get("prefetch") == expected
