@@ -89,7 +89,7 @@ def made_up(run: Run) -> Samples:
 
     def repeated(example: object, length: int) -> torch.Tensor:
         row = np.asarray(example)
-        return torch.from_numpy(np.ascontiguousarray(np.broadcast_to(row, (length, B, *row.shape))))
+        return torch.from_numpy(np.array(np.broadcast_to(row, (length, B, *row.shape)), order="C"))
 
     assert run.example is not None
     agent, env = run.example
@@ -142,7 +142,7 @@ def seconds_of(steps: Sequence[Step], device: str) -> list[float]:
 
     slowest = max(taken(step, 1) for step in steps)  # to warm up, too
     # Else an even number: the policy of TD3 is updated every second time.
-    n = 1 if slowest > _SLOW_SECONDS else 2 * max(1, round(_ROUND_SECONDS / 2 / slowest))
+    n = 1 if slowest > _SLOW_SECONDS else 2 * max(1, round(_ROUND_SECONDS / 2 / max(slowest, 1e-4)))
     end, rounds = time.perf_counter() + _SECONDS, list[list[float]]()
     while len(rounds) < _ROUNDS or time.perf_counter() < end:
         rounds.append([taken(step, n) for step in steps])
