@@ -1,15 +1,17 @@
 """This library, as its examples write these workloads; `--setting float32` computes as the others do.
 
 "chosen" lets the runner time its choices (precision, memory format, threads), as runs do where nothing is said.
+"fastest" lets it time networks on vectors, too. What was chosen goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -34,15 +36,18 @@ from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.compute import ComputeSettings
 
+Setting = ComputeSettings | Literal["fastest"] | None
 NATURE = dict(paddings=(0, 0, 0))
 
 
-def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSettings | None) -> None:
+def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: Setting) -> None:
     """Train, with a tick before each batch is collected."""
     runner = MinibatchRl(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
     obtain = sampler.obtain_samples
 
     def obtain_samples(itr: int) -> Any:
+        if itr == 0:
+            print(runner.compute, runner.choice.plan, file=sys.stderr)
         clock.tick(itr * sampler.batch_spec.size)
         return obtain(itr)
 
@@ -51,7 +56,7 @@ def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSe
         runner.train()
 
 
-def ppo_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def ppo_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """Clipped PPO with the Nature network."""
     sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = PPO(
@@ -67,13 +72,13 @@ def ppo_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> 
     train(algo, CategoricalPgAgent(), sampler, clock, settings)
 
 
-def a2c_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def a2c_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """A2C."""
     sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     train(A2C(learning_rate=7e-4), CategoricalPgAgent(), sampler, clock, settings)
 
 
-def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def dqn_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """DQN over a replay that keeps each frame once."""
     sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = DQN(
@@ -86,7 +91,7 @@ def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> 
     train(algo, AtariDqnAgent(model_kwargs=NATURE), sampler, clock, settings)
 
 
-def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def rainbow_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """All parts of Rainbow."""
     sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = CategoricalDQN(
@@ -103,7 +108,7 @@ def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None)
     train(algo, agent, sampler, clock, settings)
 
 
-def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: Setting) -> None:
     """PPO with two networks of 64 x 64."""
     sampler = SerialSampler(gymnasium.make, dict(id=env), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = PPO(
@@ -121,7 +126,7 @@ def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: 
     train(algo, AgentCls(), sampler, clock, settings)
 
 
-def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settings: Setting) -> None:
     """SAC, TD3 or DDPG with networks of 256 x 256."""
     sampler = SerialSampler(
         gymnasium.make, dict(id="HalfCheetah-v5"), work.n_steps, work.n_envs, max_decorrelation_steps=0
@@ -136,18 +141,18 @@ def off_policy(AlgoCls: Any, AgentCls: Any, work: Workload, clock: Clock, settin
     train(algo, AgentCls(model_kwargs=sizes, q_model_kwargs=sizes), sampler, clock, settings)
 
 
-def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: Setting) -> None:
     """Collect, and learn nothing."""
     sampler = CpuSampler(EnvCls, env_kwargs, work.n_steps, work.n_envs, max_decorrelation_steps=0, n_workers=work.cores)
     agent = CategoricalPgAgent()
     sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, bootstrap_value=True))
-    agent.to_device(settings or ComputeSettings())
+    agent.to_device(settings if isinstance(settings, ComputeSettings) else ComputeSettings())
     for itr in count():
         clock.tick(itr * sampler.batch_spec.size)
         sampler.obtain_samples(itr)
 
 
-def replay_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def replay_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """Draw from a replay that keeps each frame once."""
     T, B, chunk = REPLAY_ONLY_SIZE // work.n_envs, work.n_envs, 50
     example = SamplesToBuffer(np.zeros((4, 84, 84), np.uint8), np.int64(0), np.float32(0), *3 * [np.False_])
@@ -165,7 +170,7 @@ def replay_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) 
         replay.sample_batch(work.batch_size)
 
 
-FUNCTIONS: dict[str, Callable[[Workload, Clock, ComputeSettings | None], None]] = {
+FUNCTIONS: dict[str, Callable[[Workload, Clock, Setting], None]] = {
     "ppo_pong": ppo_pong,
     "a2c_pong": a2c_pong,
     "dqn_pong": dqn_pong,
@@ -186,11 +191,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=list(FUNCTIONS))
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--setting", choices=["chosen", "float32", "bfloat16", "compiled"], default="chosen")
+    parser.add_argument("--setting", choices=["chosen", "fastest", "float32", "bfloat16", "compiled"], default="chosen")
     args = parser.parse_args()
     work = WORKLOADS[args.workload]
-    settings = None
-    if args.setting != "chosen":
+    settings: Setting = "fastest" if args.setting == "fastest" else None
+    if args.setting not in ("chosen", "fastest"):
         precision = "float32" if args.setting == "compiled" else args.setting
         compiled = dict(compile=args.setting == "compiled")
         settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=precision, **compiled)

@@ -23,18 +23,18 @@ Step = Callable[[], int]
 """Function that takes updates, or passes of a network, and returns how many."""
 
 
+_SECONDS = 1.2  # that all rounds take, or _ROUNDS of them
+_ROUNDS = 3
+_ROUND_SECONDS = 0.01  # of one function, where it takes two updates in less
+_SLOW_SECONDS = 0.1  # of an update that a round takes once
+
+
 class Update(NamedTuple):
     """Updates of an algorithm."""
 
     take: Step
     n_rows: int
     """Rows of one."""
-
-
-_SECONDS = 1.2  # that all rounds take, or _ROUNDS of them
-_ROUNDS = 3
-_ROUND_SECONDS = 0.01  # of one function, where it takes two updates in less
-_SLOW_SECONDS = 0.1  # of an update that a round takes once
 
 
 def placed_copy(agent: Agent, algo: Algorithm[Agent] | None, settings: ComputeSettings) -> Agent:
@@ -60,7 +60,7 @@ def update_of(
     made = algo.rehearsal(agent, run.batch_spec, max_rows)
     if made is None:
         return None
-    own, spec = made
+    own, spec = deepcopy(made)  # what is set may be objects that keep something
     alone = replace(
         run, batch_spec=spec, n_itr=ceil(run.n_steps / spec.size), replicas=Replicas(), lock=NoLock(), affinity={}
     )
@@ -68,16 +68,17 @@ def update_of(
     own.initialize(copy, alone)
     samples = made_up(alone)
     copy.train_mode(0)
-    own.append(0, samples)
     # An override of all that an iteration does may take in a batch in its own way.
-    takes_both = type(own).optimize_agent is not Algorithm.optimize_agent
+    in_two_calls = type(own).optimize_agent is Algorithm.optimize_agent
+    if in_two_calls:
+        own.append(0, samples)
 
     def step() -> int:
         before = own.update_counter
-        if takes_both:
-            own.optimize_agent(0, samples)
-        else:
+        if in_two_calls:
             own.learn(0)
+        else:
+            own.optimize_agent(0, samples)
         return own.update_counter - before
 
     return Update(step, own.rows_per_update)
@@ -140,10 +141,12 @@ def seconds_of(steps: Sequence[Step], device: str) -> list[float]:
             raise RuntimeError("no update was taken")
         return (time.perf_counter() - start) / updates
 
-    slowest = max(taken(step, 1) for step in steps)  # to warm up, too
-    # Else an even number: the policy of TD3 is updated every second time.
-    n = 1 if slowest > _SLOW_SECONDS else 2 * max(1, round(_ROUND_SECONDS / 2 / max(slowest, 1e-4)))
-    end, rounds = time.perf_counter() + _SECONDS, list[list[float]]()
+    for step in steps:
+        taken(step, 1)  # to warm up
+    first = [taken(step, 1) for step in steps]
+    n, rounds, end = 1, [first], time.perf_counter() + _SECONDS
+    if max(first) < _SLOW_SECONDS:  # an even number: the policy of TD3 is updated every second time
+        n, rounds = 2 * max(1, round(_ROUND_SECONDS / 2 / max(*first, 1e-4))), []
     while len(rounds) < _ROUNDS or time.perf_counter() < end:
         rounds.append([taken(step, n) for step in steps])
     return [min(times) for times in zip(*rounds, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,25 @@ def test_the_update_is_that_of_the_users_own_class():
     assert len([x for x in calls if x[0] == "loop"]) == len([x for x in calls if x[0] == "loss"])
 
 
+class Alternating:
+    """Augmentation with a state of its own."""
+
+    def __init__(self) -> None:
+        self.n_calls = 0
+
+    def __call__(self, observation: Any, n_leading: int, generator: torch.Generator) -> Any:
+        self.n_calls += 1
+        return observation
+
+
+def test_an_object_among_the_settings_keeps_what_it_has():
+    augment = Alternating()
+    algo = DQN(batch_size=8, augment=augment)
+    assert choice_of((algo, DqnAgent(model_kwargs=SMALL), DISCRETE)).plan["timed"].startswith("an update of 8 rows")
+    assert algo.augment is augment
+    assert augment.n_calls == 0
+
+
 def test_the_functions_take_turns_and_their_best_round_counts(monkeypatch):
     clock, order = [0.0], list[str]()
     seconds = {"a": iter([9.0, 4.0, 2.0, 3.0]), "b": iter([9.0, 1.0, 5.0, 6.0])}
@@ -137,7 +157,7 @@ def test_the_functions_take_turns_and_their_best_round_counts(monkeypatch):
         clock[0] += 2 * next(seconds[name])
         return 2
 
-    monkeypatch.setattr(rehearsal.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert rehearsal.seconds_of([lambda: step("a"), lambda: step("b")], "cpu") == [2.0, 1.0]
     assert "".join(order) == "ab" * 4
 
@@ -151,8 +171,7 @@ def test_a_round_of_fast_updates_has_an_even_number_of_them(monkeypatch):
         taken[0] += 1
         return 1
 
-    monkeypatch.setattr(rehearsal.time, "perf_counter", lambda: clock[0])
-    taken[0] = 1  # the first, to warm up, leaves an even number
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert rehearsal.seconds_of([step], "cpu") == [pytest.approx(2e-3)]
 
 
@@ -220,7 +239,7 @@ def test_an_earlier_algorithm_is_not_copied_with_the_agent():
 
 
 class Restless(nn.Module):
-    """Model that draws from torch's global stream, has dropout and a batch normalisation, and counts its calls."""
+    """Model that draws from torch's global stream, has dropout, and counts its calls."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()
@@ -228,10 +247,10 @@ class Restless(nn.Module):
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(288, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 4))
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        self.n_calls += 1
+        self.n_calls.add_(1)
         rows = observation.reshape(-1, 2, 12, 12).float() / 255
-        noise = torch.rand(()) if torch.is_grad_enabled() else 0.0
-        out = self.body(rows).float().reshape(*prev_reward.shape, 4) + 0.01 * noise
+        noise = torch.rand(()) if torch.is_grad_enabled() else torch.zeros(())
+        out = torch.add(self.body(rows).float().reshape(*prev_reward.shape, 4), noise, alpha=0.01)
         return out[..., :3], out[..., 3]
 
 
@@ -244,7 +263,7 @@ def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[d
     algo, agent, env = parts
     options: dict[str, Any] = dict(n_steps=320, log_interval_steps=64)
     runner = run(directory, (algo, agent), kwargs.pop("sampler", None) or sampler_of(env), **{**options, **kwargs})
-    state = [runner.agent.state_dict(), runner.algo.optim_state_dict(), torch.get_rng_state()]
+    state: list[Any] = [runner.agent.state_dict(), runner.algo.optim_state_dict(), torch.get_rng_state()]
     return runner, without_times(directory), tensors_in(state)
 
 
