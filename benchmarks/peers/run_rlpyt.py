@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -35,6 +36,7 @@ from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_threads
 
 Setting = ComputeSettings | Literal["fastest"] | None
 NATURE = dict(paddings=(0, 0, 0))
@@ -192,11 +194,14 @@ if __name__ == "__main__":
     parser.add_argument("workload", choices=list(FUNCTIONS))
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--setting", choices=["chosen", "fastest", "float32", "bfloat16", "compiled"], default="chosen")
+    parser.add_argument("--cpu_time", action="store_true", help="of this process, where other work runs beside it")
     args = parser.parse_args()
     work = WORKLOADS[args.workload]
     settings: Setting = "fastest" if args.setting == "fastest" else None
     if args.setting not in ("chosen", "fastest"):
         precision = "float32" if args.setting == "compiled" else args.setting
         compiled = dict(compile=args.setting == "compiled")
-        settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=precision, **compiled)
-    FUNCTIONS[args.workload](work, Clock(work.warm_up, args.seconds), settings)
+        threads = min(work.cores, available_threads())
+        settings = ComputeSettings(torch_threads=threads, channels_last=True, precision=precision, **compiled)
+    clock = Clock(work.warm_up, args.seconds, time.process_time if args.cpu_time else time.perf_counter)
+    FUNCTIONS[args.workload](work, clock, settings)

@@ -10,12 +10,11 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
-from rlpyt.runners import compute_choice
+from rlpyt.runners import compute_choice, rehearsal
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_threads
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 40, 40), np.uint8)
@@ -24,8 +23,10 @@ AGENTS: dict[str, Any] = {"pg": CategoricalPgAgent, "lstm": RecurrentCategorical
 
 
 @pytest.fixture(autouse=True)
-def _threads_stay():
+def _short(monkeypatch):
     threads = torch.get_num_threads()
+    monkeypatch.setattr(rehearsal, "_SECONDS", 0.0)
+    monkeypatch.setattr(compute_choice, "available_threads", lambda: 1)
     yield
     torch.set_num_threads(threads)
 
@@ -51,7 +52,7 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     parameters = [id(p) for p in agent.parameters()]
     settings = choose_settings(agent, Affinity()).settings
     assert settings.device == "cpu"
-    assert settings.torch_threads == available_threads()
+    assert settings.torch_threads == 1
     assert settings.precision == "float32" or settings.channels_last
     assert agent.compute.precision == "float32"
     assert not agent.compute.channels_last
@@ -87,6 +88,13 @@ def test_bfloat16_for_vectors_needs_less_as_it_was_asked_for(half, expected, mon
     monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, half])
     settings = choose_settings(make("pg", VECTOR), Affinity(), vectors=True).settings
     assert settings == ComputeSettings(precision=expected)
+
+
+def test_images_have_a_thread_for_each_core_that_is_free(monkeypatch):
+    monkeypatch.setattr(compute_choice, "available_threads", lambda: 5)
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, 1.0, 1.0])
+    for n_busy, threads in ((0, 5), (2, 3), (9, 1)):
+        assert choose_settings(make("pg", IMAGE), Affinity(), n_busy).settings.torch_threads == threads
 
 
 def test_the_affinity_is_obeyed():

@@ -44,6 +44,7 @@ Parts = tuple[Any, Any, tuple[Any, dict[str, Any]]]
 def _short(monkeypatch):
     threads = torch.get_num_threads()
     monkeypatch.setattr(rehearsal, "_SECONDS", 0.0)
+    monkeypatch.setattr(compute_choice, "available_threads", lambda: 1)  # a team waits for a busy core
     yield
     torch.set_num_threads(threads)
 
@@ -232,7 +233,7 @@ def test_an_earlier_algorithm_is_not_copied_with_the_agent():
     algo, agent, env = Watched(min_steps_learn=0, replay_size=1000), DqnAgent(model_kwargs=SMALL), DISCRETE
     agent.explore_by(algo.exploration_after)
     choice_of((algo, agent, env))
-    assert not copied
+    assert all(x is not algo for x in copied)
 
 
 # ---- the run stays as it was ----
