@@ -85,7 +85,7 @@ class Running:
         )
         try:
             self.sampler.initialize(agent, Run(batch_spec=self.sampler.batch_spec, bootstrap_value=True))
-            settings = choose_settings(agent, Affinity())
+            settings = choose_settings(agent, Affinity()).settings
             torch.set_num_threads(settings.torch_threads)
             agent.to_device(settings)
             self.rates: list[float] = []

@@ -15,7 +15,7 @@ from torch import nn
 from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, RecurrentCategoricalPgAgent, SacAgent
 from rlpyt.algos import PPO, SAC
 from rlpyt.distributions import Gaussian
-from rlpyt.runners import MinibatchRl, compute_choice
+from rlpyt.runners import MinibatchRl, compute_choice, rehearsal
 from rlpyt.samplers import SerialSampler, evaluate
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
@@ -61,10 +61,9 @@ def test_a_wrong_cuda_idx_is_refused_before_workers_start(monkeypatch, cuda_idx,
 def test_the_device_that_is_timed_is_the_one_that_is_waited_for(monkeypatch):
     waited: list[Any] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    agent: Any = nn.Linear(3, 2)  # as much of an agent as is timed
-    agent.to_device = lambda settings: agent.to(settings.device)
-    compute_choice._seconds(agent, META, (torch.zeros(2, 3),))
-    assert waited == ["meta"] * 4
+    monkeypatch.setattr(rehearsal, "_SECONDS", 0.0)
+    rehearsal.seconds_of([lambda: 1], META.device)
+    assert waited == ["meta"] * 5, "twice to warm up, and in three rounds"
 
 
 class OwnLstm(nn.Module):

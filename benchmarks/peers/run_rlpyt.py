@@ -1,15 +1,18 @@
 """This library, as its examples write these workloads; `--setting float32` computes as the others do.
 
 "chosen" lets the runner time its choices (precision, memory format, threads), as runs do where nothing is said.
+"fastest" lets it time networks on vectors, too. What was chosen goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -34,18 +37,20 @@ from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.processes import available_threads
 
+Setting = ComputeSettings | Literal["fastest"] | None
 NATURE = dict(paddings=(0, 0, 0))
 
 
-def train(
-    algo: Any, agent: Any, sampler: Any, clock: Clock, settings: ComputeSettings | None, RunnerCls: Any = MinibatchRl
-) -> None:
+def train(algo: Any, agent: Any, sampler: Any, clock: Clock, settings: Setting, RunnerCls: Any = MinibatchRl) -> None:
     """Train, with a tick before each batch is learned from."""
     runner = RunnerCls(algo, agent, sampler, n_steps=10**9, log_interval_steps=10**9, seed=0, settings=settings)
     optimize = algo.optimize_agent
 
     def optimize_agent(itr: int, samples: Any) -> Any:
+        if itr == 0:
+            print(runner.compute, runner.choice.plan, file=sys.stderr)
         clock.tick(itr * sampler.batch_spec.size)
         return optimize(itr, samples)
 
@@ -54,7 +59,7 @@ def train(
         runner.train()
 
 
-def ppo_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def ppo_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """Clipped PPO with the Nature network."""
     sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = PPO(
@@ -70,13 +75,13 @@ def ppo_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> 
     train(algo, CategoricalPgAgent(), sampler, clock, settings)
 
 
-def a2c_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def a2c_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """A2C."""
     sampler = CpuSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     train(A2C(learning_rate=7e-4), CategoricalPgAgent(), sampler, clock, settings)
 
 
-def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def dqn_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """DQN over a replay that keeps each frame once."""
     sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = DQN(
@@ -89,7 +94,7 @@ def dqn_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> 
     train(algo, AtariDqnAgent(model_kwargs=NATURE), sampler, clock, settings)
 
 
-def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def rainbow_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """All parts of Rainbow."""
     sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = CategoricalDQN(
@@ -106,14 +111,14 @@ def rainbow_pong(work: Workload, clock: Clock, settings: ComputeSettings | None)
     train(algo, agent, sampler, clock, settings)
 
 
-def r2d1_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def r2d1_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """R2D1 over stored recurrent states."""
     sampler = SerialSampler(AtariEnv, dict(game="pong"), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = R2D1(batch_B=work.batch_size, replay_size=REPLAY_SIZE, min_steps_learn=work.min_steps_learn)
     train(algo, AtariR2d1Agent(), sampler, clock, settings)
 
 
-def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def ppo_vector(env: str, AgentCls: Any, work: Workload, clock: Clock, settings: Setting) -> None:
     """PPO with two networks of 64 x 64."""
     sampler = SerialSampler(gymnasium.make, dict(id=env), work.n_steps, work.n_envs, max_decorrelation_steps=0)
     algo = PPO(
@@ -136,7 +141,7 @@ def off_policy(
     AgentCls: Any,
     work: Workload,
     clock: Clock,
-    settings: ComputeSettings | None,
+    settings: Setting,
     RunnerCls: Any = MinibatchRl,
 ) -> None:
     """SAC, TD3 or DDPG with networks of 256 x 256."""
@@ -153,23 +158,23 @@ def off_policy(
     train(algo, AgentCls(model_kwargs=sizes, q_model_kwargs=sizes), sampler, clock, settings, RunnerCls)
 
 
-def sac_two_cores(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def sac_two_cores(work: Workload, clock: Clock, settings: Setting) -> None:
     """SAC whose rows are collected in another process, a batch ahead."""
     off_policy(SAC, SacAgent, work, clock, settings, AsyncRl)
 
 
-def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def sampling(EnvCls: Any, env_kwargs: Any, work: Workload, clock: Clock, settings: Setting) -> None:
     """Collect, and learn nothing."""
     sampler = CpuSampler(EnvCls, env_kwargs, work.n_steps, work.n_envs, max_decorrelation_steps=0, n_workers=work.cores)
     agent = CategoricalPgAgent()
     sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, bootstrap_value=True))
-    agent.to_device(settings or ComputeSettings())
+    agent.to_device(settings if isinstance(settings, ComputeSettings) else ComputeSettings())
     for itr in count():
         clock.tick(itr * sampler.batch_spec.size)
         sampler.obtain_samples(itr)
 
 
-def replay_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) -> None:
+def replay_pong(work: Workload, clock: Clock, settings: Setting) -> None:
     """Draw from a replay that keeps each frame once."""
     T, B, chunk = REPLAY_ONLY_SIZE // work.n_envs, work.n_envs, 50
     example = SamplesToBuffer(np.zeros((4, 84, 84), np.uint8), np.int64(0), np.float32(0), *3 * [np.False_])
@@ -187,7 +192,7 @@ def replay_pong(work: Workload, clock: Clock, settings: ComputeSettings | None) 
         replay.sample_batch(work.batch_size)
 
 
-FUNCTIONS: dict[str, Callable[[Workload, Clock, ComputeSettings | None], None]] = {
+FUNCTIONS: dict[str, Callable[[Workload, Clock, Setting], None]] = {
     "ppo_pong": ppo_pong,
     "a2c_pong": a2c_pong,
     "dqn_pong": dqn_pong,
@@ -210,12 +215,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=list(FUNCTIONS))
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--setting", choices=["chosen", "float32", "bfloat16", "compiled"], default="chosen")
+    parser.add_argument("--setting", choices=["chosen", "fastest", "float32", "bfloat16", "compiled"], default="chosen")
+    parser.add_argument("--cpu_time", action="store_true", help="of this process, where other work runs beside it")
     args = parser.parse_args()
     work = WORKLOADS[args.workload]
-    settings = None
-    if args.setting != "chosen":
+    settings: Setting = "fastest" if args.setting == "fastest" else None
+    if args.setting not in ("chosen", "fastest"):
         precision = "float32" if args.setting == "compiled" else args.setting
         compiled = dict(compile=args.setting == "compiled")
-        settings = ComputeSettings(torch_threads=work.cores, channels_last=True, precision=precision, **compiled)
-    FUNCTIONS[args.workload](work, Clock(work.warm_up, args.seconds), settings)
+        threads = min(work.cores, available_threads())
+        settings = ComputeSettings(torch_threads=threads, channels_last=True, precision=precision, **compiled)
+    clock = Clock(work.warm_up, args.seconds, time.process_time if args.cpu_time else time.perf_counter)
+    FUNCTIONS[args.workload](work, clock, settings)

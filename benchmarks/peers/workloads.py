@@ -105,13 +105,13 @@ REPLAY_ONLY_SIZE = 50_000
 class Clock:
     """Prints steps per second once enough seconds have passed after the warm-up, and ends the process."""
 
-    def __init__(self, warm_up: int, seconds: float) -> None:
-        self.warm_up, self.seconds = warm_up, seconds
+    def __init__(self, warm_up: int, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+        self.warm_up, self.seconds, self.now = warm_up, seconds, now
         self.start: tuple[int, float] | None = None
 
     def tick(self, steps: int) -> None:
         """Say that all updates for the first `steps` steps of all environments together are made."""
-        now = time.perf_counter()
+        now = self.now()
         if self.start is None:
             if steps >= self.warm_up:
                 self.start = steps, now

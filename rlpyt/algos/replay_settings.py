@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples, StateDict
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.rw_lock import NoLock
+
+_REHEARSAL_B = 8  # environments whose rows are made up
+_FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
@@ -175,6 +178,20 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     def draws_ahead(self) -> bool:
         """Whether a thread draws the batches of an iteration that has several updates."""
         return bool(self.prefetch and (self.late_priorities or not self.replay.takes_priorities))
+
+    def rehearsal(self, agent: AgentT, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec]:
+        """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
+        own = self.replace(min_steps_learn=0, replay_folder=None)
+        if self.batch_T is None:
+            own.batch_size = min(int(self.batch_size), max_rows)
+        else:
+            of_each = own.rows_per_update // own.draws_per_update
+            own.batch_B = max(1, min(own.draws_per_update, max_rows // of_each))
+        n_draws, interval = own.draws_per_update, max(1, int(self.store_rnn_state_interval))
+        B = min(n_draws, _REHEARSAL_B)
+        of_sequence = int(self.warmup_T) + int(self.batch_T or 0) + int(self.n_step_return)
+        T = math.ceil(n_draws / B) * interval + of_sequence + interval + _FRAMES  # a place of its own for every draw
+        return own.replace(replay_size=2 * T * B, replay_ratio=own.rows_per_update / (T * B)), BatchSpec(T, B)
 
     # ---- the replay ----
 

@@ -80,7 +80,7 @@ def measured(
     try:
         torch.set_num_threads(available_threads())
         sampler.initialize(agent, Run(batch_spec=sampler.batch_spec, bootstrap_value=True))
-        settings = choose_settings(agent, Affinity())
+        settings = choose_settings(agent, Affinity()).settings
         torch.set_num_threads(settings.torch_threads)
         agent.to_device(settings)
         _collect(sampler, 0.0)

@@ -76,10 +76,10 @@ class TrainChoices(RunChoices):
     """Processes that train one agent together, each with a sampler of its own."""
     lag: Text = None
     """Collect so many batches ahead in another process, or "free" for both at their own pace."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the networks. auto: measured at the start for images, float32 for vectors."""
+    precision: Literal["auto", "fastest", "float32", "bfloat16"] = "auto"
+    """Of the networks. auto: measured at the start for images, float32 for vectors. fastest: measured for both."""
     compile: Flag = False
-    """Compile the losses of updates, which takes up to minutes at first; float32 where precision is auto."""
+    """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
     evaluate: Flag = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = ()
@@ -267,12 +267,16 @@ def _default_device(env: Environment) -> str:
     return "cuda:0" if env.has_images and torch.cuda.is_available() else "cpu"
 
 
-def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSettings | None:
-    """Return the settings that precision and compile give; None lets the runner measure.
+def _compute_settings(choices: TrainChoices, env: Environment) -> ComputeSettings | Literal["fastest"] | None:
+    """Return the settings that precision and compile give; None and "fastest" let the runner measure.
 
     Raises:
-        ValueError: if there are several devices.
+        ValueError: if there are several devices, or losses are compiled in a precision that is measured.
     """
+    if choices.precision == "fastest":
+        if choices.compile:
+            raise ValueError("--compile: got it with --precision fastest; expected float32 or bfloat16. Name one.")
+        return "fastest"
     if choices.precision == "auto" and not choices.compile:
         return None
     affinity = affinity_of(choices.device or _default_device(env))

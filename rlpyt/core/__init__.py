@@ -12,12 +12,11 @@ from rlpyt.core.agent import (
     QAgent,
     QpgPolicyAgent,
 )
+from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.core.parts import (
     AgentT,
     Algorithm,
     Appender,
-    EvalResult,
-    EvaluatorBeside,
     FreeSampler,
     Metrics,
     Sampler,

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 
 from rlpyt.core.agent import Agent
+from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.functional import ScheduleLike, as_schedule
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.old_names import PAGE
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
@@ -126,6 +125,19 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         # As in a run without end: a schedule that begins late is no error yet.
         return as_schedule(self.discount, n_steps=2**62, name="discount")(0)
 
+    def rehearsal(self, agent: AgentT, batch_spec: BatchSpec, max_rows: int) -> tuple[Self, BatchSpec] | None:
+        """Return a new algorithm whose `learn` takes one update as this one does, and the batch that it is to be given.
+
+        A runner that chooses settings of the computation times it, over made-up rows, with a copy of the agent and
+        without other replicas. None lets it time the network alone.
+
+        Args:
+            agent: initialised.
+            batch_spec: of this replica of the run.
+            max_rows: rows of the update at most, or one sequence if that has more.
+        """
+        return None
+
     def share(self, n_replicas: int) -> Self:
         """Return an algorithm for one of some replicas, whose updates have a share of the batch size.
 
@@ -165,63 +177,6 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what the optimisers update: the agent's parameters, unless a subclass has others too."""
         return self.agent.parameters()
-
-
-@dataclass(frozen=True)
-class EvalResult:
-    """Result of an evaluation, as attributes."""
-
-    traj_infos: list[TrajInfo]
-    """Whole episodes only, as many of every environment as its quota says."""
-    steps: int
-    """Environment steps taken."""
-    unfinished: int
-    """Episodes of the quota that `eval_max_steps` cut off: not in `traj_infos`."""
-
-    @staticmethod
-    def merge(results: Sequence[EvalResult]) -> EvalResult:
-        """Return the evaluations of several processes as one."""
-        if len(results) == 1:
-            return results[0]
-        return EvalResult(
-            [info for result in results for info in result.traj_infos],
-            sum(result.steps for result in results),
-            sum(result.unfinished for result in results),
-        )
-
-    def _is_no_list(self, *_: object) -> NoReturn:
-        raise TypeError(
-            "An EvalResult was unpacked, or taken for a list, as what rlpyt 0.1 returned; expected its attributes "
-            f"traj_infos, steps and unfinished. Write result.traj_infos. See {PAGE}."
-        )
-
-    __iter__ = __len__ = __getitem__ = _is_no_list
-
-
-class EvaluatorBeside(ABC):
-    """Evaluator in a process of its own, which works while the run goes on; at most one evaluation is under way."""
-
-    @abstractmethod
-    def start(self, itr: int, deterministic: bool = False) -> None:
-        """Hand over the agent's weights and numbers of now, and begin the evaluation of an iteration.
-
-        Its result is that of `Sampler.evaluate_agent` with the same arguments at the same time.
-        """
-
-    @abstractmethod
-    def result(self, wait: bool) -> tuple[EvalResult, float] | None:
-        """Return the result of the evaluation under way and the seconds that it took; None if it is not done.
-
-        Args:
-            wait: whether to wait for it, for half a second.
-
-        Raises:
-            RuntimeError: if the evaluation has failed, or its process is dead or stands still.
-        """
-
-    @abstractmethod
-    def shutdown(self) -> None:
-        """End the process, also in the middle of an evaluation; may be called again."""
 
 
 class Sampler(CheckedSubclasses, ABC):

@@ -7,6 +7,7 @@ from math import inf
 from numbers import Real
 
 from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
+from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import Launched
 
 
@@ -39,6 +40,27 @@ def check_numbers(runner: str, n_steps: float, log_interval_steps: float, seed: 
             raise ValueError(f"{runner}: {name} is {steps!r}; expected a number of steps from 1.")
     if seed is not None and not (seed >= 0 and seed % 1 == 0):
         raise ValueError(f"{runner}: seed is {seed!r}; expected a whole number from 0, or None for one that is drawn.")
+
+
+def check_compute(runner: str, settings: object, device: str) -> None:
+    """Refuse settings of the computation of another kind, and a device that is not there, before any worker starts.
+
+    Args:
+        runner: name of its class, for messages.
+        settings: as they were given.
+        device: of the affinity, where they are chosen.
+
+    Raises:
+        TypeError: if the settings are none.
+        ValueError: if the device is not there.
+    """
+    if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
+        raise TypeError(
+            f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which chooses, "
+            'or "fastest", which also chooses bfloat16 for networks on vectors. Give one.'
+        )
+    if not isinstance(settings, ComputeSettings):
+        ComputeSettings(device=device)
 
 
 def check_positions(runner: str, args: Sequence[object]) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rlpyt.old_names import serve_old_names
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.arguments import check_compute
+from rlpyt.runners.compute_choice import Choice
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRlBase
-from rlpyt.types import Kwargs
+from rlpyt.types import Kwargs, Run
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.checks import whole_number
-from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.rw_lock import RwLock
 
 serve_old_names(__name__)
@@ -55,8 +55,7 @@ class AsyncRlBase(SyncRlBase):
             expected = 'a whole number from 0, or "free"'
             self._lag = whole_number(type(self).__name__, "lag", self.lag, 0, expected)
         acting = Affinity.from_mapping(self._affinity_of_sampler())
-        if self.settings is None:
-            ComputeSettings(device=acting.device)  # refuses a device that is not there, before any process
+        check_compute(type(self).__name__, self.settings, acting.device)
 
     def check_shares(self, n_replicas: int) -> None:
         """Refuse batch sizes that the replicas cannot divide; the environments are divided in any case."""
@@ -134,10 +133,9 @@ class AsyncRlBase(SyncRlBase):
             return self._free_sampler.n_collected * self.steps_per_itr
         return super().steps_collected(n_done)
 
-    def measure_compute(self) -> ComputeSettings:
+    def measure_compute(self, run: Run, n_busy: int = 0) -> Choice:
         """Return the fastest settings on this machine, with threads on the cores that the sampler leaves free."""
-        workers = self.sampler.plan().get("workers", 1)
-        return choose_settings(self.agent, self.cores, n_busy=int(str(workers)))
+        return super().measure_compute(run, n_busy + int(str(self.sampler.plan().get("workers", 1))))
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from signal import SIGTERM
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 
@@ -17,11 +17,11 @@ from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.arguments import check_launched, check_numbers, check_parts
+from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hooks import Hook
-from rlpyt.runners.plan import plan_of_replicas
+from rlpyt.runners.plan import plan_of_replicas, plan_text
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
@@ -67,8 +67,8 @@ class MinibatchRlBase(ResumableRun):
     `SyncRl` takes a list, one for each replica; `AsyncRl` also one with the parts "optimizer" and "sampler"."""
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
-    settings: ComputeSettings | None = None
-    """Device, precision, memory format and threads; None chooses them for this machine."""
+    settings: ComputeSettings | Literal["fastest"] | None = None
+    """Device, precision and so on; None chooses them for this machine, "fastest" also bfloat16 for vectors."""
     checkpoint_interval_steps: float = field(default=inf, kw_only=True)
     """Steps between checkpoints, from which the run can be resumed; rounded down to whole iterations."""
     checkpoint_interval_minutes: float | None = field(default=None, kw_only=True)
@@ -93,8 +93,7 @@ class MinibatchRlBase(ResumableRun):
         self.whole("checkpoint_keep")
         check_launched(type(self).__name__, self.joins_group)
         self.cores = Affinity.from_mapping(self.own_affinity())
-        if self.settings is None:
-            ComputeSettings(device=self.cores.device)  # refuses a device that is not there, before any worker
+        check_compute(type(self).__name__, self.settings, self.cores.device)
         self.given_seed = self.seed
         self.seed = make_seed() if self.seed is None else int(self.seed)
         self.replicas = Replicas()
@@ -156,8 +155,8 @@ class MinibatchRlBase(ResumableRun):
         assert self.seed is not None
         set_seed(self.seed, rank)
         self._to_give_back.callback(torch.set_num_threads, torch.get_num_threads())
-        # Before anything of torch runs: an OpenMP team larger than needed costs more than it gives.
-        torch.set_num_threads(self.settings.torch_threads if self.settings else 1)
+        # Until they are known: a larger OpenMP team costs more than it gives, and weights are drawn as by one thread.
+        torch.set_num_threads(1)
         n_itr = self.n_itr = self.agreement.broadcast(self.get_n_itr())
         self.log_interval_itrs = max(1, int(min(n_itr, self.log_interval_steps / self.steps_per_itr)))
         self.record_settings()
@@ -182,7 +181,8 @@ class MinibatchRlBase(ResumableRun):
         if self.cores.set_affinity and self.cores.master_cpus:
             cpus = allowed_cpus(self.cores.master_cpus, "affinity's master_cpus")
             self._to_give_back.enter_context(pinned_to(cpus or available_cpus()))
-        self.compute = self.settings or self.choose_compute(manifest["compute"] if manifest else None)
+        self.choice = self.choose_compute(run, manifest["compute"] if manifest else None)
+        self.compute = self.choice.settings
         torch.set_num_threads(self.compute.torch_threads)
         self.agent.to_device(self.compute)
         with self.agreement.together(step=0):
@@ -228,21 +228,23 @@ class MinibatchRlBase(ResumableRun):
         """Return the arguments of TrajInfoCls."""
         return {"discount": self.algo.discount_at_start()}
 
-    def choose_compute(self, before: Kwargs | None = None) -> ComputeSettings:
-        """Return the settings that replica 0 chooses by measurement, with this replica's own device.
+    def choose_compute(self, run: Run, before: Kwargs | None = None) -> Choice:
+        """Return the settings that were given, or that replica 0 measures while the others leave it the cores.
 
         Args:
+            run: with the example of a row.
             before: the settings of a run that goes on, which are taken if this machine has cores for them.
         """
+        if isinstance(self.settings, ComputeSettings):
+            return Choice(self.settings)
         if before and before["torch_threads"] <= len(available_cpus()):
-            return ComputeSettings(**{**before, "device": self.cores.device})
-        first = self.replicas.rank == 0  # the others wait, and leave it the cores
-        chosen = self.agreement.broadcast(self.measure_compute() if first else ComputeSettings())
-        return replace(chosen, device=self.cores.device)
+            return Choice(ComputeSettings(**{**before, "device": self.cores.device}))
+        choice = self.agreement.broadcast(self.measure_compute(run) if self.replicas.rank == 0 else Choice())
+        return replace(choice, settings=replace(choice.settings, device=self.cores.device))
 
-    def measure_compute(self) -> ComputeSettings:
-        """Return the device, precision, memory format and threads that are the fastest on this machine."""
-        return choose_settings(self.agent, self.cores)
+    def measure_compute(self, run: Run, n_busy: int = 0) -> Choice:
+        """Return the settings that are the fastest for this run on this machine, with `n_busy` cores left alone."""
+        return choose_settings(self.agent, self.cores, n_busy, of=(self.algo, run), vectors=self.settings is not None)
 
     @property
     def steps_per_itr(self) -> int:
@@ -269,23 +271,21 @@ class MinibatchRlBase(ResumableRun):
 
     def print_plan(self, n_itr: int) -> None:
         """Log what will be done, before it is done."""
-        T, B = self.sampler.batch_spec
         plan = {
             "seed": self.seed,
             "iterations": n_itr,
             "steps": n_itr * self.steps_per_itr,
-            "batch": f"T {T} x B {B}",
+            "batch": "T {} x B {}".format(*self.sampler.batch_spec),
             **self.algo.plan(),
             **self.sampler.plan(),
             **self.plan(),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
+            **self.choice.plan,
         }
-        n_replicas = self.replicas.world_size
-        if n_replicas > 1:
+        if (n_replicas := self.replicas.world_size) > 1:
             plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
-        texts = {k: f"{v:,}" if type(v) is int and k != "seed" else v for k, v in plan.items()}
-        self.logger.log("plan: " + ", ".join(f"{k} {v}" for k, v in texts.items()))
+        self.logger.log(plan_text(plan))
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
 

@@ -1,88 +1,118 @@
-"""Choice of device, precision, memory format and threads for this machine, by measurement of image networks."""
+"""Choice of device, precision, memory format and threads for this machine, by timing updates of the run."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
-from rlpyt.core import Agent
-from rlpyt.namedarraytuple import Buffer
+from rlpyt.core import Agent, Algorithm
+from rlpyt.logging import silent_context
+from rlpyt.runners.rehearsal import network_pass_of, seconds_of, update_of
+from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
+from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_threads
+from rlpyt.utils.seeds import global_streams, set_global_streams
 
-# Rows that are timed, about as many as an update has: enough that overhead does not decide, few enough that the choice
-# takes about a second.
-_ROWS = 128
-_WORTH = 1.2  # bfloat16 must be faster by this factor, so that the choice is the same at every start on one machine
+# Rows that are timed at most: enough that overhead does not decide, few enough that the choice takes a second or two.
+_IMAGES, _VECTORS = 128, 1024
+_PASS = 128
 
 
-def choose_settings(agent: Agent, affinity: Affinity, n_busy: int = 0) -> ComputeSettings:
-    """Return settings for an initialised agent.
+class Candidate(NamedTuple):
+    """Settings that may be chosen."""
 
-    Networks on images are timed, forward and backward, in float32, in channels-last and in bfloat16; networks on
-    vectors keep float32 and one thread, which is the fastest for their size. A CUDA device is used where the affinity
-    names one.
+    settings: ComputeSettings
+    worth: float
+    """Factor by which they must be faster than the best before, so that the choice is the same at every start."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings of a run, and what was timed to choose them."""
+
+    settings: ComputeSettings = field(default_factory=ComputeSettings)
+    plan: Mapping[str, str] = field(default_factory=dict)
+    """Entry of the plan; none where nothing was timed."""
+
+
+def choose_settings(
+    agent: Agent,
+    affinity: Affinity,
+    n_busy: int = 0,
+    *,
+    of: tuple[Algorithm[Agent], Run] | None = None,
+    vectors: bool = False,
+) -> Choice:
+    """Return settings for an initialised agent; agent, algorithm and random streams stay as they are.
+
+    Networks on images are timed in float32, in channels-last and in bfloat16. Networks on vectors keep float32 and one
+    thread. A CUDA device is used where the affinity names one.
 
     Args:
         agent: initialised, still on the CPU.
         affinity: its `cuda_idx` and `master_torch_threads` are obeyed.
         n_busy: cores that other processes of the run keep busy while this one learns.
+        of: the algorithm, not initialised, and the run, whose updates are timed; None times the network alone.
+        vectors: whether networks on vectors are timed too, in float32 and in bfloat16.
     """
-    device = affinity.device
-    inputs = agent.example_inputs()
-    images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(inputs[0]))
+    leaves = buffer_leaves(agent.example_inputs()[0])
+    images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in leaves)
     threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
-    base = ComputeSettings(device=device, torch_threads=threads)
-    if not images:
-        return base
+    base = ComputeSettings(device=affinity.device, torch_threads=threads)
+    if not images and not vectors:
+        return Choice(base)
+    candidates = {"float32": Candidate(base, 1.0)}
+    if images:
+        candidates["channels-last"] = Candidate(replace(base, channels_last=True), 1.05)
+    half = replace(base, channels_last=images, precision="bfloat16")
+    candidates["bfloat16"] = Candidate(half, 1.2 if images else 1.05)  # for vectors it was asked for
     torch.set_num_threads(threads)
-    candidates = [
-        (base, 1.0),
-        (ComputeSettings(device=device, torch_threads=threads, channels_last=True), 1.05),
-        (ComputeSettings(device=device, torch_threads=threads, channels_last=True, precision="bfloat16"), _WORTH),
-    ]
-    rows = buffer_func(inputs, lambda x: x.expand(_ROWS, *x.shape[1:]).contiguous())
-    best, best_seconds = base, float("inf")
-    for settings, worth in candidates:
-        seconds = _seconds(agent, settings, rows)
-        if seconds * worth < best_seconds:
-            best, best_seconds = settings, seconds
-    agent.to_device(base)
-    return best
+    agent.to_device(base)  # before the streams are noted, as it may start those of a GPU
+    with _global_streams_stay(), silent_context():
+        seconds, what = _timed(agent, [x.settings for x in candidates.values()], of, _IMAGES if images else _VECTORS)
+    best, best_seconds, times = base, float("inf"), []
+    for (name, (settings, worth)), x in zip(candidates.items(), seconds, strict=bool(seconds)):
+        times.append(f"{name} {1e3 * x:.3g} ms")
+        if x * worth < best_seconds:
+            best, best_seconds = settings, x
+    return Choice(best, {"timed": what + ", ".join(times)})
 
 
-def _seconds(agent: Agent, settings: ComputeSettings, rows: Buffer) -> float:
-    """Return the seconds of a forward and backward pass, the best of three after one to warm up."""
-    agent.to_device(settings)
-    rows = buffer_to(rows, settings.device)
-    times = []
-    with _recurrent_layers_in_training(agent):
-        for _ in range(4):
-            start = time.perf_counter()
-            outputs = agent(*rows)
-            sum(leaf.float().sum() for leaf in buffer_leaves(outputs) if leaf.requires_grad).backward()
-            if settings.device != "cpu":
-                torch.cuda.synchronize(settings.device)
-            times.append(time.perf_counter() - start)
-    for parameter in agent.parameters():
-        parameter.grad = None
-    return min(times[1:])
+def _timed(
+    agent: Agent, candidates: Sequence[ComputeSettings], of: tuple[Algorithm[Agent], Run] | None, max_rows: int
+) -> tuple[list[float], str]:
+    """Return the seconds of each of the candidates, none where all attempts failed, and what takes them."""
+    device, failed = candidates[0].device, ""
+    if of is not None:
+        try:
+            algo, run = of
+            made = [update_of(algo, agent, run, settings, max_rows) for settings in candidates]
+            steps = [step for step in made if step is not None]
+            if steps:
+                return seconds_of([step.take for step in steps], device), f"an update of {steps[0].n_rows:,} rows: "
+        except Exception as error:  # what a user's algorithm expects of rows, made-up ones may not have
+            failed = f", as an update of made-up rows failed ({_line(error)})"
+    try:
+        passes = [network_pass_of(agent, settings, _PASS) for settings in candidates]
+        return seconds_of(passes, device), f"a pass of the network over {_PASS} rows{failed}: "
+    except Exception as error:
+        return [], f"nothing, as a pass of the network over null rows failed ({_line(error)})"
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @contextmanager
-def _recurrent_layers_in_training(agent: Agent) -> Iterator[None]:
-    """Set the recurrent layers to training, without which cuDNN has no gradient; all others stay as they are."""
-    layers = [x for module in agent.modules() for x in module.modules() if isinstance(x, torch.nn.RNNBase)]
-    modes = [layer.training for layer in layers]
-    for layer in layers:
-        layer.train()
+def _global_streams_stay() -> Iterator[None]:
+    before = global_streams()
     try:
         yield
     finally:
-        for layer, mode in zip(layers, modes, strict=True):
-            layer.train(mode)
+        set_global_streams(before)

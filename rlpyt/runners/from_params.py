@@ -69,7 +69,7 @@ def runner_from_params(
     """
     params = read_params(path)
     record, chosen = params["runner"], params.get("compute")
-    if record["settings"].get("settings") is None and not {"affinity", "settings"} & changes.keys() and chosen:
+    if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:
         try:
             changes["settings"] = ComputeSettings(**chosen)
         except (TypeError, ValueError) as error:
@@ -79,6 +79,11 @@ def runner_from_params(
         raise RecordError(f"{path}: the record is one of {type(runner).__name__}; expected that of a runner.")
     compare_versions(params.get("versions"))
     return cast("MinibatchRlBase", runner)
+
+
+def chose_settings(record: Content) -> bool:
+    """Return whether the runner of a record has chosen its settings of the computation itself."""
+    return record["settings"].get("settings") in (None, "fastest")
 
 
 def part_from_record(

@@ -1,4 +1,4 @@
-"""Plan of a run with several replicas: what it says of one of them, and what of all."""
+"""Plan of a run as a text, and where there are several replicas: what it says of one of them, and what of all."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def plan_of_replicas(
     named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
     of_all = {"batch of all": f"T {T} x B {B * n_replicas}", "rows an update of all": rows_per_update * n_replicas}
     return {"replicas": n_replicas, **of_all, **named}
+
+
+def plan_text(plan: Mapping[str, object]) -> str:
+    """Return a plan as a line of the log."""
+    texts = {k: f"{v:,}" if type(v) is int and k != "seed" else v for k, v in plan.items()}
+    return "plan: " + ", ".join(f"{k} {v}" for k, v in texts.items())

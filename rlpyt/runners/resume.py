@@ -10,7 +10,7 @@ from typing import Self
 from rlpyt.logging import Sink, logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
-from rlpyt.runners.from_params import read_params, runner_from_params
+from rlpyt.runners.from_params import chose_settings, read_params, runner_from_params
 from rlpyt.runners.hooked import HookedRun
 
 
@@ -52,8 +52,8 @@ class ResumableRun(HookedRun):
             )
         params = read_params(directory)
         # The device, precision and threads that the run had chosen are in the checkpoint.
-        if params["runner"]["settings"].get("settings") is None:
-            changes.setdefault("settings", None)
+        if chose_settings(params["runner"]):
+            changes.setdefault("settings", params["runner"]["settings"].get("settings"))
         runner = runner_from_params(directory, known=known, trusted=trusted, **changes)
         if not isinstance(runner, cls):
             name = type(runner).__name__

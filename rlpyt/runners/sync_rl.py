@@ -20,6 +20,7 @@ from rlpyt.runners.replica_process import check_started, end_of, interrupted_by_
 from rlpyt.runners.signals import signals_as_exceptions
 from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
+from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import Launched, launcher_store
 from rlpyt.utils.process_group import ProcessGroup, Reduction, check_reduction
 from rlpyt.utils.processes import Worker, available_cores
@@ -156,7 +157,8 @@ class SyncRlBase(MinibatchRlBase):
         hook = sys.excepthook
         try:
             with interrupted_by_an_end(workers, self._end_of_replica):
-                device = self.settings.device if self.settings else self.cores.device
+                given = self.settings if isinstance(self.settings, ComputeSettings) else None
+                device = given.device if given else self.cores.device
                 self.replicas = self._group = ProcessGroup(
                     store,
                     rank,

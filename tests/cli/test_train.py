@@ -115,6 +115,7 @@ def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch
     assert start_of([*vectors, "--compile"]).runner.settings == ComputeSettings(compile=True)
     settings = start_of([*vectors, "--precision", "bfloat16"]).runner.settings
     assert settings == ComputeSettings(precision="bfloat16")
+    assert start_of([*vectors, "--precision", "fastest"]).runner.settings == "fastest"
     settings = start_of([*pong, "--precision", "bfloat16", "--replicas", "2"]).runner.settings
     assert settings == ComputeSettings(precision="bfloat16", channels_last=True, torch_threads=2)
     for more in ["--replicas", "8"], ["--lag", "1"]:
@@ -126,6 +127,7 @@ def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch
     ("arguments", "says"),
     [
         (["ppo", "CartPole-v1", "--device", "cpu,cpu", "--compile"], "with --precision or --compile; expected one"),
+        (["ppo", "CartPole-v1", "--precision", "fastest", "--compile"], "--compile: got it with --precision fastest"),
         (["pppo", "CartPole-v1"], "there is no algorithm 'pppo'; did you mean ppo"),
         (["ppo", "CartPol-v1"], "there is no environment 'CartPol-v1'; did you mean CartPole-v1"),
         (["ppo", "breakot"], "did you mean breakout"),

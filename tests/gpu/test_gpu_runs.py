@@ -124,7 +124,7 @@ def test_settings_are_chosen_for_the_device(AgentCls, device):
     recurrent = {"rnn_size": 8} if AgentCls.recurrent else {}
     agent = AgentCls(model_kwargs={**CONV, **recurrent})
     agent.initialize(EnvSpaces(IMAGE, spaces.Discrete(3)))
-    settings = choose_settings(agent, Affinity.from_mapping(affinity_of(device)))
+    settings = choose_settings(agent, Affinity.from_mapping(affinity_of(device))).settings
     assert settings.device == device
     assert settings.channels_last or settings.precision == "float32"
     agent.to_device(settings)

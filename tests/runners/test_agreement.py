@@ -33,6 +33,7 @@ from rlpyt.runners import (
 )
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
+from rlpyt.runners.compute_choice import Choice
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
@@ -226,9 +227,9 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
     chosen = ComputeSettings(channels_last=True)
     asked = []
 
-    def choose(agent: Any, cores: Any) -> ComputeSettings:
+    def choose(agent: Any, cores: Any, *args: Any, **kwargs: Any) -> Choice:
         asked.append(cores)
-        return chosen
+        return Choice(chosen)
 
     monkeypatch.setattr(base, "choose_settings", choose)
     runners = train(tmp_path, settings=None)
@@ -238,15 +239,16 @@ def test_only_replica_0_measures(tmp_path, monkeypatch):
 
 def test_a_replica_computes_on_its_own_device_with_the_settings_of_replica_0(monkeypatch):
     chosen = ComputeSettings(device="meta", channels_last=True, torch_threads=3)
-    monkeypatch.setattr(base, "choose_settings", lambda agent, cores: chosen)
+    monkeypatch.setattr(base, "choose_settings", lambda *args, **kwargs: Choice(chosen, {"timed": "all"}))
 
-    def choose(replicas: ThreadReplicas) -> ComputeSettings:
+    def choose(replicas: ThreadReplicas) -> Choice:
         algorithm, agent = make_algo("ppo")
         runner = MinibatchRl(algorithm, agent, make_sampler(), n_steps=100)
         runner.replicas = replicas
-        return runner.choose_compute()
+        return runner.choose_compute(Run(batch_spec=runner.sampler.batch_spec))
 
-    assert in_threads(choose) == [ComputeSettings(channels_last=True, torch_threads=3)] * 2
+    expected = Choice(ComputeSettings(channels_last=True, torch_threads=3), {"timed": "all"})
+    assert in_threads(choose) == [expected] * 2
 
 
 def test_scripts_with_other_settings_are_refused(tmp_path):

@@ -10,12 +10,11 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
-from rlpyt.runners import compute_choice
-from rlpyt.runners.compute_choice import choose_settings
+from rlpyt.runners import compute_choice, rehearsal
+from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_threads
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 40, 40), np.uint8)
@@ -24,8 +23,10 @@ AGENTS: dict[str, Any] = {"pg": CategoricalPgAgent, "lstm": RecurrentCategorical
 
 
 @pytest.fixture(autouse=True)
-def _threads_stay():
+def _short(monkeypatch):
     threads = torch.get_num_threads()
+    monkeypatch.setattr(rehearsal, "_SECONDS", 0.0)
+    monkeypatch.setattr(compute_choice, "available_threads", lambda: 1)
     yield
     torch.set_num_threads(threads)
 
@@ -38,7 +39,7 @@ def make(kind: str, observation: Any) -> Any:
 
 @pytest.mark.parametrize("kind", AGENTS)
 def test_networks_on_vectors_keep_the_plain_settings(kind):
-    assert choose_settings(make(kind, VECTOR), Affinity()) == ComputeSettings(torch_threads=1)
+    assert choose_settings(make(kind, VECTOR), Affinity()) == Choice(ComputeSettings(torch_threads=1))
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -49,9 +50,9 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     agent = make(kind, observation)
     before = {name: x.clone() for name, x in agent.model.state_dict().items()}
     parameters = [id(p) for p in agent.parameters()]
-    settings = choose_settings(agent, Affinity())
+    settings = choose_settings(agent, Affinity()).settings
     assert settings.device == "cpu"
-    assert settings.torch_threads == available_threads()
+    assert settings.torch_threads == 1
     assert settings.precision == "float32" or settings.channels_last
     assert agent.compute.precision == "float32"
     assert not agent.compute.channels_last
@@ -63,14 +64,8 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
 
 
 def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
-    seconds: dict[tuple[bool, str], float] = {}
-
-    def measured(agent: Any, settings: ComputeSettings, rows: Any) -> float:
-        assert all(leaf.shape[0] == 128 for leaf in rows), "as many as an update has, whatever the batch"
-        agent.to_device(settings)
-        return seconds[settings.channels_last, settings.precision]
-
-    monkeypatch.setattr(compute_choice, "_seconds", measured)
+    seconds: list[float] = []
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: seconds)
     agent = make("pg", IMAGE)
     plain_strides = [p.stride() for p in agent.parameters()]
     for plain, last, half, expected in [
@@ -79,15 +74,31 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
         (1.0, 0.9, 0.5, (True, "bfloat16")),
         (1.0, 1.2, 0.5, (True, "bfloat16")),
     ]:
-        seconds.update({(False, "float32"): plain, (True, "float32"): last, (True, "bfloat16"): half})
-        settings = choose_settings(agent, Affinity())
+        seconds[:] = plain, last, half
+        choice = choose_settings(agent, Affinity())
+        settings, times = choice.settings, [f"{1e3 * x:.3g} ms" for x in seconds]
+        assert choice.plan["timed"].endswith("float32 {}, channels-last {}, bfloat16 {}".format(*times))
         assert (settings.channels_last, settings.precision) == expected
         agent.to_device(settings)
         assert [p.stride() for p in agent.parameters()] == plain_strides or settings.channels_last
 
 
+@pytest.mark.parametrize(("half", "expected"), [(0.97, "float32"), (0.93, "bfloat16")])
+def test_bfloat16_for_vectors_needs_less_as_it_was_asked_for(half, expected, monkeypatch):
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, half])
+    settings = choose_settings(make("pg", VECTOR), Affinity(), vectors=True).settings
+    assert settings == ComputeSettings(precision=expected)
+
+
+def test_images_have_a_thread_for_each_core_that_is_free(monkeypatch):
+    monkeypatch.setattr(compute_choice, "available_threads", lambda: 5)
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, 1.0, 1.0])
+    for n_busy, threads in ((0, 5), (2, 3), (9, 1)):
+        assert choose_settings(make("pg", IMAGE), Affinity(), n_busy).settings.torch_threads == threads
+
+
 def test_the_affinity_is_obeyed():
-    assert choose_settings(make("pg", VECTOR), Affinity(master_torch_threads=2)).torch_threads == 2
+    assert choose_settings(make("pg", VECTOR), Affinity(master_torch_threads=2)).settings.torch_threads == 2
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees no CUDA device"):
             choose_settings(make("pg", VECTOR), Affinity(cuda_idx=0))

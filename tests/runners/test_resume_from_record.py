@@ -14,7 +14,6 @@ from rlpyt.logging import logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
-from rlpyt.utils.compute import ComputeSettings
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def run_dir(tmp_path: Path) -> Path:
 def test_the_settings_of_the_log_and_the_choice_of_threads_stay(run_dir, monkeypatch):
     before = json.loads((run_dir / "params.json").read_text())
 
-    def measure_compute(self: MinibatchRl) -> ComputeSettings:
+    def measure_compute(*args: object) -> None:
         raise AssertionError("a run that goes on keeps what was chosen")
 
     monkeypatch.setattr(MinibatchRl, "measure_compute", measure_compute)
