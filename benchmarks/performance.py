@@ -34,7 +34,9 @@ sys.path.insert(0, str(PEERS))
 from performance_page import details, picture, summary  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
-ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "rainbow_pong", "sampling_pong"}
+ON_IMAGES = {"ppo_pong", "a2c_pong", "dqn_pong", "rainbow_pong", "r2d1_pong", "sampling_pong"}
+WITHOUT_BARE = {"rainbow_pong", "r2d1_pong", "sac_two_cores", "start"}
+HALF_PRECISION = {"sac_half_cheetah", "sac_two_cores", "td3_half_cheetah", "ddpg_half_cheetah"}
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,12 @@ def parts_of(name: str) -> dict[str, Part]:
         }
     else:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}
-        if name in ("sac_half_cheetah", "td3_half_cheetah", "ddpg_half_cheetah"):
+        if name in HALF_PRECISION:
             parts["rlpyt_bfloat16"] = Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
         if name in ("ppo_cartpole", "ppo_half_cheetah"):
             parts["rlpyt_compiled"] = Part("rlpyt, compiled", "rlpyt", "compiled")
-    if name == "start":
-        del parts["bare"]
-    if name == "rainbow_pong":
-        del parts["bare"], parts["bare_float32"]
+    if name in WITHOUT_BARE:
+        parts = {key: part for key, part in parts.items() if part.library != "bare"}
     for library, label in PEER_LABELS.items():
         script = PEERS / f"run_{library}.py"
         if script.exists() and f'"{name}": ' in script.read_text():

@@ -34,8 +34,8 @@ def best_peer(name: str, figures: Figures) -> str | None:
 def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
     """Return the table of all workloads."""
     lines = [
-        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | in float32 |",
-        "|---|---|---|---|---|---|---|---|",
+        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | float32 | bfloat16 |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, title in titles.items():
         if (figures := results.get(name)) is None or "rlpyt" not in figures:
@@ -52,8 +52,10 @@ def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mappi
             if peer
             else ["", ""]
         )
-        float32 = figures.get("rlpyt_float32")
-        cells.append(f"{speed(name, float32) / speed(name, figures[peer]):.2f}" if float32 and peer else "")
+        for key in ("rlpyt_float32", "rlpyt_bfloat16"):
+            cells.append(
+                f"{speed(name, figures[key]) / speed(name, figures[peer]):.2f}" if key in figures and peer else ""
+            )
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Literal
@@ -159,7 +160,9 @@ def off_policy(
 
 
 def sac_two_cores(work: Workload, clock: Clock, settings: Setting) -> None:
-    """SAC whose rows are collected in another process, a batch ahead."""
+    """SAC whose rows are collected in another process, a batch ahead; the other core learns."""
+    if isinstance(settings, ComputeSettings):
+        settings = replace(settings, torch_threads=1)
     off_policy(SAC, SacAgent, work, clock, settings, AsyncRl)
 
 

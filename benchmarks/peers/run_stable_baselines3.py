@@ -92,7 +92,7 @@ def ppo_vector(env: str, work: Workload, clock: Clock) -> None:
 
 def off_policy(AlgoCls: Any, work: Workload, clock: Clock) -> None:
     """SAC, TD3 or DDPG with networks of 256 x 256 and one update a step."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(work.cores)
     model = AlgoCls(
         "MlpPolicy",
         "HalfCheetah-v5",
@@ -160,6 +160,7 @@ if __name__ == "__main__":
             "dqn_pong": dqn_pong,
             "ppo_cartpole": lambda work, clock: ppo_vector("CartPole-v1", work, clock),
             "ppo_half_cheetah": lambda work, clock: ppo_vector("HalfCheetah-v5", work, clock),
+            "sac_two_cores": lambda work, clock: off_policy(sb3.SAC, work, clock),
             "sac_half_cheetah": lambda work, clock: off_policy(sb3.SAC, work, clock),
             "td3_half_cheetah": lambda work, clock: off_policy(sb3.TD3, work, clock),
             "ddpg_half_cheetah": lambda work, clock: off_policy(sb3.DDPG, work, clock),
