@@ -34,7 +34,7 @@ def best_peer(name: str, figures: Figures) -> str | None:
 def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
     """Return the table of all workloads."""
     lines = [
-        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | float32 | bfloat16 |",
+        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | best peer | times | float32 | bfloat16 |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, title in titles.items():
