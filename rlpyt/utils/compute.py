@@ -37,7 +37,10 @@ class ComputeSettings:
     def __post_init__(self) -> None:
         """Raise ValueError for settings that no run can use."""
         if self.precision not in PRECISIONS:
-            raise ValueError(f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}.")
+            raise ValueError(
+                f"Compute settings: precision is {self.precision!r}; expected one of {PRECISIONS}. A runner chooses it "
+                'where it has settings="fastest".'
+            )
         compiler = os.environ.get("CXX", "g++")  # where torch looks for it
         if self.compile and not shutil.which(compiler):
             raise ValueError(
