@@ -16,6 +16,8 @@ import torch
 from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, RandomShift
 from rlpyt.algos.replay_thread import ReplayThread
+from rlpyt.logging import current_logger
+from rlpyt.logging.context import silent_context
 from rlpyt.replays import ReplayBuffer, UniformIndex
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_leaves
@@ -249,6 +251,18 @@ def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
     assert [future.cancelled() for future in futures] == [False, True]
 
 
+def test_a_batch_that_no_update_takes_is_an_error():
+    class Halved(DQN):
+        def sample_batch(self) -> Any:
+            self.kept = vars(self).get("kept", ()) or (super().sample_batch(),)
+            batch, self.kept = self.kept[0], () if self.update_counter % 2 else self.kept
+            return batch
+
+    learned(Halved(**KWARGS), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    with pytest.raises(RuntimeError, match=r"4 updates took 2 batches, and one more .*; expected a batch or more"):
+        learned(Halved(**KWARGS, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
+
+
 # ---- replicas ----
 
 
@@ -314,6 +328,43 @@ def test_an_index_of_ones_own_draws_from_its_stream():
         for p in (False, True)
     )
     assert_same(one, other)
+
+
+def test_the_thread_has_the_learners_logger_and_floating_point_errors():
+    class Watched(UniformIndex):
+        def draw_places(self, size: int) -> Any:
+            seen.append((threading.current_thread(), current_logger(), np.geterr()["over"]))
+            return super().draw_places(size)
+
+    seen: list[Any] = []
+    with silent_context() as logger, np.errstate(over="raise"):
+        learned(DQN(**KWARGS, IndexCls=Watched, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert threading.main_thread() not in {thread for thread, *_ in seen}
+    assert {(was, over) for _, was, over in seen} == {(logger, "raise")}
+
+
+def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities():
+    class Reusing(DQN):
+        def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
+            assert self._replay_thread is not None
+            self._replay_thread.submit(handed_over.wait, 60)
+            priority = super().update_priorities(batch, td_abs_error, hyper)
+            given.append(priority.clone())
+            priority.fill_(-1.0)
+            handed_over.set()
+            return priority
+
+    class Noted(NotingReplay):
+        def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:
+            super().update_priorities(places, priorities)
+            came.append(priorities)
+
+    handed_over = threading.Event()
+    given: list[torch.Tensor] = []
+    came: list[torch.Tensor] = []
+    algo = Reusing(**KWARGS, **LATE, ReplayCls=Noted, prefetch=True)
+    learned(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert all(torch.equal(x, y) for x, y in zip(given, came, strict=True))
 
 
 def test_settings_that_do_not_go_together_are_refused_or_told():
