@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, NoReturn, Protocol, Self, TypeVar
 
 import torch
 
@@ -57,9 +57,11 @@ class ReplayThread(Generic[BatchT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=kind is not None)
-        # The number of a thread is also that of threads to come.
-        torch.set_num_threads(self._torch_threads)
+        try:
+            self._pool.shutdown(cancel_futures=kind is not None)
+        finally:  # after a second Ctrl-C too
+            # The number of a thread is also that of threads to come.
+            torch.set_num_threads(self._torch_threads)
         if kind is None:
             self._wait_for(None)
             self._check_taken()
@@ -77,6 +79,12 @@ class ReplayThread(Generic[BatchT]):
         future = self._pool.submit(self._context.run, call, *args)
         self._under_way.append(future)
         return future
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Copying an algorithm with prefetch: an update is under way, and a thread uses the replay; expected a copy "
+            "between two iterations. Copy it in a hook of the runner, or leave prefetch out."
+        )
 
     def _wait_for(self, last: Call | None) -> None:
         """Wait for the calls up to `last`, or for all; raise what the first that failed has raised."""

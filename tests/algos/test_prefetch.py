@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 
@@ -182,11 +183,35 @@ def test_the_thread_has_one_thread_of_torch_and_the_learner_keeps_its_own():
         algo, samples = noting()
         optimize(algo, 1, samples)
         assert set(algo.replay.torch_threads) == {1}
-        of_new_thread: list[int] = []
-        thread = threading.Thread(target=lambda: of_new_thread.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert (torch.get_num_threads(), of_new_thread) == (2, [2])
+        assert torch_threads_of_both() == (2, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def torch_threads_of_both() -> tuple[int, int]:
+    """Return the number of torch threads of this thread, and of a new one."""
+    of_new_thread: list[int] = []
+    thread = threading.Thread(target=lambda: of_new_thread.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return torch.get_num_threads(), of_new_thread[0]
+
+
+def test_new_threads_have_their_torch_threads_after_an_interrupt_at_the_end_too(monkeypatch):
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def interrupted(pool: ThreadPoolExecutor, **kwargs: Any) -> None:
+        shutdown(pool, **kwargs)
+        raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        algo, samples = noting()
+        monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimize(algo, 1, samples)
+        assert torch_threads_of_both() == (2, 2)
     finally:
         torch.set_num_threads(before)
 
@@ -234,8 +259,10 @@ def test_an_update_that_fails_ends_the_thread():
 
 def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
     futures: list[Any] = []
+    began = threading.Event()
 
     def until_the_next_is_dropped() -> None:
+        began.set()
         end = time.monotonic() + 30
         while time.monotonic() < end and not (len(futures) == 2 and futures[1].cancelled()):
             time.sleep(1e-3)
@@ -244,6 +271,7 @@ def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
         with ReplayThread(list[int], 0) as thread:
             futures.append(thread.submit(until_the_next_is_dropped))
             futures.append(thread.submit(list))
+            assert began.wait(60)
             raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
@@ -315,6 +343,20 @@ def test_between_iterations_an_algorithm_can_be_saved_and_copied():
     drawn = [buffer_leaves(copy.sample_batch()) for copy in copies]
     assert all(torch.equal(x, y) for one in drawn[1:] for x, y in zip(drawn[0], one, strict=True))
     assert algo.replace().prefetch
+
+
+def test_in_an_update_an_algorithm_is_not_copied():
+    algo, samples = noting()
+    update = algo.update
+
+    def copying(batch: Any, hyper: Any) -> Any:
+        for copy in (deepcopy, cloudpickle.dumps):
+            with pytest.raises(TypeError, match=r"an update is under way, .*; expected a copy between two iterations"):
+                copy(algo)
+        return update(batch, hyper)
+
+    algo.update = copying
+    optimize(algo, 1, samples)
 
 
 def test_an_index_of_ones_own_draws_from_its_stream():
