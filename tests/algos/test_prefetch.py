@@ -156,6 +156,16 @@ def test_late_priorities_are_one_update_old_whichever_thread_is_faster():
     assert not torch.equal(one[2][-1]["loss"], in_time[2][-1]["loss"])
 
 
+def test_a_batch_does_not_wait_for_the_priorities_of_the_update_before_it():
+    taken = threading.Event()
+    with ReplayThread(list[int], 2) as thread:
+        thread.next_batch()
+        in_time = thread.submit(taken.wait, 10)
+        thread.next_batch()
+        taken.set()
+    assert in_time.result()
+
+
 def test_sequences_take_late_priorities():
     settings = dict(**SEQUENCE_KWARGS, prefetch=True, late_priorities=True)
     algo, _, metrics = learned(R2D1(**settings), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8)))
@@ -236,6 +246,7 @@ def test_what_fails_in_the_thread_fails_in_the_learner(what, number):
         optimize(algo, 1, samples)
     assert "in note" in "".join(traceback.format_tb(caught.value.__traceback__))
     assert algo.replay.calls.count(what) >= number
+    assert algo.replay.calls.count("draw") < number + 3  # soon, not at the end of the iteration
     algo.replay.fail = "", 0
     optimize(algo, 2, samples)
 
