@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, NoReturn, Protocol, Self, TypeVar
 
 import torch
 
@@ -28,20 +29,27 @@ class ReplayThread(Generic[BatchT]):
     order, and nothing depends on which thread is faster. When the context ends, all calls have been made and the thread
     is gone. If it ends by an exception, calls that have not begun are dropped.
 
+    Calls see the context variables of the learner as they were when the context began: the current logger, and what
+    numpy does about floating-point errors.
+
     What a call raises comes to the learner from `next_batch` or from the end of the context, whichever is first.
 
     Args:
         draw: draws the batch of one update.
         n_batches: batches to draw ahead, all in all. Further ones are drawn when they are asked for.
+
+    Raises:
+        RuntimeError: at the end of the context, if a batch was taken, but not all of them. The replay's random stream
+            is then further than without the thread.
     """
 
     def __init__(self, draw: Callable[[], BatchT], n_batches: int) -> None:
-        self._draw, self._n_left = draw, n_batches
+        self._draw, self._n_batches, self._n_left = draw, n_batches, n_batches
         self._drawn: Future[BatchT] | None = None
         self._under_way: deque[Call] = deque()
 
     def __enter__(self) -> Self:
-        self._torch_threads = torch.get_num_threads()
+        self._torch_threads, self._context = torch.get_num_threads(), copy_context()
         # A team of threads for each of the two would be more threads than cores.
         self._pool = ThreadPoolExecutor(1, "replay", initializer=torch.set_num_threads, initargs=(1,))
         return self
@@ -49,11 +57,14 @@ class ReplayThread(Generic[BatchT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=kind is not None)
-        # The number of a thread is also that of threads to come.
-        torch.set_num_threads(self._torch_threads)
+        try:
+            self._pool.shutdown(cancel_futures=kind is not None)
+        finally:  # after a second Ctrl-C too
+            # The number of a thread is also that of threads to come.
+            torch.set_num_threads(self._torch_threads)
         if kind is None:
             self._wait_for(None)
+            self._check_taken()
 
     def next_batch(self) -> BatchT:
         """Return the batch of the next update, and have the one after it drawn."""
@@ -65,9 +76,15 @@ class ReplayThread(Generic[BatchT]):
 
     def submit(self, call: Callable[..., ResultT], *args: object) -> Future[ResultT]:
         """Hand over a call, to be made after those before it."""
-        future = self._pool.submit(call, *args)
+        future = self._pool.submit(self._context.run, call, *args)
         self._under_way.append(future)
         return future
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Copying an algorithm with prefetch: an update is under way, and a thread uses the replay; expected a copy "
+            "between two iterations. Copy it in a hook of the runner, or leave prefetch out."
+        )
 
     def _wait_for(self, last: Call | None) -> None:
         """Wait for the calls up to `last`, or for all; raise what the first that failed has raised."""
@@ -76,3 +93,11 @@ class ReplayThread(Generic[BatchT]):
             call.result()
             if call is last:
                 return
+
+    def _check_taken(self) -> None:
+        if self._drawn is not None:
+            raise RuntimeError(
+                f"Learning with prefetch: {self._n_batches} updates took {self._n_batches - self._n_left} batches, and "
+                "one more was drawn ahead; expected a batch or more an update. Call sample_batch of the base class in "
+                "every update, or leave prefetch out."
+            )

@@ -147,7 +147,7 @@ class Reading(CheckedSubclasses, ABC):
 
     @abstractmethod
     def read(self, storage: Storage, T_idxs: np.ndarray, B_idxs: np.ndarray, discount: float) -> ReplayBatch:
-        """Return the batch that begins at rows, numpy arrays [M, ...] or [T, M, ...] that are no views.
+        """Return the batch that begins at rows, numpy arrays [M, ...] or [T, M, ...], new ones at each call.
 
         Args:
             storage: holds `rows_after` rows after each row, and `Storage.rows_before` before it.

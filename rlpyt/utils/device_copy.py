@@ -17,7 +17,7 @@ class CopyToDevice:
     queued before, and overlaps with it. To any other device they are copied by `arrived`.
 
     Args:
-        buffer: tensors, which must not change before they have arrived; those on a CUDA device stay as they are.
+        buffer: tensors, which must not change before they have arrived; those on the device stay as they are.
         device: where they shall be.
     """
 
@@ -26,7 +26,8 @@ class CopyToDevice:
         self._event: torch.cuda.Event | None = None
         if device.type == "cuda":
             stream = _copy_stream(device)
-            with torch.cuda.stream(stream):
+            # The device first: a new thread has that of GPU 0. Coming back to it would take 0.5 GB there.
+            with torch.cuda.device(device), torch.cuda.stream(stream):
                 self._buffer = buffer_func(buffer, _begin_copy, device)
                 self._event = stream.record_event()
 
@@ -43,11 +44,15 @@ class CopyToDevice:
 
 
 class CopyToCpu:
-    """Copy of a tensor to the CPU; from a CUDA device it begins when it is made, and only `arrived` waits for it."""
+    """Copy of a tensor to the CPU; from a CUDA device it begins when it is made, and only `arrived` waits for it.
+
+    It stays as it is, whatever becomes of the tensor.
+    """
 
     def __init__(self, x: torch.Tensor) -> None:
         self._event: torch.cuda.Event | None = None
-        self._x = x.to("cpu", non_blocking=x.is_cuda)
+        self._device = x.device
+        self._x = x.to("cpu", non_blocking=x.is_cuda, copy=True)
         if x.is_cuda:
             self._event = torch.cuda.Event(blocking=True)
             self._event.record(torch.cuda.current_stream(x.device))
@@ -55,7 +60,8 @@ class CopyToCpu:
     def arrived(self) -> torch.Tensor:
         """Return the tensor on the CPU; any thread may ask."""
         if self._event is not None:
-            self._event.synchronize()
+            with torch.cuda.device(self._device):  # as in `CopyToDevice`
+                self._event.synchronize()
         return self._x
 
 
@@ -66,4 +72,4 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _begin_copy(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return x if x.is_cuda else x.pin_memory().to(device, non_blocking=True)
+    return (x if x.is_cuda else x.pin_memory()).to(device, non_blocking=True)

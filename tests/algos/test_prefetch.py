@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from rlpyt.agents import DqnAgent, R2d1Agent
 from rlpyt.algos import DQN, R2D1, RandomShift
 from rlpyt.algos.replay_thread import ReplayThread
+from rlpyt.logging import current_logger
+from rlpyt.logging.context import silent_context
 from rlpyt.replays import ReplayBuffer, UniformIndex
 from rlpyt.types import Run
 from rlpyt.utils.arrays import buffer_leaves
@@ -153,6 +156,16 @@ def test_late_priorities_are_one_update_old_whichever_thread_is_faster():
     assert not torch.equal(one[2][-1]["loss"], in_time[2][-1]["loss"])
 
 
+def test_a_batch_does_not_wait_for_the_priorities_of_the_update_before_it():
+    taken = threading.Event()
+    with ReplayThread(list[int], 2) as thread:
+        thread.next_batch()
+        in_time = thread.submit(taken.wait, 10)
+        thread.next_batch()
+        taken.set()
+    assert in_time.result()
+
+
 def test_sequences_take_late_priorities():
     settings = dict(**SEQUENCE_KWARGS, prefetch=True, late_priorities=True)
     algo, _, metrics = learned(R2D1(**settings), R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=8)))
@@ -180,11 +193,35 @@ def test_the_thread_has_one_thread_of_torch_and_the_learner_keeps_its_own():
         algo, samples = noting()
         optimize(algo, 1, samples)
         assert set(algo.replay.torch_threads) == {1}
-        of_new_thread: list[int] = []
-        thread = threading.Thread(target=lambda: of_new_thread.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert (torch.get_num_threads(), of_new_thread) == (2, [2])
+        assert torch_threads_of_both() == (2, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def torch_threads_of_both() -> tuple[int, int]:
+    """Return the number of torch threads of this thread, and of a new one."""
+    of_new_thread: list[int] = []
+    thread = threading.Thread(target=lambda: of_new_thread.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return torch.get_num_threads(), of_new_thread[0]
+
+
+def test_new_threads_have_their_torch_threads_after_an_interrupt_at_the_end_too(monkeypatch):
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def interrupted(pool: ThreadPoolExecutor, **kwargs: Any) -> None:
+        shutdown(pool, **kwargs)
+        raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        algo, samples = noting()
+        monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimize(algo, 1, samples)
+        assert torch_threads_of_both() == (2, 2)
     finally:
         torch.set_num_threads(before)
 
@@ -209,6 +246,7 @@ def test_what_fails_in_the_thread_fails_in_the_learner(what, number):
         optimize(algo, 1, samples)
     assert "in note" in "".join(traceback.format_tb(caught.value.__traceback__))
     assert algo.replay.calls.count(what) >= number
+    assert algo.replay.calls.count("draw") < number + 3  # soon, not at the end of the iteration
     algo.replay.fail = "", 0
     optimize(algo, 2, samples)
 
@@ -232,8 +270,10 @@ def test_an_update_that_fails_ends_the_thread():
 
 def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
     futures: list[Any] = []
+    began = threading.Event()
 
     def until_the_next_is_dropped() -> None:
+        began.set()
         end = time.monotonic() + 30
         while time.monotonic() < end and not (len(futures) == 2 and futures[1].cancelled()):
             time.sleep(1e-3)
@@ -242,11 +282,24 @@ def test_calls_that_have_not_begun_are_dropped_when_an_update_fails():
         with ReplayThread(list[int], 0) as thread:
             futures.append(thread.submit(until_the_next_is_dropped))
             futures.append(thread.submit(list))
+            assert began.wait(60)
             raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
         fail()
     assert [future.cancelled() for future in futures] == [False, True]
+
+
+def test_a_batch_that_no_update_takes_is_an_error():
+    class Halved(DQN):
+        def sample_batch(self) -> Any:
+            self.kept = vars(self).get("kept", ()) or (super().sample_batch(),)
+            batch, self.kept = self.kept[0], () if self.update_counter % 2 else self.kept
+            return batch
+
+    learned(Halved(**KWARGS), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    with pytest.raises(RuntimeError, match=r"4 updates took 2 batches, and one more .*; expected a batch or more"):
+        learned(Halved(**KWARGS, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
 
 
 # ---- replicas ----
@@ -303,6 +356,20 @@ def test_between_iterations_an_algorithm_can_be_saved_and_copied():
     assert algo.replace().prefetch
 
 
+def test_in_an_update_an_algorithm_is_not_copied():
+    algo, samples = noting()
+    update = algo.update
+
+    def copying(batch: Any, hyper: Any) -> Any:
+        for copy in (deepcopy, cloudpickle.dumps):
+            with pytest.raises(TypeError, match=r"an update is under way, .*; expected a copy between two iterations"):
+                copy(algo)
+        return update(batch, hyper)
+
+    algo.update = copying
+    optimize(algo, 1, samples)
+
+
 def test_an_index_of_ones_own_draws_from_its_stream():
     class Recent(UniformIndex):
         def draw_places(self, size: int) -> Any:
@@ -314,6 +381,43 @@ def test_an_index_of_ones_own_draws_from_its_stream():
         for p in (False, True)
     )
     assert_same(one, other)
+
+
+def test_the_thread_has_the_learners_logger_and_floating_point_errors():
+    class Watched(UniformIndex):
+        def draw_places(self, size: int) -> Any:
+            seen.append((threading.current_thread(), current_logger(), np.geterr()["over"]))
+            return super().draw_places(size)
+
+    seen: list[Any] = []
+    with silent_context() as logger, np.errstate(over="raise"):
+        learned(DQN(**KWARGS, IndexCls=Watched, prefetch=True), DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert threading.main_thread() not in {thread for thread, *_ in seen}
+    assert {(was, over) for _, was, over in seen} == {(logger, "raise")}
+
+
+def test_an_update_may_change_its_errors_after_it_has_given_them_as_priorities():
+    class Reusing(DQN):
+        def update_priorities(self, batch: Any, td_abs_error: torch.Tensor, hyper: Any) -> torch.Tensor:
+            assert self._replay_thread is not None
+            self._replay_thread.submit(handed_over.wait, 60)
+            priority = super().update_priorities(batch, td_abs_error, hyper)
+            given.append(priority.clone())
+            priority.fill_(-1.0)
+            handed_over.set()
+            return priority
+
+    class Noted(NotingReplay):
+        def update_priorities(self, places: Any, priorities: torch.Tensor) -> None:
+            super().update_priorities(places, priorities)
+            came.append(priorities)
+
+    handed_over = threading.Event()
+    given: list[torch.Tensor] = []
+    came: list[torch.Tensor] = []
+    algo = Reusing(**KWARGS, **LATE, ReplayCls=Noted, prefetch=True)
+    learned(algo, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    assert all(torch.equal(x, y) for x, y in zip(given, came, strict=True))
 
 
 def test_settings_that_do_not_go_together_are_refused_or_told():

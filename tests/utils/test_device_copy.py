@@ -18,14 +18,16 @@ CUDA = torch.device("cuda:0")
 class Leaf:
     """Double of a tensor, which notes what becomes of it."""
 
-    def __init__(self, log: list[Any], name: str = "pageable", is_cuda: bool = False) -> None:
-        self.log, self.name, self.is_cuda, self.device = log, name, is_cuda, CUDA
+    def __init__(self, log: list[Any], name: str = "pageable", is_cuda: bool = False, index: int = 0) -> None:
+        self.log, self.name, self.is_cuda, self.device = log, name, is_cuda, torch.device("cuda", index)
 
     def pin_memory(self) -> Leaf:
         self.log.append(f"pin {self.name}")
         return Leaf(self.log, "pinned")
 
-    def to(self, device: Any, non_blocking: bool) -> Leaf:
+    def to(self, device: Any, non_blocking: bool, copy: bool = False) -> Leaf:
+        if torch.device(device) == self.device and self.is_cuda:
+            return self
         self.log.append(f"copy {self.name} to {device}{' later' if non_blocking else ''}")
         return Leaf(self.log, f"on {device}", torch.device(device).type == "cuda")
 
@@ -73,6 +75,13 @@ def log(monkeypatch):
         yield
         log.append(f"off {stream.name}")
 
+    @contextmanager
+    def with_device(device: Any) -> Any:
+        log.append(f"to {device}")
+        yield
+        log.append(f"from {device}")
+
+    monkeypatch.setattr(torch.cuda, "device", with_device)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(log, "copies"))
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(log, "updates"))
@@ -85,7 +94,8 @@ def log(monkeypatch):
 
 def test_a_copy_to_cuda_is_pinned_goes_beside_and_is_waited_for_by_the_stream_that_reads(log):
     copy = CopyToDevice(Places(Leaf(log), None), CUDA)
-    begun = ["on copies", "pin pageable", "copy pinned to cuda:0 later", "event of copies", "off copies"]
+    on, off = ["to cuda:0", "on copies"], ["off copies", "from cuda:0"]  # the device first, and back to it last
+    begun = [*on, "pin pageable", "copy pinned to cuda:0 later", "event of copies", *off]
     assert log == begun
     assert copy.arrived().start.name == "on cuda:0"
     assert log == [*begun, "updates waits for copies", "on cuda:0 used by updates"]
@@ -98,15 +108,27 @@ def test_what_is_on_cuda_already_is_not_copied_and_all_copies_share_a_stream(log
     assert device_copy._copy_stream(CUDA) is device_copy._copy_stream(torch.device("cuda:0"))
 
 
+def test_what_is_on_another_cuda_device_is_copied_unpinned(log):
+    leaf = Leaf(log, "there", is_cuda=True, index=1)
+    assert CopyToDevice((leaf,), CUDA).arrived()[0].name == "on cuda:0"
+    assert "copy there to cuda:0 later" in log
+
+
 def test_to_the_cpu_nothing_is_copied():
     x = torch.arange(3)
     copied = CopyToDevice((x, None), torch.device("cpu")).arrived()
     assert copied[0] is x
-    assert CopyToCpu(x).arrived() is x
+
+
+def test_a_copy_to_the_cpu_does_not_change_with_the_tensor():
+    x = torch.arange(3)
+    copy = CopyToCpu(x)
+    x[:] = 7
+    assert copy.arrived().tolist() == [0, 1, 2]
 
 
 def test_a_copy_from_cuda_is_waited_for_when_it_is_read(log):
     copy: Any = CopyToCpu(Leaf(log, "priorities", is_cuda=True))  # type: ignore[arg-type]
     assert log == ["copy priorities to cpu later", "event of updates"]
     assert copy.arrived().name == "on cpu"
-    assert log[2:] == ["wait for event"]
+    assert log[2:] == ["to cuda:0", "wait for event", "from cuda:0"]
