@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import threading
 import time
@@ -26,7 +27,7 @@ from rlpyt.agents import (
 from rlpyt.algos import CMAES, DQN, PPO, R2D1, SAC, VTrace
 from rlpyt.core import Algorithm
 from rlpyt.logging import current_logger, logger_context
-from rlpyt.runners import AsyncRl, MinibatchRl, compute_choice, rehearsal, runner_from_params
+from rlpyt.runners import AsyncRl, MinibatchRl, base, compute_choice, rehearsal, runner_from_params
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.samplers import SerialSampler
 from rlpyt.types import BatchSpec, Run
@@ -326,6 +327,27 @@ def test_replicas_ask_each_other_nothing_while_one_measures(bfloat16_wins):
         return before
 
     assert in_threads(work) == [["largest [2]", "broadcast"]] * 2, "the flags of a broadcast, and the choice"
+
+
+@pytest.mark.parametrize(("n_threads", "keeps"), [(1, True), (2, False)])
+def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads, keeps, bfloat16_wins, monkeypatch):
+    """Replicas may have 2 cores and 1: then one of them would keep the settings, and the other wait for a choice."""
+    n_cores = contextvars.ContextVar[int]("n_cores")
+    monkeypatch.setattr(base, "available_cpus", lambda: list(range(n_cores.get())))
+
+    def work(replicas: Any) -> Choice:
+        n_cores.set(2 - replicas.rank)
+        algo, agent, env = CASES["PPO"]()
+        runner = MinibatchRl(algo, agent, sampler_of(env), n_steps=640, settings="fastest", seed=1)
+        runner.replicas = replicas
+        choose = runner.choose_compute
+        vars(runner)["choose_compute"] = lambda run, _: choose(run, ComputeSettings(torch_threads=n_threads).as_dict())
+        runner.train()
+        return runner.choice
+
+    choices = in_threads(work)
+    assert choices[0] == choices[1]
+    assert choices[0].settings == (ComputeSettings() if keeps else HALF)
 
 
 def test_the_rehearsal_writes_nothing_into_the_log_of_the_run(tmp_path, capsys):
