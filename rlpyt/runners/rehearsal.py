@@ -37,10 +37,9 @@ class Update(NamedTuple):
     """Rows of one."""
 
 
-def placed_copy(agent: Agent, algo: Algorithm[Agent] | None, settings: ComputeSettings) -> Agent:
-    """Return a copy of an agent in some settings, which shares nothing with it but an algorithm."""
-    # An agent that an earlier start has failed with may know its algorithm, and by it a whole replay.
-    copy = deepcopy(agent, {id(algo): algo})
+def placed_copy(agent: Agent, settings: ComputeSettings) -> Agent:
+    """Return a copy of an agent in some settings, which shares nothing with it."""
+    copy = deepcopy(agent)
     copy.to_device(settings)
     return copy
 
@@ -64,7 +63,7 @@ def update_of(
     alone = replace(
         run, batch_spec=spec, n_itr=ceil(run.n_steps / spec.size), replicas=Replicas(), lock=NoLock(), affinity={}
     )
-    copy = placed_copy(agent, algo, settings)
+    copy = placed_copy(agent, settings)
     own.initialize(copy, alone)
     samples = made_up(alone)
     copy.train_mode(0)
@@ -108,7 +107,7 @@ def made_up(run: Run) -> Samples:
 
 def network_pass_of(agent: Agent, settings: ComputeSettings, n_rows: int) -> Step:
     """Return a function that takes a forward and backward pass of a copy of an agent, over null rows."""
-    copy = placed_copy(agent, None, settings)
+    copy = placed_copy(agent, settings)
     rows = buffer_to(copy.example_inputs(n_rows), settings.device)
     for module in copy.modules():
         for layer in module.modules():

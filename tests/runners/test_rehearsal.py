@@ -222,19 +222,31 @@ def test_an_agent_that_cannot_be_copied_keeps_float32():
     assert choice.plan["timed"].startswith("nothing, as a pass of the network over null rows failed (TypeError: ")
 
 
-def test_an_earlier_algorithm_is_not_copied_with_the_agent():
-    """A start that failed leaves the agent with the exploration of its algorithm, which has the replay."""
+@pytest.mark.parametrize("rehearses", [True, False])
+def test_the_algorithm_of_a_start_that_failed_is_not_copied_with_the_agent(rehearses):
+    """The agent follows its exploration, and it has the replay."""
     copied: list[Any] = []
 
     class Watched(DQN):
+        def initialize(self, agent: Any, run: Run) -> None:
+            super().initialize(agent, run)
+            raise ValueError("this start fails")
+
         def __deepcopy__(self, memo: Any) -> Any:
             copied.append(self)
             return self
 
-    algo, agent, env = Watched(min_steps_learn=0, replay_size=1000), DqnAgent(model_kwargs=SMALL), DISCRETE
-    agent.explore_by(algo.exploration_after)
-    choice_of((algo, agent, env))
-    assert all(x is not algo for x in copied)
+    class NoRehearsal(DQN):
+        def rehearsal(self, *args: Any) -> Any:
+            return None
+
+    agent = DqnAgent(model_kwargs=SMALL)
+    watched = Watched(min_steps_learn=0, replay_size=1000)
+    with pytest.raises(ValueError, match="this start fails"):
+        MinibatchRl(watched, agent, sampler_of(DISCRETE), 320, settings=HALF).train()
+    choice = choice_of(((DQN if rehearses else NoRehearsal)(), agent, DISCRETE))
+    assert choice.plan["timed"].startswith("an update" if rehearses else "a pass")
+    assert not copied
 
 
 # ---- the run stays as it was ----
