@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,7 @@ def choose_settings(
     agent.to_device(base)  # before the streams are noted, as it may start those of a GPU
     with _global_streams_stay(), silent_context():
         seconds, what = _timed(agent, [x.settings for x in candidates.values()], of, _IMAGES if images else _VECTORS)
+    gc.collect()  # the copies refer to each other: their optimisers and replays would stay beside those of the run
     best, best_seconds, times = base, float("inf"), []
     for (name, (settings, worth)), x in zip(candidates.items(), seconds, strict=bool(seconds)):
         times.append(f"{name} {1e3 * x:.3g} ms")

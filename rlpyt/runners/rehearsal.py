@@ -25,8 +25,8 @@ Step = Callable[[], int]
 
 _SECONDS = 1.2  # that all rounds take, or _ROUNDS of them
 _ROUNDS = 3
-_ROUND_SECONDS = 0.01  # of one function, where it takes two updates in less
-_SLOW_SECONDS = 0.1  # of an update that a round takes once
+_ROUND_SECONDS = 0.01  # of one function, where two calls take less
+_SLOW_SECONDS = 0.1  # of a call that a round makes once
 
 
 class Update(NamedTuple):
@@ -142,10 +142,13 @@ def seconds_of(steps: Sequence[Step], device: str) -> list[float]:
 
     for step in steps:
         taken(step, 1)  # to warm up
+    start = time.perf_counter()
     first = [taken(step, 1) for step in steps]
-    n, rounds, end = 1, [first], time.perf_counter() + _SECONDS
-    if max(first) < _SLOW_SECONDS:  # an even number: the policy of TD3 is updated every second time
-        n, rounds = 2 * max(1, round(_ROUND_SECONDS / 2 / max(*first, 1e-4))), []
+    now = time.perf_counter()
+    n, rounds, end = 1, [first], now + _SECONDS
+    seconds = max((now - start) / len(steps), 1e-4)  # of one call, which may take several updates
+    if seconds < _SLOW_SECONDS:  # an even number: the policy of TD3 is updated every second time
+        n, rounds = 2 * max(1, round(_ROUND_SECONDS / 2 / seconds)), []
     while len(rounds) < _ROUNDS or time.perf_counter() < end:
         rounds.append([taken(step, n) for step in steps])
     return [min(times) for times in zip(*rounds, strict=True)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,19 @@ def test_a_round_of_fast_updates_has_an_even_number_of_them(monkeypatch):
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert rehearsal.seconds_of([step], "cpu") == [pytest.approx(2e-3)]
+
+
+def test_a_round_of_calls_with_many_updates_is_no_longer_than_another(monkeypatch):
+    clock, n_calls = [0.0], [0]
+
+    def step() -> int:
+        n_calls[0] += 1
+        clock[0] += 1.0
+        return 500
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    assert rehearsal.seconds_of([step], "cpu") == [pytest.approx(2e-3)]
+    assert n_calls[0] == 4, "one to warm up, and three rounds"
 
 
 # ---- what cannot be timed ----
@@ -360,6 +375,31 @@ def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads,
     choices = in_threads(work)
     assert choices[0] == choices[1]
     assert choices[0].settings == (ComputeSettings() if keeps else HALF)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_the_copies_is_left(fails):
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(DQN):
+        def initialize(self, agent: Any, run: Run) -> None:
+            super().initialize(agent, run)
+            made.extend(weakref.ref(x) for x in (self, agent, self.optimizer, self.replay))
+
+        def learn(self, itr: int) -> Any:
+            if fails:
+                raise KeyError("goal")
+            return super().learn(itr)
+
+    gc.disable()  # which may come late
+    try:
+        choice = choice_of((Watched(), DqnAgent(model_kwargs=SMALL), DISCRETE))
+        left = [type(ref()) for ref in made if ref() is not None]
+    finally:
+        gc.enable()
+    assert ("failed" in choice.plan["timed"]) == fails
+    assert made
+    assert not left
 
 
 def test_the_rehearsal_writes_nothing_into_the_log_of_the_run(tmp_path, capsys):
