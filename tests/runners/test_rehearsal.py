@@ -287,6 +287,18 @@ def restless() -> Parts:
     return PPO(epochs=2, minibatches=2), CategoricalPgAgent(ModelCls=Restless), IMAGES
 
 
+class Hooked(Restless):
+    """`Restless` whose hook changes its buffer through a name of its own, which a copy of the model has too."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__(observation_space, action_space)
+        self.body.register_forward_hook(lambda *_: (self.n_calls.add_(100), None)[1])
+
+
+def hooked() -> Parts:
+    return PPO(epochs=2, minibatches=2), CategoricalPgAgent(ModelCls=Hooked), IMAGES
+
+
 def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[dict[str, str]], Any]:
     """Return the runner of a short run, its rows without times, and its weights, optimiser states and streams."""
     algo, agent, env = parts
@@ -298,10 +310,22 @@ def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[d
 
 @pytest.mark.parametrize(
     "name",
-    ["restless", "A2C LSTM", "VTrace", "PPO", "PPO images", "DQN images", "Rainbow", "R2D1", "TD3", "SAC images"],
+    [
+        "restless",
+        "hooked",
+        "A2C LSTM",
+        "VTrace",
+        "PPO",
+        "PPO images",
+        "DQN images",
+        "Rainbow",
+        "R2D1",
+        "TD3",
+        "SAC images",
+    ],
 )
 def test_a_run_that_chooses_equals_one_that_is_given_the_same(name, tmp_path, bfloat16_wins):
-    make = restless if name == "restless" else CASES[name]
+    make = {**CASES, "restless": restless, "hooked": hooked}[name]
     runner, rows, tensors = result_of(tmp_path / "chosen", make(), settings="fastest")
     assert runner.compute.precision == "bfloat16"
     assert runner.choice.plan["timed"].startswith("an update of ")
