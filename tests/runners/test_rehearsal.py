@@ -152,6 +152,13 @@ def test_an_object_among_the_settings_keeps_what_it_has():
     assert augment.n_calls == 0
 
 
+def test_the_replay_of_a_rehearsal_is_small_and_in_memory(tmp_path):
+    algo = DQN(batch_size=64, replay_size=1_000_000, replay_folder=str(tmp_path))
+    rehearsed, spec = algo.rehearsal(DqnAgent(), BatchSpec(4, 2), max_rows=32)
+    assert rehearsed.replay_folder is None
+    assert rehearsed.replay_size == 2 * spec.size < 1000
+
+
 def test_the_functions_take_turns_and_their_best_round_counts(monkeypatch):
     clock, order = [0.0], list[str]()
     seconds = {"a": iter([9.0, 4.0, 2.0, 3.0]), "b": iter([9.0, 1.0, 5.0, 6.0])}
