@@ -153,7 +153,8 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
-        self._mode = self._in_charge = self._in_training = None
+        # The schedule of exploration is of an earlier start's algorithm, and holds its replay.
+        self._exploration = self._mode = self._in_charge = self._in_training = None
         self.make_networks()
 
     def make_networks(self) -> None:

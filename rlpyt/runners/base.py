@@ -233,11 +233,11 @@ class MinibatchRlBase(ResumableRun):
 
         Args:
             run: with the example of a row.
-            before: the settings of a run that goes on, which are taken if this machine has cores for them.
+            before: the settings of a run that goes on, which are taken if all replicas have cores for them.
         """
         if isinstance(self.settings, ComputeSettings):
             return Choice(self.settings)
-        if before and before["torch_threads"] <= len(available_cpus()):
+        if before and self.agreement.any(before["torch_threads"] > len(available_cpus())) == [False]:
             return Choice(ComputeSettings(**{**before, "device": self.cores.device}))
         choice = self.agreement.broadcast(self.measure_compute(run) if self.replicas.rank == 0 else Choice())
         return replace(choice, settings=replace(choice.settings, device=self.cores.device))

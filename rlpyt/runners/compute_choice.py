@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -74,8 +75,9 @@ def choose_settings(
     candidates["bfloat16"] = Candidate(half, 1.2 if images else 1.05)  # for vectors it was asked for
     torch.set_num_threads(threads)
     agent.to_device(base)  # before the streams are noted, as it may start those of a GPU
-    with _global_streams_stay(), silent_context():
+    with _all_stays(agent), silent_context():
         seconds, what = _timed(agent, [x.settings for x in candidates.values()], of, _IMAGES if images else _VECTORS)
+    gc.collect()  # the copies refer to each other: their optimisers and replays would stay beside those of the run
     best, best_seconds, times = base, float("inf"), []
     for (name, (settings, worth)), x in zip(candidates.items(), seconds, strict=bool(seconds)):
         times.append(f"{name} {1e3 * x:.3g} ms")
@@ -110,9 +112,11 @@ def _line(error: Exception) -> str:
 
 
 @contextmanager
-def _global_streams_stay() -> Iterator[None]:
-    before = global_streams()
+def _all_stays(agent: Agent) -> Iterator[None]:
+    """Let global streams, and an agent's streams and buffers, stand after the block where they stand before it."""
+    before, rewind = global_streams(), agent.rewinder()
     try:
         yield
     finally:
+        rewind()  # a hook that is a lambda reaches from a copy of the model back to its original
         set_global_streams(before)

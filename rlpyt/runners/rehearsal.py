@@ -25,8 +25,8 @@ Step = Callable[[], int]
 
 _SECONDS = 1.2  # that all rounds take, or _ROUNDS of them
 _ROUNDS = 3
-_ROUND_SECONDS = 0.01  # of one function, where it takes two updates in less
-_SLOW_SECONDS = 0.1  # of an update that a round takes once
+_ROUND_SECONDS = 0.01  # of one function, where two calls take less
+_SLOW_SECONDS = 0.1  # of a call that a round makes once
 
 
 class Update(NamedTuple):
@@ -37,10 +37,9 @@ class Update(NamedTuple):
     """Rows of one."""
 
 
-def placed_copy(agent: Agent, algo: Algorithm[Agent] | None, settings: ComputeSettings) -> Agent:
-    """Return a copy of an agent in some settings, which shares nothing with it but an algorithm."""
-    # An agent that an earlier start has failed with may know its algorithm, and by it a whole replay.
-    copy = deepcopy(agent, {id(algo): algo})
+def placed_copy(agent: Agent, settings: ComputeSettings) -> Agent:
+    """Return a copy of an agent in some settings, which shares nothing with it."""
+    copy = deepcopy(agent)
     copy.to_device(settings)
     return copy
 
@@ -64,7 +63,7 @@ def update_of(
     alone = replace(
         run, batch_spec=spec, n_itr=ceil(run.n_steps / spec.size), replicas=Replicas(), lock=NoLock(), affinity={}
     )
-    copy = placed_copy(agent, algo, settings)
+    copy = placed_copy(agent, settings)
     own.initialize(copy, alone)
     samples = made_up(alone)
     copy.train_mode(0)
@@ -108,7 +107,7 @@ def made_up(run: Run) -> Samples:
 
 def network_pass_of(agent: Agent, settings: ComputeSettings, n_rows: int) -> Step:
     """Return a function that takes a forward and backward pass of a copy of an agent, over null rows."""
-    copy = placed_copy(agent, None, settings)
+    copy = placed_copy(agent, settings)
     rows = buffer_to(copy.example_inputs(n_rows), settings.device)
     for module in copy.modules():
         for layer in module.modules():
@@ -143,10 +142,13 @@ def seconds_of(steps: Sequence[Step], device: str) -> list[float]:
 
     for step in steps:
         taken(step, 1)  # to warm up
+    start = time.perf_counter()
     first = [taken(step, 1) for step in steps]
-    n, rounds, end = 1, [first], time.perf_counter() + _SECONDS
-    if max(first) < _SLOW_SECONDS:  # an even number: the policy of TD3 is updated every second time
-        n, rounds = 2 * max(1, round(_ROUND_SECONDS / 2 / max(*first, 1e-4))), []
+    now = time.perf_counter()
+    n, rounds, end = 1, [first], now + _SECONDS
+    seconds = max((now - start) / len(steps), 1e-4)  # of one call, which may take several updates
+    if seconds < _SLOW_SECONDS:  # an even number: the policy of TD3 is updated every second time
+        n, rounds = 2 * max(1, round(_ROUND_SECONDS / 2 / seconds)), []
     while len(rounds) < _ROUNDS or time.perf_counter() < end:
         rounds.append([taken(step, n) for step in steps])
     return [min(times) for times in zip(*rounds, strict=True)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
+import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,7 @@ from rlpyt.agents import (
 from rlpyt.algos import CMAES, DQN, PPO, R2D1, SAC, VTrace
 from rlpyt.core import Algorithm
 from rlpyt.logging import current_logger, logger_context
-from rlpyt.runners import AsyncRl, MinibatchRl, compute_choice, rehearsal, runner_from_params
+from rlpyt.runners import AsyncRl, MinibatchRl, base, compute_choice, rehearsal, runner_from_params
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.samplers import SerialSampler
 from rlpyt.types import BatchSpec, Run
@@ -149,6 +152,13 @@ def test_an_object_among_the_settings_keeps_what_it_has():
     assert augment.n_calls == 0
 
 
+def test_the_replay_of_a_rehearsal_is_small_and_in_memory(tmp_path):
+    algo = DQN(batch_size=64, replay_size=1_000_000, replay_folder=str(tmp_path))
+    rehearsed, spec = algo.rehearsal(DqnAgent(), BatchSpec(4, 2), max_rows=32)
+    assert rehearsed.replay_folder is None
+    assert rehearsed.replay_size == 2 * spec.size < 1000
+
+
 def test_the_functions_take_turns_and_their_best_round_counts(monkeypatch):
     clock, order = [0.0], list[str]()
     seconds = {"a": iter([9.0, 4.0, 2.0, 3.0]), "b": iter([9.0, 1.0, 5.0, 6.0])}
@@ -174,6 +184,19 @@ def test_a_round_of_fast_updates_has_an_even_number_of_them(monkeypatch):
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     assert rehearsal.seconds_of([step], "cpu") == [pytest.approx(2e-3)]
+
+
+def test_a_round_of_calls_with_many_updates_is_no_longer_than_another(monkeypatch):
+    clock, n_calls = [0.0], [0]
+
+    def step() -> int:
+        n_calls[0] += 1
+        clock[0] += 1.0
+        return 500
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    assert rehearsal.seconds_of([step], "cpu") == [pytest.approx(2e-3)]
+    assert n_calls[0] == 4, "one to warm up, and three rounds"
 
 
 # ---- what cannot be timed ----
@@ -221,19 +244,31 @@ def test_an_agent_that_cannot_be_copied_keeps_float32():
     assert choice.plan["timed"].startswith("nothing, as a pass of the network over null rows failed (TypeError: ")
 
 
-def test_an_earlier_algorithm_is_not_copied_with_the_agent():
-    """A start that failed leaves the agent with the exploration of its algorithm, which has the replay."""
+@pytest.mark.parametrize("rehearses", [True, False])
+def test_the_algorithm_of_a_start_that_failed_is_not_copied_with_the_agent(rehearses):
+    """The agent follows its exploration, and it has the replay."""
     copied: list[Any] = []
 
     class Watched(DQN):
+        def initialize(self, agent: Any, run: Run) -> None:
+            super().initialize(agent, run)
+            raise ValueError("this start fails")
+
         def __deepcopy__(self, memo: Any) -> Any:
             copied.append(self)
             return self
 
-    algo, agent, env = Watched(min_steps_learn=0, replay_size=1000), DqnAgent(model_kwargs=SMALL), DISCRETE
-    agent.explore_by(algo.exploration_after)
-    choice_of((algo, agent, env))
-    assert all(x is not algo for x in copied)
+    class NoRehearsal(DQN):
+        def rehearsal(self, *args: Any) -> Any:
+            return None
+
+    agent = DqnAgent(model_kwargs=SMALL)
+    watched = Watched(min_steps_learn=0, replay_size=1000)
+    with pytest.raises(ValueError, match="this start fails"):
+        MinibatchRl(watched, agent, sampler_of(DISCRETE), 320, settings=HALF).train()
+    choice = choice_of(((DQN if rehearses else NoRehearsal)(), agent, DISCRETE))
+    assert choice.plan["timed"].startswith("an update" if rehearses else "a pass")
+    assert not copied
 
 
 # ---- the run stays as it was ----
@@ -259,6 +294,18 @@ def restless() -> Parts:
     return PPO(epochs=2, minibatches=2), CategoricalPgAgent(ModelCls=Restless), IMAGES
 
 
+class Hooked(Restless):
+    """`Restless` whose hook changes its buffer through a name of its own, which a copy of the model has too."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__(observation_space, action_space)
+        self.body.register_forward_hook(lambda *_: (self.n_calls.add_(100), None)[1])
+
+
+def hooked() -> Parts:
+    return PPO(epochs=2, minibatches=2), CategoricalPgAgent(ModelCls=Hooked), IMAGES
+
+
 def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[dict[str, str]], Any]:
     """Return the runner of a short run, its rows without times, and its weights, optimiser states and streams."""
     algo, agent, env = parts
@@ -270,10 +317,22 @@ def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[d
 
 @pytest.mark.parametrize(
     "name",
-    ["restless", "A2C LSTM", "VTrace", "PPO", "PPO images", "DQN images", "Rainbow", "R2D1", "TD3", "SAC images"],
+    [
+        "restless",
+        "hooked",
+        "A2C LSTM",
+        "VTrace",
+        "PPO",
+        "PPO images",
+        "DQN images",
+        "Rainbow",
+        "R2D1",
+        "TD3",
+        "SAC images",
+    ],
 )
 def test_a_run_that_chooses_equals_one_that_is_given_the_same(name, tmp_path, bfloat16_wins):
-    make = restless if name == "restless" else CASES[name]
+    make = {**CASES, "restless": restless, "hooked": hooked}[name]
     runner, rows, tensors = result_of(tmp_path / "chosen", make(), settings="fastest")
     assert runner.compute.precision == "bfloat16"
     assert runner.choice.plan["timed"].startswith("an update of ")
@@ -326,6 +385,52 @@ def test_replicas_ask_each_other_nothing_while_one_measures(bfloat16_wins):
         return before
 
     assert in_threads(work) == [["largest [2]", "broadcast"]] * 2, "the flags of a broadcast, and the choice"
+
+
+@pytest.mark.parametrize(("n_threads", "keeps"), [(1, True), (2, False)])
+def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads, keeps, bfloat16_wins, monkeypatch):
+    """Replicas may have 2 cores and 1: then one of them would keep the settings, and the other wait for a choice."""
+    n_cores = contextvars.ContextVar[int]("n_cores")
+    monkeypatch.setattr(base, "available_cpus", lambda: list(range(n_cores.get())))
+
+    def work(replicas: Any) -> Choice:
+        n_cores.set(2 - replicas.rank)
+        algo, agent, env = CASES["PPO"]()
+        runner = MinibatchRl(algo, agent, sampler_of(env), n_steps=640, settings="fastest", seed=1)
+        runner.replicas = replicas
+        choose = runner.choose_compute
+        vars(runner)["choose_compute"] = lambda run, _: choose(run, ComputeSettings(torch_threads=n_threads).as_dict())
+        runner.train()
+        return runner.choice
+
+    choices = in_threads(work)
+    assert choices[0] == choices[1]
+    assert choices[0].settings == (ComputeSettings() if keeps else HALF)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_the_copies_is_left(fails):
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(DQN):
+        def initialize(self, agent: Any, run: Run) -> None:
+            super().initialize(agent, run)
+            made.extend(weakref.ref(x) for x in (self, agent, self.optimizer, self.replay))
+
+        def learn(self, itr: int) -> Any:
+            if fails:
+                raise KeyError("goal")
+            return super().learn(itr)
+
+    gc.disable()  # which may come late
+    try:
+        choice = choice_of((Watched(), DqnAgent(model_kwargs=SMALL), DISCRETE))
+        left = [type(ref()) for ref in made if ref() is not None]
+    finally:
+        gc.enable()
+    assert ("failed" in choice.plan["timed"]) == fails
+    assert made
+    assert not left
 
 
 def test_the_rehearsal_writes_nothing_into_the_log_of_the_run(tmp_path, capsys):
