@@ -26,7 +26,7 @@ except ImportError as error:
 N = 3
 UPDATES = sorted(CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM"})
 """All that differ in what an update does; a GPU runs the others too."""
-TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda)'
+TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
 
 
 @pytest.mark.parametrize("case", UPDATES)
