@@ -73,7 +73,7 @@ def parts_of(name: str) -> dict[str, Part]:
             "rlpyt": (
                 Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
                 if name.startswith("sampling")
-                else Part("rlpyt, settings chosen", "rlpyt", "chosen")
+                else Part("rlpyt, fastest settings", "rlpyt", "fastest")
             ),
             "rlpyt_float32": Part("rlpyt, float32", "rlpyt", "float32"),
             "bare": Part("bare loop, bfloat16", "bare", "bfloat16"),

@@ -1,7 +1,7 @@
 """This library, as its examples write these workloads; `--setting float32` computes as the others do.
 
-"chosen" lets the runner time its choices (precision, memory format, threads), as runs do where nothing is said.
-"fastest" lets it time networks on vectors, too. What was chosen goes to standard error.
+"chosen" lets the runner choose in float32 (memory format, threads), as runs do where nothing is said. "fastest" lets it
+time bfloat16, too. What was chosen goes to standard error.
 """
 
 from __future__ import annotations

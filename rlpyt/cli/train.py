@@ -77,7 +77,7 @@ class TrainChoices(RunChoices):
     lag: Text = None
     """Collect so many batches ahead in another process, or "free" for both at their own pace."""
     precision: Literal["auto", "fastest", "float32", "bfloat16"] = "auto"
-    """Of the networks. auto: measured at the start for images, float32 for vectors. fastest: measured for both."""
+    """Of the networks. auto: float32. fastest: the faster one, measured at the start."""
     compile: Flag = False
     """Compile the losses of updates, which takes up to minutes at first; float32 unless precision is bfloat16."""
     evaluate: Flag = False

@@ -57,7 +57,7 @@ def check_compute(runner: str, settings: object, device: str) -> None:
     if not isinstance(settings, ComputeSettings | None) and settings != "fastest":
         raise TypeError(
             f"{runner}: settings is {settings!r:.100}; expected rlpyt.utils.ComputeSettings(...), None, which chooses, "
-            'or "fastest", which also chooses bfloat16 for networks on vectors. Give one.'
+            'or "fastest", which also times bfloat16. Give one.'
         )
     if not isinstance(settings, ComputeSettings):
         ComputeSettings(device=device)

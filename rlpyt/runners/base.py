@@ -68,7 +68,7 @@ class MinibatchRlBase(ResumableRun):
     log_interval_steps: float = 1e5
     """Steps between rows of the log, rounded down to whole iterations; inf writes one row at the end."""
     settings: ComputeSettings | Literal["fastest"] | None = None
-    """Device, precision and so on; None chooses them for this machine, "fastest" also bfloat16 for vectors."""
+    """Device, precision and so on; None chooses them for this machine in float32, "fastest" also in bfloat16."""
     checkpoint_interval_steps: float = field(default=inf, kw_only=True)
     """Steps between checkpoints, from which the run can be resumed; rounded down to whole iterations."""
     checkpoint_interval_minutes: float | None = field(default=None, kw_only=True)
@@ -244,7 +244,7 @@ class MinibatchRlBase(ResumableRun):
 
     def measure_compute(self, run: Run, n_busy: int = 0) -> Choice:
         """Return the settings that are the fastest for this run on this machine, with `n_busy` cores left alone."""
-        return choose_settings(self.agent, self.cores, n_busy, of=(self.algo, run), vectors=self.settings is not None)
+        return choose_settings(self.agent, self.cores, n_busy, of=(self.algo, run), bfloat16=self.settings is not None)
 
     @property
     def steps_per_itr(self) -> int:

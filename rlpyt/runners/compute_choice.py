@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import torch
 
@@ -23,14 +22,7 @@ from rlpyt.utils.seeds import global_streams, set_global_streams
 # Rows that are timed at most: enough that overhead does not decide, few enough that the choice takes a second or two.
 _IMAGES, _VECTORS = 128, 1024
 _PASS = 128
-
-
-class Candidate(NamedTuple):
-    """Settings that may be chosen."""
-
-    settings: ComputeSettings
-    worth: float
-    """Factor by which they must be faster than the best before, so that the choice is the same at every start."""
+_WORTH = 1.05  # settings must be faster than the best before by this factor, so that few starts choose otherwise
 
 
 @dataclass(frozen=True)
@@ -48,40 +40,40 @@ def choose_settings(
     n_busy: int = 0,
     *,
     of: tuple[Algorithm[Agent], Run] | None = None,
-    vectors: bool = False,
+    bfloat16: bool = False,
 ) -> Choice:
     """Return settings for an initialised agent; agent, algorithm and random streams stay as they are.
 
-    Networks on images are timed in float32, in channels-last and in bfloat16. Networks on vectors keep float32 and one
-    thread. A CUDA device is used where the affinity names one.
+    Networks on images are timed in both memory formats. Networks on vectors have one thread. A CUDA device is used
+    where the affinity names one.
 
     Args:
         agent: initialised, still on the CPU.
         affinity: its `cuda_idx` and `master_torch_threads` are obeyed.
         n_busy: cores that other processes of the run keep busy while this one learns.
         of: the algorithm, not initialised, and the run, whose updates are timed; None times the network alone.
-        vectors: whether networks on vectors are timed too, in float32 and in bfloat16.
+        bfloat16: whether it is timed too, beside float32.
     """
     leaves = buffer_leaves(agent.example_inputs()[0])
     images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in leaves)
     threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
     base = ComputeSettings(device=affinity.device, torch_threads=threads)
-    if not images and not vectors:
+    if not images and not bfloat16:
         return Choice(base)
-    candidates = {"float32": Candidate(base, 1.0)}
+    candidates = {"float32": base}
     if images:
-        candidates["channels-last"] = Candidate(replace(base, channels_last=True), 1.05)
-    half = replace(base, channels_last=images, precision="bfloat16")
-    candidates["bfloat16"] = Candidate(half, 1.2 if images else 1.05)  # for vectors it was asked for
+        candidates["channels-last"] = replace(base, channels_last=True)
+    if bfloat16:
+        candidates["bfloat16"] = replace(base, channels_last=images, precision="bfloat16")
     torch.set_num_threads(threads)
     agent.to_device(base)  # before the streams are noted, as it may start those of a GPU
     with _all_stays(agent), silent_context():
-        seconds, what = _timed(agent, [x.settings for x in candidates.values()], of, _IMAGES if images else _VECTORS)
+        seconds, what = _timed(agent, list(candidates.values()), of, _IMAGES if images else _VECTORS)
     gc.collect()  # the copies refer to each other: their optimisers and replays would stay beside those of the run
     best, best_seconds, times = base, float("inf"), []
-    for (name, (settings, worth)), x in zip(candidates.items(), seconds, strict=bool(seconds)):
+    for (name, settings), x in zip(candidates.items(), seconds, strict=bool(seconds)):
         times.append(f"{name} {1e3 * x:.3g} ms")
-        if x * worth < best_seconds:
+        if x * _WORTH < best_seconds:
             best, best_seconds = settings, x
     return Choice(best, {"timed": what + ", ".join(times)})
 

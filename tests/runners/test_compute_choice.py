@@ -42,6 +42,12 @@ def test_networks_on_vectors_keep_the_plain_settings(kind):
     assert choose_settings(make(kind, VECTOR), Affinity()) == Choice(ComputeSettings(torch_threads=1))
 
 
+def test_images_keep_float32_unless_bfloat16_is_asked_for(monkeypatch):
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, 0.9, 0.1][: len(steps)])
+    for bfloat16, expected in ((False, "float32"), (True, "bfloat16")):
+        assert choose_settings(make("pg", IMAGE), Affinity(), bfloat16=bfloat16).settings.precision == expected
+
+
 @pytest.mark.parametrize("kind", AGENTS)
 @pytest.mark.parametrize("observation", [IMAGE, NESTED], ids=["image", "nested"])
 def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation):
@@ -50,7 +56,7 @@ def test_networks_on_images_are_measured_and_left_as_they_were(kind, observation
     agent = make(kind, observation)
     before = {name: x.clone() for name, x in agent.model.state_dict().items()}
     parameters = [id(p) for p in agent.parameters()]
-    settings = choose_settings(agent, Affinity()).settings
+    settings = choose_settings(agent, Affinity(), bfloat16=True).settings
     assert settings.device == "cpu"
     assert settings.torch_threads == 1
     assert settings.precision == "float32" or settings.channels_last
@@ -69,13 +75,13 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
     agent = make("pg", IMAGE)
     plain_strides = [p.stride() for p in agent.parameters()]
     for plain, last, half, expected in [
-        (1.0, 0.97, 0.95, (False, "float32")),
-        (1.0, 0.9, 0.85, (True, "float32")),
+        (1.0, 0.97, 0.96, (False, "float32")),
+        (1.0, 0.9, 0.87, (True, "float32")),
         (1.0, 0.9, 0.5, (True, "bfloat16")),
         (1.0, 1.2, 0.5, (True, "bfloat16")),
     ]:
         seconds[:] = plain, last, half
-        choice = choose_settings(agent, Affinity())
+        choice = choose_settings(agent, Affinity(), bfloat16=True)
         settings, times = choice.settings, [f"{1e3 * x:.3g} ms" for x in seconds]
         assert choice.plan["timed"].endswith("float32 {}, channels-last {}, bfloat16 {}".format(*times))
         assert (settings.channels_last, settings.precision) == expected
@@ -84,15 +90,15 @@ def test_a_faster_setting_is_taken_only_where_it_is_worth_it(monkeypatch):
 
 
 @pytest.mark.parametrize(("half", "expected"), [(0.97, "float32"), (0.93, "bfloat16")])
-def test_bfloat16_for_vectors_needs_less_as_it_was_asked_for(half, expected, monkeypatch):
+def test_bfloat16_for_vectors_is_taken_where_it_is_worth_it(half, expected, monkeypatch):
     monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, half])
-    settings = choose_settings(make("pg", VECTOR), Affinity(), vectors=True).settings
+    settings = choose_settings(make("pg", VECTOR), Affinity(), bfloat16=True).settings
     assert settings == ComputeSettings(precision=expected)
 
 
 def test_images_have_a_thread_for_each_core_that_is_free(monkeypatch):
     monkeypatch.setattr(compute_choice, "available_threads", lambda: 5)
-    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, 1.0, 1.0])
+    monkeypatch.setattr(compute_choice, "seconds_of", lambda steps, device: [1.0, 1.0])
     for n_busy, threads in ((0, 5), (2, 3), (9, 1)):
         assert choose_settings(make("pg", IMAGE), Affinity(), n_busy).settings.torch_threads == threads
 

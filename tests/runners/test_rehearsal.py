@@ -68,7 +68,7 @@ def sampler_of(env: tuple[Any, dict[str, Any]], T: int = 8, B: int = 4) -> Seria
 
 
 def choice_of(parts: Parts, T: int = 8, B: int = 4) -> Choice:
-    """Return what is chosen for parts before a run of 1,000 iterations, vectors included."""
+    """Return what is chosen for parts before a run of 1,000 iterations, bfloat16 included."""
     algo, agent, env = parts
     sampler = sampler_of(env, T, B)
     flags = dict(bootstrap_value=algo.bootstrap_value, bootstrap_inputs=algo.bootstrap_inputs)
@@ -76,7 +76,7 @@ def choice_of(parts: Parts, T: int = 8, B: int = 4) -> Choice:
     example = sampler.initialize(agent, run)
     try:
         run = Run(batch_spec=sampler.batch_spec, n_itr=1000, example=example, **flags)
-        return choose_settings(agent, Affinity(), of=(algo, run), vectors=True)
+        return choose_settings(agent, Affinity(), of=(algo, run), bfloat16=True)
     finally:
         sampler.shutdown()
 
@@ -449,12 +449,16 @@ def test_the_rehearsal_writes_nothing_into_the_log_of_the_run(tmp_path, capsys):
 # ---- settings="fastest" ----
 
 
-def test_vectors_keep_float32_unless_the_fastest_is_asked_for(tmp_path, bfloat16_wins):
-    for settings, expected in ((None, ComputeSettings()), ("fastest", HALF)):
-        runner, *_ = result_of(tmp_path / str(settings), CASES["PPO"](), settings=settings, n_steps=64)
-        assert runner.compute == expected
+@pytest.mark.parametrize("images", [False, True], ids=["vectors", "images"])
+def test_float32_is_kept_unless_the_fastest_is_asked_for(images, tmp_path, bfloat16_wins):
+    model_kwargs, env = (CONV, IMAGES) if images else (SMALL, DISCRETE)
+    for settings in (None, "fastest"):
+        parts = PPO(minibatches=2), CategoricalPgAgent(model_kwargs=model_kwargs), env
+        runner, *_ = result_of(tmp_path / str(settings), parts, settings=settings, n_steps=64)
+        assert runner.compute.precision == ("bfloat16" if settings else "float32")
         plan = json.loads((tmp_path / str(settings) / "run_0" / "params.json").read_text())["plan"]
-        assert ("timed" in plan) == (settings == "fastest")
+        assert ("timed" in plan) == (images or settings == "fastest")
+        assert ("bfloat16 " in plan.get("timed", "")) == (settings == "fastest")
 
 
 def test_a_run_is_made_again_and_resumed_in_what_was_the_fastest(tmp_path, bfloat16_wins, monkeypatch):
