@@ -27,7 +27,9 @@ STEPS, WARM_UP = 1_600, 1_200
 COLUMNS = ("OptimizerWaitTime", "SamplerWaitTime", "HandOverTime", "DataAgeMean", "CumReplayRatio")
 
 
-def speed(lag: int | str | None = None, B: int = 1, torch_threads: int = 1, **replicas: Any) -> float:
+def speed(
+    lag: int | str | None = None, B: int = 1, torch_threads: int = 1, precision: str = "float32", **replicas: Any
+) -> float:
     """Return steps per second after the first updates; a lag of None is the synchronous runner."""
     sizes = dict(hidden_sizes=(256, 256))
     parts: dict[str, Any] = dict(
@@ -37,7 +39,7 @@ def speed(lag: int | str | None = None, B: int = 1, torch_threads: int = 1, **re
         n_steps=WARM_UP + STEPS,
         log_interval_steps=400,
         seed=0,
-        settings=ComputeSettings(torch_threads=torch_threads),
+        settings=ComputeSettings(torch_threads=torch_threads, precision=precision),
     )
     runner = MinibatchRl(**parts) if lag is None else AsyncRl(**parts, lag=lag, **replicas)
     return training_speed(runner, WARM_UP, COLUMNS)
@@ -52,8 +54,12 @@ PARTS = {
     "one, free": partial(speed, lag="free"),
     "eight, lag 1": partial(speed, lag=1, B=8),
     "one, lag 1, two threads": partial(speed, lag=1, torch_threads=2),
+    "sync, one, bfloat16, two threads": partial(speed, torch_threads=2, precision="bfloat16"),
+    "one, lag 1, bfloat16": partial(speed, lag=1, precision="bfloat16"),
+    "eight, lag 1, bfloat16": partial(speed, lag=1, B=8, precision="bfloat16"),
     "eight, lag 1, two learners": partial(speed, lag=1, B=8, n_replicas=2, batch_sizes="global"),
     "sb3, one core": partial(peer_speed, "stable_baselines3", "sac_half_cheetah"),
+    "sb3, two cores": partial(peer_speed, "stable_baselines3", "sac_two_cores"),
 }
 
 if __name__ == "__main__":

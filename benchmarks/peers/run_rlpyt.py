@@ -10,7 +10,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Literal
@@ -160,9 +159,9 @@ def off_policy(
 
 
 def sac_two_cores(work: Workload, clock: Clock, settings: Setting) -> None:
-    """SAC whose rows are collected in another process, a batch ahead; the other core learns."""
-    if isinstance(settings, ComputeSettings):
-        settings = replace(settings, torch_threads=1)
+    """SAC whose rows are collected in another process, a batch ahead, while two threads learn."""
+    if not isinstance(settings, ComputeSettings):
+        settings = ComputeSettings(torch_threads=work.cores)
     off_policy(SAC, SacAgent, work, clock, settings, AsyncRl)
 
 
