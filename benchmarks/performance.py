@@ -70,14 +70,14 @@ def parts_of(name: str) -> dict[str, Part]:
     """Return the parts of a workload by key: this library, what the machine allows, and the peers that have it."""
     if name in ON_IMAGES:
         parts = {
-            "rlpyt": (
+            "rlpyt": Part("rlpyt", "rlpyt", "float32"),
+            "rlpyt_bfloat16": (
                 Part("rlpyt, bfloat16", "rlpyt", "bfloat16")
                 if name.startswith("sampling")
                 else Part("rlpyt, fastest settings", "rlpyt", "fastest")
             ),
-            "rlpyt_float32": Part("rlpyt, float32", "rlpyt", "float32"),
-            "bare": Part("bare loop, bfloat16", "bare", "bfloat16"),
-            "bare_float32": Part("bare loop, float32", "bare", "float32"),
+            "bare": Part("bare loop", "bare", "float32"),
+            "bare_bfloat16": Part("bare loop, bfloat16", "bare", "bfloat16"),
         }
     else:
         parts = {"rlpyt": Part("rlpyt", "rlpyt"), "bare": Part("bare loop", "bare")}

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 Figures = Mapping[str, list[float]]
-OWN = ("rlpyt", "rlpyt_float32", "rlpyt_bfloat16", "rlpyt_compiled", "bare", "bare_float32")
+OWN = ("rlpyt", "rlpyt_bfloat16", "rlpyt_compiled", "bare", "bare_bfloat16")
 
 
 def is_faster_when_small(name: str) -> bool:
@@ -34,8 +34,8 @@ def best_peer(name: str, figures: Figures) -> str | None:
 def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
     """Return the table of all workloads."""
     lines = [
-        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | best peer | times | float32 | bfloat16 |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| steps/s | rlpyt | of the bare loop | Stable-Baselines3 | times | fastest peer | times | in bfloat16 |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, title in titles.items():
         if (figures := results.get(name)) is None or "rlpyt" not in figures:
@@ -52,10 +52,8 @@ def summary(results: Mapping[str, Any], titles: Mapping[str, str], labels: Mappi
             if peer
             else ["", ""]
         )
-        for key in ("rlpyt_float32", "rlpyt_bfloat16"):
-            cells.append(
-                f"{speed(name, figures[key]) / speed(name, figures[peer]):.2f}" if key in figures and peer else ""
-            )
+        half = figures.get("rlpyt_bfloat16")
+        cells.append(f"{speed(name, half) / speed(name, figures[peer]):.2f}" if half and peer else "")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
