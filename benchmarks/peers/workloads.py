@@ -53,7 +53,7 @@ WORKLOADS = {
         n_envs=8, cores=2, n_steps=4, warm_up=640, batch_size=32, updates=8, min_steps_learn=480,
     ),
     "r2d1_pong": Workload(
-        "R2D1, Pong: an update of 8 sequences of 40 + 80 every 960 steps, 16 environments, network of R2D2, two cores",
+        "R2D1, Pong: an update of 8 sequences of 40 + 80 every 960 steps, 16 environments, two cores",
         n_envs=16, cores=2, n_steps=60, warm_up=4_800, batch_size=8, min_steps_learn=3_840,
     ),
     "ppo_cartpole": Workload(
