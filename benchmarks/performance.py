@@ -175,8 +175,7 @@ def report() -> None:
     for page, block in ((PAGE, lines), (README, table)):
         before, rest = page.read_text().split(BEGIN)
         page.write_text(before + "\n".join([BEGIN, "", *block, "", END]) + rest.split(END)[1])
-    every = {key: label for name in titles for key, label in labels_of(name).items()}
-    picture(RESULTS.parent / "speeds.png", results, titles, every)
+    picture(RESULTS.parent / "speeds.png", results, titles, {name: labels_of(name) for name in titles})
 
 
 def labels_of(name: str) -> dict[str, str]:

@@ -71,8 +71,10 @@ def details(name: str, title: str, figures: Figures, labels: Mapping[str, str]) 
     return lines
 
 
-def picture(path: Path, results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, str]) -> None:
-    """Draw a panel for each workload: a bar for each part, as a multiple of the fastest peer."""
+def picture(
+    path: Path, results: Mapping[str, Any], titles: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Draw a panel for each workload: a bar for each part, with the workload's label of it."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -88,7 +90,7 @@ def picture(path: Path, results: Mapping[str, Any], titles: Mapping[str, str], l
         figures = results[name]
         keys = sorted(figures, key=lambda key: speed(name, figures[key]))
         colours = ["#bbbbbb" if key.startswith("bare") else "#1f77b4" if key in OWN else "#d9a441" for key in keys]
-        axis.barh([labels[key] for key in keys], [median(figures[key]) for key in keys], color=colours)
+        axis.barh([labels[name][key] for key in keys], [median(figures[key]) for key in keys], color=colours)
         axis.set_title(titles[name].split(":")[0] + (" (seconds)" if is_faster_when_small(name) else ""), fontsize=10)
         axis.tick_params(labelsize=7)
         axis.locator_params(axis="x", nbins=5)
