@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
@@ -22,6 +23,10 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 
 # Two pytest processes share two cores: a team of threads beside a busy core is many times slower than one thread.
 torch.set_num_threads(1)
+
+# A script that starts the suite in the background has it ignore SIGINT, and so would the processes of the tests.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

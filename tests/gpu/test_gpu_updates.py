@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlpyt.algos import PPO, CategoricalDQN
+from rlpyt.algos import PPO, CategoricalDQN, VTrace
 from rlpyt.algos.off_policy import OffPolicyAlgo
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import batches, optimize, set_up
@@ -86,7 +86,8 @@ def test_what_an_update_learns_from_is_on_the_device(case, device):
     if isinstance(algo, OffPolicyAlgo):
         batch = algo.sample_batch()
     else:
-        batch, rnn_state = algo.loss_inputs(collected[-1], algo.hyper(0))
+        inputs = algo.vtrace_inputs if isinstance(algo, VTrace) else algo.loss_inputs
+        batch, rnn_state = inputs(collected[-1], algo.hyper(0))
         assert agent.recurrent == bool(devices_of(rnn_state))
         assert devices_of(rnn_state) <= {torch.device(device).type}
     if agent.recurrent:
