@@ -301,7 +301,9 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         prioritized = self.prioritized_replay or self.replay.takes_priorities
         n_updates = max(self.n_updates(self.hyper(step)) for step in (first, self.n_steps))
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
-        unused = unused_settings(self.arguments(), prioritized=prioritized, sequences=sequences, has_beta=has_beta)
+        asks_for_cpu = self.replay_on_device and self.agent.device.type == "cpu"
+        of_run = dict(prioritized=prioritized, sequences=sequences, has_beta=has_beta, asks_for_cpu=asks_for_cpu)
+        unused = unused_settings(self.arguments(), **of_run)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}

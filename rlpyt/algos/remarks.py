@@ -9,7 +9,9 @@ from typing import Any
 _BETA_LINE = ("pri_beta_init", "pri_beta_final", "pri_beta_steps")
 
 
-def unused_settings(given: Mapping[str, Any], *, prioritized: bool, sequences: bool, has_beta: bool) -> dict[str, str]:
+def unused_settings(
+    given: Mapping[str, Any], *, prioritized: bool, sequences: bool, has_beta: bool, asks_for_cpu: bool
+) -> dict[str, str]:
     """Return the settings that were given and have no effect, with the reason.
 
     Args:
@@ -17,10 +19,13 @@ def unused_settings(given: Mapping[str, Any], *, prioritized: bool, sequences: b
         prioritized: whether the replay is prioritised.
         sequences: whether an update takes sequences.
         has_beta: whether `pri_beta` is given.
+        asks_for_cpu: whether `replay_on_device` is True and the device is the CPU.
     """
     reasons: dict[str, str] = {}
     if sequences:
         reasons["batch_size"] = "an update takes batch_B sequences of warmup_T + batch_T rows"
+    if asks_for_cpu:
+        reasons["replay_on_device"] = "the agent is on the CPU, as the replay is"
     if has_beta:
         reasons |= dict.fromkeys(_BETA_LINE, "pri_beta is given")
     if not prioritized:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import torch
 
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import RlAlgorithm
@@ -63,6 +64,9 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
     replay_folder: str | None = None
     """Where a replay larger than the memory lies, in a file; None keeps it in memory."""
+    replay_on_device: bool = False
+    """Whether the agent's device has a copy of the observations, from which batches are gathered there. It has to hold
+    them all."""
 
     prioritized_replay: bool = False
     """Whether rows are drawn in proportion to priority ** pri_alpha (Schaul et al. 2016)."""
@@ -212,6 +216,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
             n_frames=n_frames,
             rnn_state_interval=interval,
             allocate=allocate if self.replay_folder is None else mapped_file(self.replay_folder),
+            device=self._replay_device(),
         )
         index, hyper = part_of(self, "index", self.index(rng), Index), self.hyper(0)
         if self.prioritized_replay and not index.takes_priorities:
@@ -232,6 +237,15 @@ class ReplaySettings(RlAlgorithm[AgentT]):
             eta=hyper.pri_eta,
         )
         self.replay: Replay = part_of(self, "ReplayCls", replay, Replay)
+
+    def _replay_device(self) -> torch.device | None:
+        """Return where a copy of the observations shall be; None for none, as on the CPU, where they are."""
+        if self.replay_on_device and self.lock.shared:
+            raise ValueError(
+                f"{type(self).__name__}: replay_on_device is True, and another process appends to the replay, which "
+                "does not reach the device of this one; expected False. Leave it out, or give the runner another lag."
+            )
+        return self.agent.device if self.replay_on_device and self.agent.device.type != "cpu" else None
 
     @property
     def replay_buffer(self) -> Replay:

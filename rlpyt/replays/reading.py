@@ -18,6 +18,8 @@ from rlpyt.types import AgentInputs, Places
 class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """Batch of n-step transitions, [M] CPU tensors that share no memory with the replay.
 
+    Observations are on the device on which the storage has them.
+
     The target of a transition is return_ + bootstrap_discount * (value or Q at target_inputs).
     """
 
@@ -39,6 +41,8 @@ class SamplesFromReplay(NamedArrayTuple, TellsOldAttributes):
 
 class SequencesFromReplay(NamedArrayTuple, TellsOldAttributes):
     """Batch of M sequences, CPU tensors that share no memory with the replay.
+
+    Observations are on the device on which the storage has them.
 
     A sequence has warmup_T rows, batch_T rows to train on, and n_step_return rows to bootstrap from. `all_inputs` and
     `episode_start` have all these rows. The fields from `action` to `valid` have the batch_T rows to train on.

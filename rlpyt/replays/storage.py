@@ -36,6 +36,8 @@ class RowStorage(Storage):
         rnn_state_interval: time steps between stored recurrent states; 0 stores none.
         allocate: makes the arrays from an example and leading dimensions; `buffer_from_example` keeps them private to
             the process.
+        device: where a copy of the observations shall be, from which they are read; None for none. Then another
+            process must not write.
 
     Raises:
         ValueError: if T or B is below 1, T is not a multiple of rnn_state_interval, or n_frames does not fit.
@@ -50,6 +52,7 @@ class RowStorage(Storage):
         n_frames: Any = 1,
         rnn_state_interval: int = 0,
         allocate: Allocate = buffer_from_example,
+        device: torch.device | None = None,
     ) -> None:
         if T < 1 or B < 1:
             raise ValueError(
@@ -65,7 +68,8 @@ class RowStorage(Storage):
         self.rows: SamplesToBuffer = allocate(example._replace(**_KEPT_ELSEWHERE), (T, B))
         rows = self.rows
         check_bool("A replay's example", terminated=rows.terminated, truncated=rows.truncated, valid=rows.valid)
-        self._observations = _keepers(example.observation, n_frames, partial(make_keeper, T=T, B=B, allocate=allocate))
+        make = partial(make_keeper, T=T, B=B, allocate=allocate, device=device)
+        self._observations = _keepers(example.observation, n_frames, make)
         self.rows_before = max(1, *(keeper.rows_before for keeper in buffer_leaves(self._observations)))
         kept = T // rnn_state_interval if rnn_state_interval else 0
         self._rnn_states = allocate(example.prev_rnn_state, (kept, B)) if kept else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -19,28 +20,32 @@ class CopyToDevice:
     Args:
         buffer: tensors, which must not change before they have arrived; those on the device stay as they are.
         device: where they shall be.
+        then: what is made of them there, in the order of the copies; None leaves them as they are.
     """
 
-    def __init__(self, buffer: Buffer, device: torch.device) -> None:
-        self._buffer, self._device = buffer, device
+    def __init__(self, buffer: Buffer, device: torch.device, then: Callable[[Buffer], Buffer] | None = None) -> None:
+        self._buffer, self._device, self._then = buffer, device, then
         self._event: torch.cuda.Event | None = None
         if device.type == "cuda":
             stream = _copy_stream(device)
             # The device first: a new thread has that of GPU 0. Coming back to it would take 0.5 GB there.
             with torch.cuda.device(device), torch.cuda.stream(stream):
-                self._buffer = buffer_func(buffer, _begin_copy, device)
+                self._buffer = self._made(buffer_func(buffer, _begin_copy, device))
                 self._event = stream.record_event()
 
     def arrived(self) -> Buffer:
         """Return the tensors on the device, for work that this thread queues there after this call."""
         if self._event is None:
-            return buffer_to(self._buffer, self._device)
+            return self._made(buffer_to(self._buffer, self._device))
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(self._event)
         for x in buffer_leaves(self._buffer):
             # Their memory belongs to the other stream, which must not use it again too early.
             x.record_stream(stream)
         return self._buffer
+
+    def _made(self, buffer: Buffer) -> Buffer:
+        return buffer if self._then is None else self._then(buffer)
 
 
 class CopyToCpu:

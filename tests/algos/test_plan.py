@@ -59,6 +59,11 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
         ),
         (DQN(**REPLAY, eps_steps=100, replay_ratio="lin_3.3_1"), {}),
         (
+            DQN(**REPLAY, eps_steps=100, replay_on_device=True),
+            dict(replay_on_device="not used, the agent is on the CPU, as the replay is"),
+        ),
+        (DQN(**REPLAY, eps_steps=100, replay_on_device=False), {}),
+        (
             DQN(replay_size=600, min_steps_learn=70, eps_steps=100),
             dict(min_steps_learn="70 rounded to 96, whole iterations"),
         ),

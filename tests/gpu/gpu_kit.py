@@ -45,6 +45,7 @@ SEQUENCES: dict[str, Any] = dict(
 )  # fmt: skip
 PER: dict[str, Any] = dict(prioritized_replay=True, pri_beta_steps=300, n_step_return=3)
 LATE: dict[str, Any] = dict(prefetch=True, late_priorities=True)
+THERE: dict[str, Any] = dict(replay_on_device=True)
 MU: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
 MU_RNN: dict[str, Any] = dict(**MU, feature_kwargs=dict(rnn_size=8))
 
@@ -100,6 +101,8 @@ CASES: dict[str, Any] = {
     ),
     "DQN images": lambda: (DQN(**REPLAY), DqnAgent(model_kwargs=CONV), IMAGES),
     "DQN images ahead": lambda: (DQN(**REPLAY, prefetch=True), DqnAgent(model_kwargs=CONV), IMAGES),
+    "DQN images there": lambda: (DQN(**REPLAY, **THERE), DqnAgent(model_kwargs=CONV), IMAGES),
+    "DQN images there ahead": lambda: (DQN(**REPLAY, **THERE, prefetch=True), DqnAgent(model_kwargs=CONV), IMAGES),
     "DQN priorities": lambda: (DQN(**REPLAY, **PER, input_priorities=True), DqnAgent(model_kwargs=SMALL), DISCRETE),
     "Rainbow": lambda: (
         CategoricalDQN(**REPLAY, **PER, double_dqn=True, unique_draws=True),
@@ -125,6 +128,7 @@ CASES: dict[str, Any] = {
         DISCRETE,
     ),
     "R2D1": lambda: (R2D1(**SEQUENCES, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
+    "R2D1 there": lambda: (R2D1(**SEQUENCES, **THERE), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "R2D1 ahead": lambda: (R2D1(**SEQUENCES, **LATE, n_step_return=3), R2d1Agent(model_kwargs=RNN), DISCRETE),
     "DDPG": lambda: (DDPG(**REPLAY), DdpgAgent(**MU, action_noise_correlation=0.5), CONTINUOUS),
     "DDPG LSTM": lambda: (DDPG(**SEQUENCES), RecurrentDdpgAgent(**MU_RNN), CONTINUOUS),

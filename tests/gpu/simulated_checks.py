@@ -24,8 +24,10 @@ except ImportError as error:
     pytest.skip(f"torch {torch.__version__} has no devices in Python: {error}", allow_module_level=True)
 
 N = 3
-UPDATES = sorted(CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM"})
-"""All that differ in what an update does; a GPU runs the others too."""
+UPDATES = sorted(
+    CASES.keys() - {"A2C LSTM", "C51 LSTM", "QRDQN LSTM", "DDPG LSTM", "TD3 LSTM", "DQN images there ahead"}
+)
+"""All that differ in what an update does; a GPU runs the others too. The device does not exist in other threads."""
 TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
 
 
@@ -52,6 +54,25 @@ def test_updates_meet_no_other_device_and_wait_for_nothing(case):
     for one, other in zip(metrics, other_metrics, strict=True):
         assert_close(tuple(one.values()), tuple(map(content_of, other.values())), 1e-5)
     assert_close(tuple(agent.parameters()), tuple(content_of(p) for p in other_agent.parameters()), 1e-5)
+
+
+def test_a_replay_on_the_device_is_read_there():
+    collected = batches(wired("DQN images", "cpu")[2], N)
+    drawn = []
+    for case, where in (("DQN images", "cpu"), ("DQN images there", f"{NAME}:0")):
+        with SimulatedDevice() as device:
+            algo, _, _ = wired(case, where)
+            for itr, samples in enumerate(collected):
+                algo.append(itr, samples)
+            if where != "cpu":
+                algo.replay.storage._observations.flat[:] = 0
+            assert "replay_on_device" not in algo.plan()
+            device.waits.clear()
+            batch = algo.sample_batch()
+            assert not device.waits
+        assert devices_of(batch._replace(places=None)) == {torch.device(where).type}
+        drawn.append(buffer_func((batch.agent_inputs, batch.target_inputs), content_of))
+    assert_close(drawn[0], drawn[1], 0.0)
 
 
 def acted(kind: str, device: str) -> Any:

@@ -101,6 +101,24 @@ def test_a_copy_to_cuda_is_pinned_goes_beside_and_is_waited_for_by_the_stream_th
     assert log == [*begun, "updates waits for copies", "on cuda:0 used by updates"]
 
 
+def test_what_is_made_of_a_copy_is_made_on_the_stream_of_the_copies(log):
+    def make(leaves: Any) -> Any:
+        log.append(f"make of {leaves[0].name}")
+        return (Leaf(log, "made", is_cuda=True),)
+
+    copy = CopyToDevice((Leaf(log),), CUDA, make)
+    copied, made = log.index("copy pinned to cuda:0 later"), log.index("make of on cuda:0")
+    assert copied < made < log.index("event of copies") < log.index("off copies")
+    assert copy.arrived()[0].name == "made"
+    assert log[-1] == "made used by updates"
+
+
+def test_what_is_made_of_a_copy_on_the_cpu_is_made_when_it_is_asked_for():
+    x = torch.arange(3)
+    copy = CopyToDevice((x,), torch.device("cpu"), lambda leaves: leaves[0] + 1)
+    assert copy.arrived().tolist() == [1, 2, 3]
+
+
 def test_what_is_on_cuda_already_is_not_copied_and_all_copies_share_a_stream(log):
     leaf = Leaf(log, "there", is_cuda=True)
     assert CopyToDevice((leaf,), CUDA).arrived()[0] is leaf
