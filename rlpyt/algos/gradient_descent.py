@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 
@@ -63,6 +64,10 @@ class GradientDescent:
             self._differentiated = differentiated
             self._backward = self._replicas.backward_pass(differentiated)
         return self._backward
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, without the backward pass: that is over the parameters of this one."""
+        return {name: value for name, value in vars(self).items() if name != "_backward"} | {"_differentiated": []}
 
     def _lr_scales(self) -> list[float]:
         """Return the ratio of each group's learning rate to the learning rate of the start.

@@ -1,0 +1,52 @@
+"""A copy of algorithm and agent, made in the middle of a run, goes on as they do and shares nothing with them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+
+from rlpyt.utils.arrays import buffer_leaves
+from tests.algos.small_problems import batches, optimize
+from tests.gpu.gpu_kit import CASES
+from tests.gpu.test_gpu_updates import N, wired
+
+
+def pickled(parts: Any) -> Any:
+    return pickle.loads(pickle.dumps(parts))
+
+
+def acted(agent: Any, samples: Any) -> list[torch.Tensor]:
+    """Return the action at rows of a batch, and what the agent records of it."""
+    agent.sample_mode(N)
+    actor = agent.actor([0, 1, 2, 3], 4, seed=5)
+    actor.begin(N)
+    inputs = samples.env.observation[0], samples.agent.prev_action[0], samples.env.prev_reward[0]
+    return [leaf.clone() for leaf in buffer_leaves(actor.step(*inputs))]
+
+
+@pytest.mark.parametrize("copy_of", [deepcopy, pickled])
+@pytest.mark.parametrize("case", CASES)
+def test_a_copy_learns_and_acts_as_the_original_does(case: str, copy_of: Callable[[Any], Any]) -> None:
+    algo, agent, sampler = wired(case, "cpu")
+    collected = batches(sampler, N)
+    for itr in range(N - 1):
+        optimize(algo, itr, collected[itr])
+    assert algo.update_counter > 0
+    copy, copied_agent = copy_of((algo, agent))
+    rest, rest_agent = copy_of((algo, agent))
+    before = [x.clone() for x in agent.parameters()]
+    metrics = [optimize(each, N - 1, collected[-1]) for each in (algo, copy)]
+    for name, value in metrics[0].items():
+        assert torch.equal(value, metrics[1][name]), name
+    weights = [list(each.parameters()) for each in (agent, copied_agent, rest_agent)]
+    assert all(map(torch.equal, weights[0], weights[1]))
+    assert all(map(torch.equal, weights[2], before)), "the rest has learned nothing"
+    assert not all(map(torch.equal, weights[0], before))
+    assert rest.update_counter < copy.update_counter == algo.update_counter
+    steps = [acted(each, collected[-1]) for each in (agent, copied_agent)]
+    assert all(map(torch.equal, *steps))
