@@ -1,10 +1,13 @@
 """Time of an iteration with `prefetch`, where a thread draws the next batch while an update computes, and without.
 
     taskset -c 0,1 python benchmarks/prefetch.py [--threads 1 2] [--cases ...] [--rounds 9]
+    python benchmarks/prefetch.py --device cuda:0 --setting replay_on_device --threads 1
+
+The second command compares another setting, which gathers observations on a GPU.
 
 Both learners of a case have the same rows. They learn in turn, A B B A, so that a machine whose speed changes disturbs
-both. An iteration has 8 updates. `gain` is the median of the rounds' ratios, above 1 where the thread gains. `drawing`
-is the part of an update that its batch takes without the thread: what there is to gain.
+both. An iteration has 8 updates. `gain` is the median of the rounds' ratios, above 1 where the setting gains. `drawing`
+is the part of an update that its batch takes without the setting: what there is to gain.
 """
 
 from __future__ import annotations
@@ -96,16 +99,16 @@ CASES: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
 """By name: what learns, its batch size and further settings."""
 
 
-def learner(case: str, prefetch: bool, precision: str) -> OffPolicyAlgo[Any]:
+def learner(case: str, changes: dict[str, bool], compute: dict[str, Any]) -> OffPolicyAlgo[Any]:
     """Return an algorithm with a full replay."""
     make, batch_size, settings = CASES[case]
-    late = dict(late_priorities=prefetch) if settings else {}
+    late = dict(late_priorities=True) if settings and "prefetch" in changes else {}
     torch.manual_seed(0)
-    algo, agent, env_kwargs = make(batch_size, **settings, prefetch=prefetch, **late)
+    algo, agent, env_kwargs = make(batch_size, **settings, **changes, **late)
     sampler = SerialSampler(Noise, env_kwargs, T, B, max_decorrelation_steps=0)
     run = Run(batch_spec=sampler.batch_spec, n_itr=10_000, seed=0)
     example = sampler.initialize(agent, run)
-    agent.to_device(ComputeSettings(precision=precision, channels_last=env_kwargs["observation_space"] is IMAGES))
+    agent.to_device(ComputeSettings(**compute, channels_last=env_kwargs["observation_space"] is IMAGES))
     algo.initialize(agent, Run(batch_spec=sampler.batch_spec, n_itr=10_000, seed=0, example=example))
     for itr in range(N_FILL):
         algo.append(itr, sampler.obtain_samples(itr)[0])
@@ -119,14 +122,16 @@ def seconds(call: Callable[[], object], least: float) -> float:
     start, n = time.perf_counter(), 0
     while time.perf_counter() - start < least:
         call()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         n += 1
     return (time.perf_counter() - start) / n
 
 
-def measure(case: str, rounds: int, least: float, precision: str) -> str:
+def measure(case: str, rounds: int, least: float, setting: str, compute: dict[str, Any]) -> str:
     """Return a line of figures."""
-    plain, ahead = learner(case, False, precision), learner(case, True, precision)
-    calls: list[Callable[[], object]] = [lambda: plain.learn(N_FILL), lambda: ahead.learn(N_FILL)]
+    plain, changed = learner(case, {}, compute), learner(case, {setting: True}, compute)
+    calls: list[Callable[[], object]] = [lambda: plain.learn(N_FILL), lambda: changed.learn(N_FILL)]
     for call in calls:
         seconds(call, least)
     times: list[list[float]] = [[], []]
@@ -147,13 +152,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each learner in each round, at least")
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--setting", default="prefetch", choices=["prefetch", "replay_on_device"])
     args = parser.parse_args()
-    print(f"{'ms of an update':<28} {'without':>9} {'prefetch':>9} {'gain':>6} {'drawing':>8}")
+    compute = dict(precision=args.precision, device=args.device)
+    print(f"{'ms of an update':<28} {'without':>9} {'with':>9} {'gain':>6} {'drawing':>8}")
     for threads in args.threads:
         torch.set_num_threads(threads)
         print(f"learner with {threads} threads of torch")
         for case in args.cases:
-            print(measure(case, args.rounds, args.seconds, args.precision), flush=True)
+            print(measure(case, args.rounds, args.seconds, args.setting, compute), flush=True)
 
 
 if __name__ == "__main__":
