@@ -50,7 +50,9 @@ class GradientDescent:
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        self._backward_pass(parameters)(loss if self._weighted is None else self._weighted(loss))
+        differentiated = [parameter for parameter in parameters if parameter.requires_grad]
+        if differentiated:  # all may be frozen for a while
+            self._backward_pass(differentiated)(loss if self._weighted is None else self._weighted(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
@@ -63,9 +65,8 @@ class GradientDescent:
         """Parameters of all groups of the optimiser."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
-    def _backward_pass(self, parameters: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
-        """Return the backward pass over parameters, made again where the optimiser has others than before."""
-        differentiated = [parameter for parameter in parameters if parameter.requires_grad]
+    def _backward_pass(self, differentiated: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
+        """Return the backward pass over parameters, made again where these are others than before."""
         if list(map(id, differentiated)) != list(map(id, self._differentiated)):
             self._differentiated = differentiated
             self._backward = self._replicas.backward_pass(differentiated)

@@ -225,6 +225,26 @@ def test_a_loss_without_a_parameter_of_the_optimiser_moves_nothing():
     assert torch.equal(weight, torch.ones(2))
 
 
+@pytest.mark.parametrize("itr", [0, 4])
+@pytest.mark.parametrize("kind", [*ONE_OPTIMISER, *SEVERAL])
+def test_networks_that_are_frozen_for_a_while_stay_and_others_learn(kind, itr):
+    """Of several optimisers those of the policy's network, so that its action values learn alone."""
+    several = kind in SEVERAL
+    AlgoCls, settings, AgentCls = (SEVERAL if several else ONE_OPTIMISER)[kind]
+    algo, agent = AlgoCls(**settings), AgentCls(model_kwargs=SMALL)
+    collected = batches(set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR), N_ITR)
+    for i, samples in enumerate(collected):
+        if i == itr:
+            agent.model.requires_grad_(False)
+            before = [deepcopy(module.state_dict()) for module in agent.modules()]
+        if i == N_ITR - 2:
+            assert not any(moved(agent.model, before[0]))
+            assert not several or all(moved(agent.q_model, before[1]))
+            agent.model.requires_grad_(True)
+        optimize(algo, i, samples)
+    assert any(moved(agent.model, before[0]))
+
+
 def test_a_schedule_that_begins_at_zero():
     """All groups at its rate follow it; another rate would have no ratio to it."""
     warm_up = dict(learning_rate="lin_0_1e-2")
