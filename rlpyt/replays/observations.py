@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
@@ -334,11 +333,11 @@ class DeviceArray(ObservationArray):
         self._ring.go_on(T_idx, newest)
         self._copy_all()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the attributes of a copy, without those on the device: torch would copy them in another stream."""
         return {name: value for name, value in vars(self).items() if name != "_on_device"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Take over the attributes of a copy, and copy what is in memory to the device."""
         vars(self).update(state)
         self._allocate()

@@ -6,7 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import psutil
 import torch
@@ -39,7 +39,7 @@ class MovableSampler(TrajKeeper):
     def running(self) -> bool:
         """Whether there are environments: after `initialize`, until `shutdown`."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Refuse to copy a sampler that runs: a copy's batches would be other memory than its environments step in."""
         if self.running:
             raise TypeError(
