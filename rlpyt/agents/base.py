@@ -17,7 +17,7 @@ from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
 from rlpyt.agents.own_models import build_model, random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
-from rlpyt.agents.weights import HasNetworks, Network
+from rlpyt.agents.weights import HasNetworks, Network, plain_settings
 from rlpyt.core import Agent
 from rlpyt.models import Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
@@ -73,7 +73,8 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.forget_networks()
-        self.numbers = SharedNumbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(self.scheduled(), 1)})
+        settings = dict.fromkeys([*self.scheduled(), *plain_settings(type(self))], 1)
+        self.numbers = SharedNumbers({"annealed": 1, **self.kept_numbers, **settings})
         self._exploration: Callable[[int], float | None] | None = None
         self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
+from functools import cache
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -18,6 +21,7 @@ from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
 from rlpyt.agents.weight_versions import WeightVersions
 from rlpyt.models import copy_streams, join_replicas, set_streams
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.settings import Settings
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
@@ -67,6 +71,16 @@ class Network(Generic[M]):
         vars(agent)[self.part][self.key] = network
 
 
+_KINDS: dict[object, type] = {"bool": bool, "int": int, "float": float, "int | None": int, "float | None": float}
+_KINDS |= {bool: bool, int: int, float: float, int | None: int, float | None: float}
+
+
+@cache
+def plain_settings(cls: type[Settings]) -> dict[str, type]:
+    """Return the settings of a class that are no schedule but a number or None, and the type of the number."""
+    return {f.name: _KINDS[f.type] for f in fields(cls) if f.type in _KINDS and f.name not in cls.scheduled()}  # type: ignore[arg-type]
+
+
 class HasNetworks:
     """Networks of an agent by name: `acting`, which workers have too, and `learning` (targets, action values)."""
 
@@ -78,7 +92,7 @@ class HasNetworks:
     acting: nn.ModuleDict
     learning: nn.ModuleDict
     numbers: SharedNumbers
-    """How far exploration has gone, `kept_numbers`, and the scheduled settings of now, in every process that acts."""
+    """How far exploration has gone, `kept_numbers`, and the settings of now, in every process that acts."""
     _has_weights_of_its_own: bool = False
     _shared: SharedWeights | None = None
     _versions: WeightVersions | None = None
@@ -143,7 +157,7 @@ class HasNetworks:
         This process calls `sync_shared_memory` whenever the weights have changed and nobody acts; the other one calls
         `attach_shared_memory` before it acts.
         """
-        self.numbers.share()
+        self._note_settings().share()
         clone = self.acting_copy()
         self._shared = clone._shared = SharedWeights(clone.acting)
         return clone
@@ -189,10 +203,12 @@ class HasNetworks:
             self._shared.attach(self.acting)
         else:
             self._shared.copy_to(self.acting)
+        self._take_settings()
 
     def sync_shared_memory(self) -> None:
         """Publish the weights to the copies in other processes."""
         if self._shared is not None:
+            self._note_settings()
             self._shared.publish(self.acting)
 
     def published(self) -> list[np.ndarray]:
@@ -204,6 +220,23 @@ class HasNetworks:
         """Publish to the copies on this machine what `published` returned on another one."""
         for mine, received in zip(self.published(), arrays, strict=True):
             mine[...] = received
+
+    def _plain_settings(self) -> dict[str, type]:
+        kinds = plain_settings(type(self))  # type: ignore[arg-type]
+        return {name: kind for name, kind in kinds.items() if isinstance(getattr(self, name), Real | None)}
+
+    def _note_settings(self) -> SharedNumbers:
+        """Return the numbers with the plain settings of now: these may be set during a run."""
+        for name in self._plain_settings():
+            value = getattr(self, name)
+            self.numbers[name][:] = math.nan if value is None else value
+        return self.numbers
+
+    def _take_settings(self) -> None:
+        """Let the plain settings of a copy be those of the agent."""
+        for name, kind in self._plain_settings().items():
+            value = self.numbers[name].item()
+            setattr(self, name, None if math.isnan(value) else kind(value))
 
     # ---- versions of the weights ----
 
@@ -220,7 +253,7 @@ class HasNetworks:
     def publish_version(self, version: int) -> None:
         """Let the versioned copy have the weights and numbers of now under a number."""
         assert self._versions is not None, "versioned_copy comes first"
-        self._versions.publish(version, self.acting, self.numbers)
+        self._versions.publish(version, self.acting, self._note_settings())
 
     def frozen_copy(self) -> Self:
         """Return a copy that acts in another process, beside the versioned one, by what `publish_to` gives it."""
@@ -229,11 +262,11 @@ class HasNetworks:
     def publish_to(self, frozen: Self, version: int) -> None:
         """Let a frozen copy have the weights and numbers of now under a number, in place of the last."""
         assert frozen._versions is not None, "only a frozen copy is published to"
-        frozen._versions.publish(version, self.acting, self.numbers)
+        frozen._versions.publish(version, self.acting, self._note_settings())
 
     def _copy_with_versions(self, n_versions: int) -> Self:
         clone = self.acting_copy()
-        clone.numbers = self.numbers.copy()
+        clone.numbers = self._note_settings().copy()
         clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
         return clone
 
@@ -250,8 +283,10 @@ class HasNetworks:
         """
         assert self._versions is not None, "only a versioned or frozen copy takes versions"
         if version is None:
-            return self._versions.take_newest(self.acting, self.numbers)
-        self._versions.take(version, self.acting, self.numbers)
+            version = self._versions.take_newest(self.acting, self.numbers)
+        else:
+            self._versions.take(version, self.acting, self.numbers)
+        self._take_settings()
         return version
 
     # ---- state ----

@@ -18,7 +18,8 @@ class GradientDescent:
     """Gradient steps of an optimiser's parameters. Nothing else that a loss depends on gets a gradient.
 
     A parameter group keeps its ratio to the learning rate of the start: a group with half the rate always has half of
-    it, and a group with rate 0 stays at 0. A group may be given its ratio as `lr_scale` instead.
+    it, and a group with rate 0 stays at 0. A group may be given its ratio as `lr_scale` instead. A rate that is set in
+    a group between two steps, by hand or by a scheduler of torch, is refused.
 
     Args:
         optimizer: over the parameters to be changed; another one may be set at any time.
@@ -39,16 +40,23 @@ class GradientDescent:
         self._differentiated: list[torch.nn.Parameter] = []
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
-        """Take one step down a scalar loss; return the gradient's norm before clipping, on the device."""
+        """Take one step down a scalar loss; return the gradient's norm before clipping, on the device.
+
+        Raises:
+            ValueError: if the learning rate of a group was set since the last step.
+        """
+        self._check_rates()
         parameters = self.parameters
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
-        self._backward_pass(parameters)(loss if self._weighted is None else self._weighted(loss))
+        differentiated = [parameter for parameter in parameters if parameter.requires_grad]
+        if differentiated:  # all may be frozen for a while
+            self._backward_pass(differentiated)(loss if self._weighted is None else self._weighted(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
-            group["lr"] = scale * learning_rate
+            group["lr"] = group["lr_given"] = scale * learning_rate
         step(self.optimizer)
         return grad_norm
 
@@ -57,9 +65,8 @@ class GradientDescent:
         """Parameters of all groups of the optimiser."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
-    def _backward_pass(self, parameters: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
-        """Return the backward pass over parameters, made again where the optimiser has others than before."""
-        differentiated = [parameter for parameter in parameters if parameter.requires_grad]
+    def _backward_pass(self, differentiated: list[torch.nn.Parameter]) -> Callable[[torch.Tensor], None]:
+        """Return the backward pass over parameters, made again where these are others than before."""
         if list(map(id, differentiated)) != list(map(id, self._differentiated)):
             self._differentiated = differentiated
             self._backward = self._replicas.backward_pass(differentiated)
@@ -68,6 +75,16 @@ class GradientDescent:
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy, without the backward pass: that is over the parameters of this one."""
         return {name: value for name, value in vars(self).items() if name != "_backward"} | {"_differentiated": []}
+
+    def _check_rates(self) -> None:
+        """Refuse a group whose learning rate is not that of the last step: the next one would set it in silence."""
+        for group in self.optimizer.param_groups:
+            if group["lr"] != group.get("lr_given", group["lr"]):
+                raise ValueError(
+                    f"Taking a gradient step: the lr of a parameter group was set to {float(group['lr']):g}, and every "
+                    f"step sets it to {group['lr_scale']:g} of the algorithm's learning rate; expected it as it was. "
+                    "Set the algorithm's learning_rate, to a schedule too, or the group's lr_scale."
+                )
 
     def _lr_scales(self) -> list[float]:
         """Return the ratio of each group's learning rate to the learning rate of the start.

@@ -111,10 +111,13 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         """Give the replay the hyper-parameters as they stand at this iteration, and store a batch."""
         hyper = self.hyper(itr * self.steps_per_itr)
         # First, as the priorities of new sequences are computed with eta.
-        self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
+        self._set_replay_hyper(hyper)
         if not self._is_appended_apart:
             self.append_rows(samples, hyper)
             self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+
+    def _set_replay_hyper(self, hyper: Hyper) -> None:
+        self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
 
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
         """Store a batch in the replay: the part of `append` that another process may do."""
@@ -143,6 +146,8 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         if itr < self.min_itr_learn:
             return OptInfo()
         hyper = self.hyper(itr * self.steps_per_itr)
+        # Again, as a script may learn without a new batch, or from the replay of another algorithm.
+        self._set_replay_hyper(hyper)
         metrics: dict[str, list[Any]] = defaultdict(list)
         n_updates = self.n_updates(hyper)
         with self._drawing_ahead(n_updates):

@@ -77,8 +77,14 @@ class Index(CheckedSubclasses, ABC):
             may_begin: [S, B] bool, where something may begin; a view that the replay updates. None is everywhere.
             allocate: makes the arrays that change during the run.
         """
-        self.S, self.B, self._may_begin = S, B, may_begin
+        self.S, self.B = S, B
+        self.see(may_begin)
         self._counts: np.ndarray = allocate(np.int64(0), (3,))  # first, end, priorities dropped
+
+    @final
+    def see(self, may_begin: np.ndarray | None) -> None:
+        """Take the argument `may_begin` of `initialize`; a copy of the replay gives its own view."""
+        self._may_begin = may_begin
 
     @property
     def first(self) -> int:

@@ -105,7 +105,7 @@ class WholeArray(ObservationArray):
     @property
     def flat(self) -> np.ndarray:
         """The rows, one after the other."""
-        return self._rows.reshape(-1, *self.shape)
+        return self._rows.reshape(self._rows.shape[0] * self._rows.shape[1], *self.shape)
 
     def write(self, T_idxs: np.ndarray, rows: np.ndarray, checked: np.ndarray | None) -> None:
         """Write rows."""
@@ -283,9 +283,12 @@ class DeviceArray(ObservationArray):
     def __init__(self, ring: ObservationArray, B: int, device: torch.device) -> None:
         self._ring, self._B, self._device = ring, B, device
         self.rows_before, self.shape = ring.rows_before, ring.shape
+        self._allocate()
+
+    def _allocate(self) -> None:
         # Made by a copy, so that it belongs to the stream of the copies, in which all that follows is done.
         first = torch.from_numpy(self.flat[:1])
-        self._on_device = CopyToDevice(first, device, lambda x: x.new_zeros(self.flat.shape)).arrived()
+        self._on_device = CopyToDevice(first, self._device, lambda x: x.new_zeros(self.flat.shape)).arrived()
 
     @property
     def flat(self) -> np.ndarray:
@@ -328,6 +331,19 @@ class DeviceArray(ObservationArray):
     def go_on(self, T_idx: int, newest: np.ndarray | None) -> None:
         """Copy what was loaded to the device."""
         self._ring.go_on(T_idx, newest)
+        self._copy_all()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the attributes of a copy, without those on the device: torch would copy them in another stream."""
+        return {name: value for name, value in vars(self).items() if name != "_on_device"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Take over the attributes of a copy, and copy what is in memory to the device."""
+        vars(self).update(state)
+        self._allocate()
+        self._copy_all()
+
+    def _copy_all(self) -> None:
         step = max(1, _LOAD_BYTES // max(1, self.flat[:1].nbytes))
         for first in range(0, len(self.flat), step):
             self._copy(first, first + step)

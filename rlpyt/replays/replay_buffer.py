@@ -84,6 +84,11 @@ class ReplayBuffer(Replay):
         size = storage.T, storage.B
         self._td_abs_error: np.ndarray | None = allocate(np.float32(0), size) if input_priorities else None
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Take over the attributes of a copy; views of the rows are arrays of their own there, and are made again."""
+        vars(self).update(state)
+        self.index.see(self.reading.may_begin(self.storage))
+
     def __len__(self) -> int:
         """Return the rows held, over all environments."""
         return self.storage.held * self.storage.B

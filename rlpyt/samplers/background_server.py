@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import ClassVar, NamedTuple
@@ -32,6 +33,20 @@ class MovableSampler(TrajKeeper):
 
     acts_here: ClassVar[bool] = True
     """Whether this process runs the network, and not workers alone."""
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether there are environments: after `initialize`, until `shutdown`."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Refuse to copy a sampler that runs: a copy's batches would be other memory than its environments step in."""
+        if self.running:
+            raise TypeError(
+                f"{type(self).__name__}: it was to be copied or pickled while it runs; expected that before initialize "
+                "or after shutdown. To go on twice from here, set up new parts and load the state_dict() of each."
+            )
+        return vars(self)
 
     @property
     def process_start_method(self) -> str:

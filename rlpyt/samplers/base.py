@@ -343,11 +343,6 @@ class BaseSampler(Settings, MovableSampler):
         """Return the torch threads while collecting; None leaves them as the run has set them."""
         return self.default_acting_threads if self.acting_threads is None else self._whole("acting_threads")
 
-    @property
-    @abstractmethod
-    def running(self) -> bool:
-        """Whether there are environments: after `initialize`, until `shutdown`."""
-
     def _check_running(self) -> None:
         if not self.running:
             raise RuntimeError(

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,54 @@ def test_the_noise_follows_its_schedule_in_every_process(AgentCls):
             agent.train_mode(itr)
     assert agent.action_std == "lin_0.4"
     assert "action_std" not in agent.state_dict()
+
+
+@dataclass(kw_only=True, eq=False)
+class Counting(DqnAgent):
+    most: int | None = None
+    fast: bool = False
+    own: float = field(default_factory=lambda: torch.ones(3))  # type: ignore[assignment]
+
+
+def worker_of(agent: Any) -> Any:
+    worker = pickle.loads(dumps(agent.worker_copy()))
+    return worker, lambda _: agent.sync_shared_memory(), lambda _: worker.attach_shared_memory()
+
+
+def versioned(agent: Any) -> Any:
+    worker = agent.versioned_copy(2)
+    return worker, agent.publish_version, worker.take_version
+
+
+def newest(agent: Any) -> Any:
+    worker = agent.versioned_copy(2)
+    return worker, agent.publish_version, lambda _: worker.take_version(None)
+
+
+def frozen(agent: Any) -> Any:
+    worker = agent.frozen_copy()
+    return worker, lambda version: agent.publish_to(worker, version), worker.take_version
+
+
+@pytest.mark.parametrize("copy_of", [worker_of, versioned, newest, frozen])
+def test_a_plain_setting_may_be_set_during_a_run_and_reaches_every_process(copy_of):
+    agent = Counting(eps_init=0.0, eps_final=0.0)
+    agent.initialize(DISCRETE)
+    worker, publish, take = copy_of(agent)
+    for version, settings in enumerate(
+        [(0.0, 0.0, None, None, False), (1.0, 0.5, 0.25, 7, True), (0.5, 0, None, 0, False)]
+    ):
+        agent.eps_init, agent.eps_final, agent.eps_final_min, agent.most, agent.fast = settings
+        if version:
+            publish(version)
+            take(version)
+        elif copy_of is worker_of:
+            take(version)
+        mine = worker.eps_init, worker.eps_final, worker.eps_final_min, worker.most, worker.fast
+        assert mine == settings
+        assert isinstance(worker.most, int | None)
+        assert worker.own.tolist() == [1.0, 1.0, 1.0]
+        assert type(worker.fast) is bool
 
 
 def test_the_noise_of_the_target_follows_its_schedule():

@@ -168,6 +168,36 @@ def test_ratios_are_the_same_after_a_state_was_loaded(with_ratios):
     assert [group["lr"] for group in other.optimizer.param_groups] == pytest.approx([now, now / 2])
 
 
+def by_hand(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0]["lr"] = 0.0
+
+
+def by_scheduler(optimizer: torch.optim.Optimizer) -> None:
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.step()  # or torch warns
+    scheduler.step()
+
+
+@pytest.mark.parametrize("set_rate", [by_hand, by_scheduler])
+def test_a_rate_that_is_set_in_a_group_is_refused_and_a_setting_or_ratio_is_taken(set_rate):
+    algo, agent = A2C(), CategoricalPgAgent()
+    collected = batches(set_up(algo, agent, RandomEnv, n_itr=N_ITR), 4)
+    optimize(algo, 0, collected[0])
+    copy = deepcopy(algo)
+    set_rate(algo.optimizer)
+    with pytest.raises(ValueError, match=r"was set to [0-9e.-]+, and every step sets it to 1 of the algorithm's"):
+        optimize(algo, 1, collected[1])
+    copy.learning_rate = 0.5
+    optimize(copy, 1, collected[1])
+    copy.optimizer.param_groups[0]["lr_scale"] = 0.1
+    optimize(copy, 2, collected[2])
+    assert copy.optimizer.param_groups[0]["lr"] == 0.05
+    # What a state has is loaded over it.
+    algo.load_state_dict(copy.state_dict())
+    optimize(algo, 1, collected[1])
+    assert algo.optimizer.param_groups[0]["lr"] == algo.learning_rate
+
+
 def test_a_descent_of_one_s_own_beside_the_first_is_saved_and_loaded():
     class WithAnother(A2C):
         def optim_initialize(self, rank: int = 0) -> None:
@@ -193,6 +223,26 @@ def test_a_loss_without_a_parameter_of_the_optimiser_moves_nothing():
     norm = descent(other.square().sum(), 0.1, 1.0)
     assert torch.equal(norm, torch.zeros(()))
     assert torch.equal(weight, torch.ones(2))
+
+
+@pytest.mark.parametrize("itr", [0, 4])
+@pytest.mark.parametrize("kind", [*ONE_OPTIMISER, *SEVERAL])
+def test_networks_that_are_frozen_for_a_while_stay_and_others_learn(kind, itr):
+    """Of several optimisers those of the policy's network, so that its action values learn alone."""
+    several = kind in SEVERAL
+    AlgoCls, settings, AgentCls = (SEVERAL if several else ONE_OPTIMISER)[kind]
+    algo, agent = AlgoCls(**settings), AgentCls(model_kwargs=SMALL)
+    collected = batches(set_up(algo, agent, RandomEnv, BOX if several else None, n_itr=N_ITR), N_ITR)
+    for i, samples in enumerate(collected):
+        if i == itr:
+            agent.model.requires_grad_(False)
+            before = [deepcopy(module.state_dict()) for module in agent.modules()]
+        if i == N_ITR - 2:
+            assert not any(moved(agent.model, before[0]))
+            assert not several or all(moved(agent.q_model, before[1]))
+            agent.model.requires_grad_(True)
+        optimize(algo, i, samples)
+    assert any(moved(agent.model, before[0]))
 
 
 def test_a_schedule_that_begins_at_zero():

@@ -73,16 +73,16 @@ def test_epochs_are_rounded_and_one_at_least() -> None:
 def seen_by_the_replay(algo: Any, agent: Any, n_itr: int = 5) -> list[dict[str, float | None]]:
     """Return the hyper-parameters that the replay is given, iteration by iteration."""
     sampler = set_up(algo, agent, RandomEnv)
-    seen, given = list[dict[str, Any]](), algo.replay.set_hyper
+    seen, given = dict[int, dict[str, Any]](), algo.replay.set_hyper
 
     def set_hyper(**kwargs: Any) -> None:
-        seen.append(kwargs)
+        assert seen.setdefault(itr, kwargs) == kwargs, "the same to append and to learn"
         given(**kwargs)
 
     algo.replay.set_hyper = set_hyper
     for itr in range(n_itr):
         optimize(algo, itr, sampler.obtain_samples(itr)[0])
-    return seen
+    return list(seen.values())
 
 
 @pytest.mark.parametrize(("setting", "name"), [("pri_alpha", "alpha"), ("pri_beta", "beta"), ("pri_eta", "eta")])
@@ -108,6 +108,22 @@ def test_the_line_of_pri_beta_may_be_set_during_a_run() -> None:
     assert algo.hyper(STEPS).pri_beta == pytest.approx(0.2)
     algo.pri_beta_init = algo.pri_beta_final = 0.7
     assert algo.hyper(STEPS).pri_beta == pytest.approx(0.7)
+
+
+def test_a_script_learns_without_a_new_batch_by_the_settings_of_now() -> None:
+    """From the replay of another algorithm too, which has a discount of its own."""
+    settings: dict[str, Any] = dict(**REPLAY, replay_ratio=0.25, prioritized_replay=True, pri_beta="lin_0_1")
+    algos = [DQN(**settings, discount=discount) for discount in (0.9, 0.7)]
+    samplers = [set_up(algo, DqnAgent(model_kwargs=SMALL), RandomEnv) for algo in algos]
+    first, second = algos
+    for itr in range(4):
+        optimize(first, itr, samplers[0].obtain_samples(itr)[0])
+    replay: Any = first.replay
+    second.replay = replay
+    for algo, itr, discount in ((second, 4, 0.7), (first, 5, 0.9), (first, 6, 0.5)):
+        algo.discount = discount
+        algo.learn(itr)
+        assert (replay.discount, replay.index.beta) == (discount, algo.hyper(itr * STEPS).pri_beta)
 
 
 def test_a_priority_is_raised_to_the_exponent_of_its_time() -> None:

@@ -11,11 +11,31 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.replays import PrioritizedIndex, Reading, ReplayBuffer, RowStorage, Sequences, Transitions, UniformIndex
+from rlpyt.replays import (
+    PrioritizedIndex,
+    Reading,
+    ReplayBuffer,
+    RowStorage,
+    Sequences,
+    Storage,
+    Transitions,
+    UniformIndex,
+)
 from tests.replays.replay_kit import STARTS, assert_same_batches, make_run
+
+
+class EverySecond(Transitions):
+    """Reading of one's own that begins at every second row, as a view of the storage says."""
+
+    interval = 2
+
+    def may_begin(self, storage: Storage) -> np.ndarray:
+        return storage.rows.valid[::2]
+
 
 READINGS: dict[str, Callable[[], Reading]] = {
     "transitions": lambda: Transitions(2),
+    "own": lambda: EverySecond(2),
     "sequences": lambda: Sequences(4, 2, 1, 2),
 }
 

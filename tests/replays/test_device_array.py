@@ -5,6 +5,8 @@ The device is the CPU here; `tests/gpu` has others.
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def test_what_is_read_is_what_was_written(kind, pieces):
 
 
 @pytest.mark.parametrize("kind", ["whole", "frames", "nested"])
-@pytest.mark.parametrize("written", [4, 27])
+@pytest.mark.parametrize("written", [4, 25])
 @pytest.mark.parametrize("load_bytes", [1, 100, 1 << 20])
 def test_what_was_loaded_is_read_too(kind, written, load_bytes, monkeypatch):
     monkeypatch.setattr(observations, "_LOAD_BYTES", load_bytes)
@@ -76,10 +78,34 @@ def test_what_was_loaded_is_read_too(kind, written, load_bytes, monkeypatch):
     check(storage, rows, written + 3)
     other = storage_of(rows, n_frames, device=None)
     other.load_state_dict(state)
-    T_idxs = np.arange(max(written + 3 - T, 0) + other.rows_before, written + 3)
+    other.write(rows[written + 3 : written + 5])
+    T_idxs = np.arange(max(written + 5 - T, 0) + other.rows_before, written + 5)
     read = other.observation(T_idxs[:, None] % T, np.arange(B))
     for leaf, expected in zip(buffer_leaves(read), buffer_leaves(rows.observation[T_idxs]), strict=True):
         np.testing.assert_array_equal(leaf, expected)
+
+
+@pytest.mark.parametrize("copy_of", [deepcopy, lambda storage: pickle.loads(pickle.dumps(storage))])
+@pytest.mark.parametrize("kind", ["whole", "frames", "nested"])
+def test_what_a_copy_has_on_the_device_comes_from_memory(kind, copy_of):
+    """A copy on the device would be made in the stream of the updates, which appending does not wait for."""
+    rows, n_frames = rows_and_frames(kind)
+    storage = storage_of(rows, n_frames)
+    storage.write(rows[:13])
+    for keeper in buffer_leaves(storage._observations):
+        keeper._on_device.zero_()
+    copy = copy_of(storage)
+    plain = storage_of(rows, n_frames, device=None)
+    assert len(pickle.dumps(storage)) < len(pickle.dumps(plain)) + 500
+    check(copy, rows, 13)
+
+
+def test_observations_without_an_entry_are_read():
+    rows, _ = rows_and_frames("whole")
+    rows = rows._replace(observation=np.zeros((*rows.reward.shape, 0), np.float32))
+    storage = storage_of(rows, 1)
+    storage.write(rows[:13])
+    check(storage, rows, 13)
 
 
 def test_a_batch_stays_as_it_is_when_its_rows_are_overwritten():

@@ -30,12 +30,18 @@ from tests.replays.replay_kit import make_run, saved_and_loaded
 
 
 def build(
-    rows: SamplesToBuffer, reading: Reading, index: str = "uniform", alpha: float = 0.6, n_frames: int = 1, T: int = 40
+    rows: SamplesToBuffer,
+    reading: Reading,
+    index: str = "uniform",
+    alpha: float = 0.6,
+    n_frames: int = 1,
+    T: int = 40,
+    device: torch.device | None = None,
 ) -> ReplayBuffer:
     rng = np.random.default_rng(0)
     input_priorities = index == "input"
     return ReplayBuffer(
-        RowStorage(rows[0, 0], T, rows.reward.shape[1], n_frames=n_frames),
+        RowStorage(rows[0, 0], T, rows.reward.shape[1], n_frames=n_frames, device=device),
         UniformIndex(rng) if index == "uniform" else PrioritizedIndex(rng, alpha),
         reading,
         discount=0.9,
@@ -157,11 +163,12 @@ def test_a_null_action_without_reward_in_one_environment_hides_nothing():
     assert replay.storage.rows.truncated[28].all()
 
 
-def test_older_frames_of_a_stack_tell_what_a_null_action_does_not():
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+def test_older_frames_of_a_stack_tell_what_a_null_action_does_not(device):
     run = make_run(1, 1, 30, n_frames=4)
     run.rows.valid[-2:], run.rows.truncated[-2:], run.rows.terminated[-2:] = True, False, False
     run.rows.action[-1], run.rows.reward[-1] = 0, 0.0
-    replay = build(run.rows, Transitions(1), n_frames=4)
+    replay = build(run.rows, Transitions(1), n_frames=4, device=device)
     replay.append_samples(run.rows)
     replay.load_state_dict(replay.state_dict())
     replay.append_samples(with_previous(make_run(2, 1, 5, n_frames=4).rows))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from copy import copy, deepcopy
 from typing import Any, ClassVar
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import psutil
@@ -69,6 +71,19 @@ def test_atari_games_go_on_where_they_stood(tmp_path):
     with running("serial", random_agent(), AtariEnv, **options) as sampler:
         sampler.load_state_dict(load_snapshot(tmp_path / "state.pkl"))
         assert_equal_batches(collect(sampler, 3, first=2), expected)
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
+@pytest.mark.parametrize("copy_of", [copy, deepcopy, cloudpickle.dumps])
+def test_a_sampler_is_copied_only_while_it_does_not_run(kind, copy_of):
+    """A copy would return the same batch again and again: its environments step in other memory."""
+    with running(kind, random_agent(), CountingEnv, **OPTIONS) as sampler:
+        collect(sampler, 1)
+        with pytest.raises(TypeError, match="it was to be copied or pickled while it runs; expected that before init"):
+            copy_of(sampler)
+        collect(sampler, 1, first=1)
+    copy_of(sampler)
+    assert not deepcopy(sampler.replace()).running
 
 
 def test_a_sampler_can_go_back_to_any_row():
