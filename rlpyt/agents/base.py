@@ -154,8 +154,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
             raise TypeError(
                 f"{type(self).__name__}.make_distribution returned None; expected a distribution. Return one."
             )
-        # The schedule of exploration is of an earlier start's algorithm, and holds its replay.
-        self._exploration = self._mode = self._in_charge = self._in_training = None
+        self._mode = self._in_charge = self._in_training = None
         self.make_networks()
 
     def make_networks(self) -> None:
@@ -394,6 +393,13 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         return self.model.parameters()
 
     def leave_behind(self) -> None:
-        """Let a worker's copy go without the schedule of exploration, which the master follows, and without actors."""
+        """Let a worker's copy go without actors."""
         super().leave_behind()
-        self._exploration = self._in_charge = self._in_training = None
+        self._in_charge = self._in_training = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, without the schedule of exploration.
+
+        It is a method of the algorithm, which holds the replay. A copy of the algorithm sets it again.
+        """
+        return {**vars(self), "_exploration": None}

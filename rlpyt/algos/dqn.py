@@ -117,7 +117,6 @@ class DQN(OffPolicyAlgo[QAgent]):
             )
         super().initialize(agent, run)
         agent.anneal_exploration(self.hyper(0).eps_schedule)
-        agent.explore_by(self.exploration_after)
         self._recent: ActedRows | None = None
 
     def schedule_of(self, name: str) -> ScheduleLike | None:

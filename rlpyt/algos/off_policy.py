@@ -66,6 +66,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         check_sequences(name, agent, self.batch_T, self.batch_B)
         assert run.example is not None
         super().initialize(agent, run)
+        agent.explore_by(self.exploration_after)
         self.augmentation = RandomShift(int(self.random_shift)) if self.random_shift else self.augment
         if self.random_shift:
             check_images(name, int(self.random_shift), agent.example_inputs()[0])
@@ -76,6 +77,12 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         self.initialize_replay_buffer(run.example, run.batch_spec, run.world_size, rng)
         self._check_replay()
         self._check_updates(run.n_itr)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
+        vars(self).update(state)
+        if "agent" in state:
+            self.agent.explore_by(self.exploration_after)
 
     def _check_updates(self, n_itr: int) -> None:
         """Refuse a run without updates, and one whose first update finds nothing to draw in the replay."""
@@ -106,6 +113,10 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             check_unique_draws(name, self.replay, B, held, self.draws_per_update)
 
     # ---- learning ----
+
+    def exploration_after(self, itr: int) -> float | None:
+        """Return how far exploration has gone after an iteration, from 0 to 1; None leaves the agent as it is."""
+        return None
 
     def append(self, itr: int, samples: Samples) -> None:
         """Give the replay the hyper-parameters as they stand at this iteration, and store a batch."""

@@ -75,7 +75,6 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
                 "recurrent forms."
             )
         super().initialize(agent, run)
-        agent.explore_by(self.exploration_after)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimisers, one for the policy and one for the action values."""
