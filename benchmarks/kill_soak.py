@@ -88,7 +88,7 @@ class Soak:
     ) -> None:
         self.command, self.fork, self.folder, self.rng = command, fork, folder, rng
         self.run_dir = folder / "killed" / "run_0"
-        self.start_seconds = 5.0  # from the start of a process to its first iteration, as measured last
+        self.start_seconds = 0.0  # from the start of a process to its first iteration, as measured last
 
     def start(self, name: str = "killed") -> Started:
         """Start a run, or go on with it."""
@@ -97,13 +97,25 @@ class Soak:
         run = None if self.fork is None else partial(self.fork, log_dir)
         return Started(command, self.folder / f"{name}.txt", self.folder / "tmp", run)
 
-    def finish(self, name: str) -> float:
-        """Let a run go on to its end; return the seconds that this took."""
-        start = time.monotonic()
-        code = self.start(name).wait(3600.0)
+    def leave_alone(self, n_kills: int) -> float:
+        """Let a run go on to its end; return the seconds that this took, of which the kills take their moments."""
+        began = time.monotonic()
+        run = self.start("alone")
+        run.wait_until((self.folder / "alone" / "run_0" / MARK).exists)
+        self.start_seconds = time.monotonic() - began
+        self._finish(run, "alone")
+        seconds = time.monotonic() - began
+        self._longest = min(1.5, (seconds - self.start_seconds) / n_kills)  # so that no run ends before its last kill
+        return seconds
+
+    def finish(self) -> None:
+        """Let the run that was killed go on to its end."""
+        self._finish(self.start(), "killed")
+
+    def _finish(self, run: Started, name: str) -> None:
+        code = run.wait(3600.0)
         if code:
             raise RuntimeError(f"exit code {code}: the output is in {self.folder / name}.txt")
-        return time.monotonic() - start
 
     def kill(self, moment: str) -> tuple[Killed | None, list[str]]:
         """Start the run and kill it; return what it cost, None if it was at its end before, and what outlived it."""
@@ -116,10 +128,11 @@ class Soak:
         elif run.wait_until(lambda: self._mark_time() != before):
             goes_on = self.start_seconds = time.monotonic() - began
             if moment == "save":
-                run.wait_until(self._is_saving)
+                before_it = self._saves_begun()
+                run.wait_until(lambda: bool(self._saves_begun() - before_it))
                 time.sleep(self.rng.uniform(0.0, 0.02))
             else:
-                time.sleep(self.rng.uniform(0.0, 1.5))
+                time.sleep(self.rng.uniform(0.0, self._longest))
         if run.process.poll() is not None:
             if run.process.returncode:
                 raise RuntimeError(f"exit code {run.process.returncode}: the output is in {self.folder}/killed.txt")
@@ -141,10 +154,9 @@ class Soak:
         """Return the iterations that are noted; the file is empty if the kill came while it was written."""
         return int((self.run_dir / MARK).read_text() or 0)
 
-    def _is_saving(self) -> bool:
-        """Return whether there is a checkpoint without its manifest."""
-        places = (self.run_dir / "checkpoints").glob("[0-9]*")
-        return any(not (place / "manifest.json").exists() for place in places)
+    def _saves_begun(self) -> set[str]:
+        """Return the names of the checkpoints, also of one that is being written."""
+        return {place.name for place in (self.run_dir / "checkpoints").glob("[0-9]*")}
 
 
 def main() -> None:
@@ -178,7 +190,7 @@ def soak(run: Soak, n_kills: int) -> int:
     """Kill a run so often, and compare it with one that is left alone; return the exit code."""
     left: list[str] = []
     killed: list[Killed] = []
-    alone = run.finish("alone")
+    alone = run.leave_alone(n_kills)
     print(f"The run that was left alone took {alone:.0f} s.", flush=True)
     start = time.monotonic()
     while len(killed) < n_kills:
@@ -193,7 +205,7 @@ def soak(run: Soak, n_kills: int) -> int:
             print(
                 f"{len(killed)} kills, {steps_saved(run.run_dir):,} steps, {time.monotonic() - start:.0f} s", flush=True
             )
-    run.finish("killed")
+    run.finish()
     left += files_left(run.folder / "tmp")
     report(killed)
     difference = first_difference(run.run_dir, run.folder / "alone" / "run_0")

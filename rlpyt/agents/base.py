@@ -350,10 +350,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         self.numbers["annealed"][:] = fraction
 
     def explore_by(self, schedule: Callable[[int], float | None]) -> None:
-        """Follow a schedule of the iteration: `train_mode(itr)` sets how far exploration is for what comes after it.
-
-        So it goes on under an `optimize_agent` of one's own, too. Where the schedule gives None it stays as it is.
-        """
+        """Follow a schedule in every `train_mode(itr)`, also beside one's own `optimize_agent`; see `ExploringAgent`."""
         self._exploration = schedule
 
     def _on_schedule(self) -> list[str]:
@@ -397,9 +394,6 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         super().leave_behind()
         self._in_charge = self._in_training = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy, without the schedule of exploration.
-
-        It is a method of the algorithm, which holds the replay. A copy of the algorithm sets it again.
-        """
+    def __getstate__(self) -> dict[str, object]:
+        """Return the attributes of a copy, without the algorithm's schedule: it holds the replay, and sets it again."""
         return {**vars(self), "_exploration": None}

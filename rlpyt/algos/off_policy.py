@@ -78,7 +78,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         self._check_replay()
         self._check_updates(run.n_itr)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
         vars(self).update(state)
         if "agent" in state:
