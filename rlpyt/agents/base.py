@@ -350,7 +350,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         self.numbers["annealed"][:] = fraction
 
     def explore_by(self, schedule: Callable[[int], float | None]) -> None:
-        """Follow a schedule in every `train_mode(itr)`, also beside one's own `optimize_agent`; see `ExploringAgent`."""
+        """Follow a schedule in every `train_mode(itr)`; see `rlpyt.core.ExploringAgent`."""
         self._exploration = schedule
 
     def _on_schedule(self) -> list[str]:
