@@ -61,8 +61,8 @@ class RecurrentCore(nn.Module):
     ) -> tuple[torch.Tensor, RnnState]:
         """Return the outputs of all rows and the state after the last row.
 
-        It takes about 1.3 times as long as without any start, however many episodes start, and where; 2.3 times on a CPU
-        where torch's call without a start is by a quicker library than its products (docs/benchmarks.md).
+        It takes about 1.3 times as long as without any start, however many episodes start, and where. On a CPU where
+        torch computes the call without a start by a quicker library it takes 2.3 times as long (docs/benchmarks.md).
 
         Args:
             x: [T, B, input_size] float.
