@@ -236,7 +236,7 @@ def priorities() -> Pair:
 def lstm() -> Pair:
     """Return an LSTM over rows with many starts, forward and backward, beside its matrix products.
 
-    One call of torch without a start is no measure: of some processors it computes products by another library.
+    One call of torch without a start is no measure: on some processors it is by a quicker library than the products.
     """
     T, B, units = 30, 32, 256
     core = RecurrentCore(units, units)

@@ -128,8 +128,8 @@ class Soak:
         elif run.wait_until(lambda: self._mark_time() != before):
             goes_on = self.start_seconds = time.monotonic() - began
             if moment == "save":
-                before_it = self._saves_begun()
-                run.wait_until(lambda: bool(self._saves_begun() - before_it))
+                earlier = self._saves_begun()
+                run.wait_until(lambda: bool(self._saves_begun() - earlier))
                 time.sleep(self.rng.uniform(0.0, 0.02))
             else:
                 time.sleep(self.rng.uniform(0.0, self._longest))

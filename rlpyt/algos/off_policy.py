@@ -66,7 +66,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         check_sequences(name, agent, self.batch_T, self.batch_B)
         assert run.example is not None
         super().initialize(agent, run)
-        agent.explore_by(self.exploration_after)
+        agent.explore_by(self.exploration_after)  # before the replay is built: it lets go of an earlier start's
         self.augmentation = RandomShift(int(self.random_shift)) if self.random_shift else self.augment
         if self.random_shift:
             check_images(name, int(self.random_shift), agent.example_inputs()[0])
