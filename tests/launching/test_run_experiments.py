@@ -366,6 +366,7 @@ def test_the_table_of_a_terminal_is_redrawn_and_hides_runs_that_do_not_fit(tmp_p
             return True
 
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 6)))
+    monkeypatch.setenv("TERM", "xterm")  # without one nothing is redrawn
     terminal = Terminal()
     grid = ([{"x": i} for i in range(4)], [f"x_{i}" for i in range(4)])
     run_experiments(script(tmp_path, QUICK), CODE, "study", 1, *grid, data_dir=tmp_path / "data", file=terminal)
