@@ -57,8 +57,6 @@ GROUND = {"old_methods": {"old_names"}, "utils": {"namedarraytuple"}, "functiona
 # Rooms that nobody enters: they are for users alone.
 FOR_USERS = {"testing"}
 OUTSIDE = ("examples", "experiments", "benchmarks", "tests")
-# Modules over 400 lines and the reason for each.
-LONG: dict[str, str] = {}
 
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -197,12 +195,6 @@ def test_packages_define_nothing_and_export_what_they_import(path):
     assert len(exported) == len(set(exported)), "a name stands twice in __all__"
     module = importlib.import_module(name_of(path))
     assert all(hasattr(module, name) for name in exported)
-
-
-def test_no_module_is_too_long():
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
-    long = {name: n for name, n in lengths.items() if n > 400}
-    assert set(long) == set(LONG), f"over 400 lines: {long}; listed with a reason: {LONG}"
 
 
 @pytest.mark.parametrize("module", [m.name for m in pkgutil.walk_packages(rlpyt.__path__, "rlpyt.")])

@@ -1,4 +1,4 @@
-"""The prose of pages and docstrings: wrapped lines, short sentences, docstrings that open with a noun.
+"""The prose of pages and docstrings: wrapped lines, docstrings that open with a noun.
 
 The list of docstrings below only shrinks: delete a name when its docstring is mended, and add none.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ from tests.markdown import PAGES, ROOT, split
 LIBRARY = Path(rlpyt.__file__).parent
 
 COLUMNS = 100
-WORDS = 25
-"""Words of a sentence at most."""
 OPENINGS = ("What", "Where", "How", "Which", "When", "Who", "Whether")
 NOT_YET_A_NOUN = """
     rlpyt.agents.model_kwargs rlpyt.algos.dqn.ActedRows rlpyt.algos.dqn.ErrorBatch
@@ -39,36 +36,6 @@ def too_wide(text: str) -> list[str]:
     return [line for line in lines if len(re.sub(r"\]\([^)]*\)", "]", line)) > COLUMNS]
 
 
-def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs and list items of a page, each as one line; no tables, no headings, no indented code."""
-    lines: list[str] = []
-    in_list = False
-    for line in [*text.splitlines(), ""]:
-        stripped = line.strip()
-        is_item = re.match(r"([-*]|\d+\.) ", stripped) is not None
-        is_prose = bool(stripped) and not stripped.startswith(("|", "#"))
-        is_prose = is_prose and (in_list or bool(lines) or not line.startswith("    "))
-        if lines and (is_item or not is_prose):
-            yield " ".join(lines)
-            lines = []
-        if is_prose:
-            lines.append(stripped)
-            in_list = is_item or (in_list and line.startswith(" "))
-
-
-def sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph, a code span or a list of code spans as one word."""
-    plain = re.sub(r"`[^`]+`", "code", paragraph)
-    plain = re.sub(r"code(, (and |or )?code)+", "code", plain)
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", plain)
-    return re.split(r"(?<=[.!?])\)? +(?=[A-Z(\[*]|code)", plain)
-
-
-def long_sentences(text: str, limit: int) -> list[str]:
-    found = [sentence for paragraph in paragraphs(text) for sentence in sentences(paragraph)]
-    return [s for s in found if sum(re.search(r"\w", word) is not None for word in s.split()) > limit]
-
-
 def openings_that_are_no_noun(module: str, source: str) -> list[str]:
     """Return the name of a module, and those of its classes, whose docstring opens with one of `OPENINGS`."""
     named = {module: (tree := ast.parse(source))} | {
@@ -85,17 +52,7 @@ def test_prose_is_wrapped(page: Path) -> None:
     assert too_wide(split(page)[0]) == []
 
 
-@every_page
-def test_sentences_are_short(page: Path) -> None:
-    assert long_sentences(split(page)[0], WORDS) == []
-
-
 def test_what_counts_as_prose() -> None:
-    code_and_table = "    code = 1\n\n| a | b |\n|---|---|"
-    text = f"# A head\n\nOne `a b c`, `d`\nand two. Three (four).\n\n{code_and_table}\n- five\n  six\n- seven\n"
-    assert list(paragraphs(text)) == ["One `a b c`, `d` and two. Three (four).", "- five six", "- seven"]
-    assert long_sentences(text, 2) == ["One code and two."]
-    assert long_sentences("[a b](c) d e. (F g h i.) J", 3) == ["a b d e.", "(F g h i."]
     assert too_wide("x" * 101) == ["x" * 101]
     assert too_wide("|" + "x" * 101) == too_wide("[a](" + "x" * 101 + ")") == []
 
