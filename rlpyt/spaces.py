@@ -156,6 +156,15 @@ def same_rows(a: Space, b: Space) -> bool:
     return list(parts_a) == list(parts_b) and all(same_rows(part, parts_b[key]) for key, part in parts_a.items())
 
 
+def is_image(space: Space) -> bool:
+    """Return whether observations of a space are read as images: a Box of uint8 with three dimensions.
+
+    They are [C, height, width]. The default models convolve these, divided by their upper bound, and flatten every
+    other Box.
+    """
+    return isinstance(space, Box) and len(space.shape) == 3 and space.dtype == np.uint8
+
+
 def check_action_space(space: Space, name: str = "action_space") -> None:
     """Refuse bounds that no action can be scaled to. Infinite bounds are allowed here.
 

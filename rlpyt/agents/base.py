@@ -122,7 +122,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         """Return a new model for the spaces (a target network is another one)."""
         if self.ModelCls is None and self.preset is None:
             return self.make_default_model(self.env_spaces)
-        offered = self.make_env_to_model_kwargs(self.env_spaces)
+        model = self._model_of_sizes(self.make_env_to_model_kwargs(self.env_spaces))
+        if isinstance(model, Model) and model.encoder is not None:
+            model.encoder.fit_to(self.env_spaces.observation)  # as the model may have been told the shape alone
+        return model
+
+    def _model_of_sizes(self, offered: Kwargs) -> nn.Module:
         if self.ModelCls is None:
             assert self.preset is not None
             if self.recurrent not in (True, False, "lstm"):

@@ -16,17 +16,13 @@ from gymnasium import Space, spaces
 from torch import nn
 
 from rlpyt.functional import to_onehot
-from rlpyt.models.conv import Conv2dHeadModel, ConvSettings
+from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, add_old_divisor
 from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.spaces import is_image, subspaces
 
 Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
 """A tensor, or for a Dict or Tuple space a (named array) tuple with one entry per part."""
 Obs = TypeVar("Obs")
-
-
-def is_image(space: Space) -> bool:
-    """Return whether observations of a space are images: uint8 [C, height, width]."""
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
 
 
 class Encoder(nn.Module, ABC, Generic[Obs]):
@@ -44,23 +40,41 @@ class Encoder(nn.Module, ABC, Generic[Obs]):
     def update_obs_rms(self, observation: Obs, valid: torch.Tensor | None = None) -> None:
         """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
 
+    def fit_to(self, space: Space) -> None:
+        """Take in what a new encoder must know of the space beside its shape: the scale of uint8."""
+
 
 class VectorEncoder(Encoder[torch.Tensor]):
-    """Encoder that flattens numbers to float32, with an optional normalisation; uint8 stands for value / 255.
+    """Encoder that flattens numbers to float32 as they are, with an optional normalisation.
+
+    Weights that were trained while uint8 was divided by 255 here go on with that: the state of such an encoder has no
+    `divisor`, and one that loads it divides by 255.
 
     Args:
         shape: of one observation.
         rms: running statistics that normalise the flat vector; None does not normalise.
     """
 
+    divisor: torch.Tensor | None
+    """What observations are divided by, of an encoder of uint8: 1, or 255 with weights from before."""
+
     def __init__(self, shape: Sequence[int], rms: RunningMeanStdModel | None = None) -> None:
         super().__init__()
         self._ndim = len(shape)
         self.output_size = math.prod(shape)
         self.rms = rms
+        self.register_buffer("divisor", None)
+
+    def fit_to(self, space: Space) -> None:
+        """Note in the state that uint8 is used as it is."""
+        self.divisor = torch.ones(()) if isinstance(space, spaces.Box) and space.dtype == np.uint8 else None
+
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: object) -> None:
+        add_old_divisor(self.divisor, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
-        x = observation / 255 if observation.dtype == torch.uint8 else observation.float()
+        x = observation.float() if self.divisor is None else observation / self.divisor
         if self._ndim == 1:
             return x
         return x.flatten(-self._ndim) if self._ndim else x.unsqueeze(-1)
@@ -99,7 +113,7 @@ class OneHotEncoder(Encoder[torch.Tensor]):
 
 
 class ImageEncoder(Encoder[torch.Tensor]):
-    """Encoder of images [..., C, height, width] by a convolutional network.
+    """Encoder of images [..., C, height, width] by a convolutional network, which divides uint8 by 255.
 
     Args:
         net: convolutions, with or without fully connected layers.
@@ -111,6 +125,12 @@ class ImageEncoder(Encoder[torch.Tensor]):
         super().__init__()
         self.net = net
         self.output_size = net.output_size
+
+    def fit_to(self, space: Space) -> None:
+        """Divide uint8 images by the upper bound of the space, where the network can do so."""
+        first = self.net.conv[0] if isinstance(self.net, Conv2dHeadModel) and is_image(space) else None
+        if isinstance(first, PixelConv2d):
+            first.divide_by(max(1.0, float(space.high.max(initial=0))))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Return features of images."""
@@ -135,6 +155,13 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
         pairs = zip(self.fields, observation, strict=True)
         return torch.cat([encoder(x) for encoder, x in pairs], -1)
 
+    def fit_to(self, space: Space) -> None:
+        """Let every field take in its part of the space."""
+        parts = subspaces(space)
+        for encoder, (_, part) in zip(self.fields, parts, strict=False) if len(parts) == len(self.fields) else ():
+            if isinstance(encoder, Encoder):
+                encoder.fit_to(part)
+
     def update_obs_rms(self, observation: tuple[Observation, ...], valid: torch.Tensor | None = None) -> None:
         """Add observations to the running statistics of every field."""
         for encoder, x in zip(self.fields, observation, strict=True):
@@ -145,8 +172,9 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
 def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool = False) -> Encoder:
     """Return a new encoder for a space.
 
-    Images (uint8 Box of three dimensions) go through convolutions. Any other Box and MultiBinary are flattened.
-    Discrete and MultiDiscrete become one-hot. Dict and Tuple are encoded field by field.
+    Images (uint8 Box of three dimensions) are divided by their upper bound, which is 255 for pictures and 1 for planes
+    of zeros and ones, and go through convolutions. Any other Box, and MultiBinary, is flattened and used as it is,
+    whatever its dtype. Discrete and MultiDiscrete become one-hot. Dict and Tuple are encoded field by field.
 
     Args:
         space: of the observations.
@@ -160,7 +188,9 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
         case spaces.Box() if is_image(space):
             layers = (conv.channels, conv.kernel_sizes, conv.strides, conv.fc_sizes)
             net = Conv2dHeadModel(space.shape, *layers, paddings=conv.paddings, use_maxpool=conv.use_maxpool)
-            return ImageEncoder(net)
+            image_encoder = ImageEncoder(net)
+            image_encoder.fit_to(space)
+            return image_encoder
         case spaces.Box() if len(space.shape) > 3 and space.dtype == np.uint8:
             raise TypeError(
                 f"Making a model: the observation space is {space}; expected images of three dimensions, [C, height, "
@@ -169,7 +199,9 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
             )
         case spaces.Box():
             rms = RunningMeanStdModel((math.prod(space.shape),)) if normalize_observation else None
-            return VectorEncoder(space.shape, rms)
+            encoder = VectorEncoder(space.shape, rms)
+            encoder.fit_to(space)
+            return encoder
         case spaces.MultiBinary():
             return VectorEncoder(space.shape)
         case spaces.Discrete() | spaces.MultiDiscrete():

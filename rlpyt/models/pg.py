@@ -11,10 +11,11 @@ from torch import nn
 
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
-from rlpyt.models.encoders import Observation, encoded_action_size, is_image, make_encoder
+from rlpyt.models.encoders import Observation, encoded_action_size, make_encoder
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import as_sizes, init_orthogonal
+from rlpyt.spaces import is_image
 
 
 class PgModel(Model):

@@ -12,11 +12,12 @@ from torch import nn
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
 from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
-from rlpyt.models.encoders import Observation, is_image, make_encoder
+from rlpyt.models.encoders import Observation, make_encoder
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import as_sizes
 from rlpyt.namedarraytuple import NamedArrayTuple
+from rlpyt.spaces import is_image
 
 
 class QModel(Model):

@@ -1,0 +1,184 @@
+"""What a uint8 observation means to the default models: a number, or a share of an image's upper bound."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlpyt.agents import (
+    AtariDqnAgent,
+    AtariFfAgent,
+    BaseAgent,
+    CatDqnAgent,
+    DdpgAgent,
+    DqnAgent,
+    IqnAgent,
+    MujocoFfAgent,
+    MujocoLstmAgent,
+    PgAgent,
+    PopulationAgent,
+    QrDqnAgent,
+    R2d1Agent,
+    SacAgent,
+    Td3Agent,
+    export_policy,
+    load_weights,
+    save_weights,
+)
+from rlpyt.models import draw_randomness
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import StateDict
+from rlpyt.utils.arrays import buffer_leaves
+
+IDS = spaces.Box(0, 10, (6,), np.uint8)
+PLANES = spaces.Box(0, 1, (3, 12, 12), np.uint8)
+PICTURE = spaces.Box(0, 255, (3, 12, 12), np.uint8)
+SMALL: dict[str, Any] = dict(channels=(4,), kernel_sizes=(3,), strides=(2,), paddings=(0,), fc_sizes=8)
+LAYERS: dict[str, Any] = {**SMALL, "hidden_sizes": 8}
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+AGENTS: dict[str, tuple[Callable[[], BaseAgent], gymnasium.Space[Any]]] = {
+    "pg": (lambda: PgAgent(model_kwargs=LAYERS), DISCRETE),
+    "recurrent pg": (lambda: PgAgent(model_kwargs=LAYERS, recurrent=True), BOX),
+    "population": (lambda: PopulationAgent(model_kwargs=LAYERS, population_size=2), DISCRETE),
+    "dqn": (lambda: DqnAgent(model_kwargs=LAYERS), DISCRETE),
+    "c51": (lambda: CatDqnAgent(model_kwargs=LAYERS), DISCRETE),
+    "qr": (lambda: QrDqnAgent(model_kwargs=LAYERS, n_quantiles=3), DISCRETE),
+    "iqn": (lambda: IqnAgent(model_kwargs={**LAYERS, "hidden_sizes": (8, 8)}), DISCRETE),
+    "r2d1": (lambda: R2d1Agent(model_kwargs=LAYERS), DISCRETE),
+    "ddpg": (lambda: DdpgAgent(feature_kwargs=SMALL), BOX),
+    "td3": (lambda: Td3Agent(feature_kwargs=SMALL), BOX),
+    "sac": (lambda: SacAgent(feature_kwargs=SMALL), BOX),
+}
+OF_IMAGES = {
+    "atari ff": (lambda: AtariFfAgent(model_kwargs=SMALL), DISCRETE),
+    "atari dqn": (lambda: AtariDqnAgent(model_kwargs=SMALL), DISCRETE),
+}
+OF_VECTORS: Any = {
+    "mujoco ff": (lambda: MujocoFfAgent(model_kwargs=dict(hidden_sizes=8)), BOX),
+    "mujoco lstm": (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=8, lstm_size=8)), BOX),
+}
+CASES = [
+    *((name, make, action, IDS) for name, (make, action) in {**AGENTS, **OF_VECTORS}.items()),
+    *((name, make, action, PLANES) for name, (make, action) in {**AGENTS, **OF_IMAGES}.items()),
+    ("in a Dict", *AGENTS["dqn"], spaces.Dict({"ids": IDS, "pair": spaces.Tuple([PLANES, PICTURE])})),
+]
+
+
+def agent_of(make: Callable[[], BaseAgent], observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> Any:
+    agent = make()
+    torch.manual_seed(0)
+    agent.initialize(EnvSpaces(observation, action))
+    agent.model.eval()
+    draw_randomness(agent.model, None)
+    return agent
+
+
+def outputs(agent: Any, observation: Any) -> list[torch.Tensor]:
+    """Return all that the networks, targets among them, give for rows."""
+    _, *previous = agent.example_inputs(4)
+    with torch.no_grad():
+        found = buffer_leaves(agent(observation, *previous))
+        if "target" in agent.learning:
+            target = agent.target_features if hasattr(agent, "target_features") else agent.target
+            draw_randomness(agent.target_model, None)
+            found += buffer_leaves(target(observation, *previous))
+    return [x for x in found if x is not None]
+
+
+def rows_of(space: gymnasium.Space[Any], scale: Callable[[spaces.Box], float] | None = None) -> Any:
+    """Return 4 rows; as float32, divided by the scale of their space, if one is given."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return tuple(rows_of(part, scale) for part in parts)
+    high = int(space.high.max())  # type: ignore[attr-defined]
+    rows = torch.randint(high + 1, (4, *space.shape), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)  # type: ignore[misc]
+    return rows if scale is None else rows / scale(space)  # type: ignore[arg-type]
+
+
+def new_scale(space: spaces.Box) -> float:
+    return float(space.high.max()) if len(space.shape) == 3 else 1.0
+
+
+def without_divisor(state: StateDict) -> StateDict:
+    """Return an agent's state as it was saved when all uint8 was divided by 255."""
+    return {k: without_divisor(x) if isinstance(x, dict) else x for k, x in state.items() if not k.endswith("divisor")}
+
+
+def expected(agent: Any, scale: Callable[[spaces.Box], float]) -> list[torch.Tensor]:
+    """Return the outputs of the same weights for the floats that the observations stand for."""
+    plain = copy.deepcopy(agent)
+    for network in plain.modules():
+        for layer in network.modules():
+            if "divisor" in layer._buffers:
+                layer.divisor = None
+    return outputs(plain, rows_of(agent.env_spaces.observation, scale))
+
+
+@pytest.mark.parametrize(("name", "make", "action", "space"), CASES, ids=[f"{c[0]} {i}" for i, c in enumerate(CASES)])
+def test_uint8_is_read_by_one_rule_and_as_before_by_weights_from_before(
+    name: str, make: Any, action: Any, space: Any
+) -> None:
+    agent, rows = agent_of(make, space, action), rows_of(space)
+    new, old = expected(agent, new_scale), expected(agent, lambda _: 255.0)
+    for got, want in zip(outputs(agent, rows), new, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert not all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(new, old, strict=True))
+
+    state = agent.state_dict()
+    assert len(without_divisor(state)["model"]) < len(state["model"])
+    other = agent_of(make, space, action)
+    other.load_state_dict(without_divisor(state))
+    for got, want in zip(outputs(other, rows), old, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+    third = agent_of(make, space, action)
+    third.load_state_dict(other.state_dict())  # saved again, it stays what it is
+    for got, want in zip(outputs(third, rows), outputs(other, rows), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_pictures_and_floats_have_no_entry_in_the_state() -> None:
+    for space in (PICTURE, spaces.Box(-1, 1, (6,), np.float32), spaces.Box(0, 1, (6,), np.int8)):
+        state = agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict()
+        assert len(without_divisor(state)["model"]) == len(state["model"])
+
+
+@pytest.mark.parametrize("space", [IDS, PLANES])
+def test_weights_to_start_from_keep_their_scale(space: Any) -> None:
+    before = without_divisor(agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict())
+    agent = DqnAgent(model_kwargs=LAYERS, initial_model_state_dict=before["model"])
+    agent.initialize(EnvSpaces(space, DISCRETE))
+    agent.model.eval()
+    for got, want in zip(outputs(agent, rows_of(space)), expected(agent, lambda _: 255.0), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("space", [IDS, PLANES])
+def test_files_carry_the_scale(space: Any, old: bool, tmp_path: Any) -> None:
+    agent = agent_of(AGENTS["dqn"][0], space, DISCRETE)
+    if old:
+        agent.load_state_dict(without_divisor(agent.state_dict()))
+    want = expected(agent, (lambda _: 255.0) if old else new_scale)
+    other = agent_of(AGENTS["dqn"][0], space, DISCRETE)
+    load_weights(other, save_weights(agent, tmp_path / "weights.safetensors"))
+    for got, x in zip(outputs(other, rows_of(space)), want, strict=True):
+        torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-5)
+    program = torch.export.load(export_policy(agent, tmp_path / "policy.pt2")).module()
+    assert torch.equal(program(rows_of(space)), want[0].argmax(-1))
+
+
+def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
+    agent = agent_of(AGENTS["pg"][0], IDS, DISCRETE)
+    worker = agent.worker_copy()
+    agent.load_state_dict(without_divisor(agent.state_dict()))
+    agent.sync_shared_memory()
+    worker.attach_shared_memory()
+    assert worker.model.encoder.divisor.item() == 255
