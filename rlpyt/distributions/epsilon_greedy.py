@@ -15,6 +15,8 @@ serve_old_names(__name__)
 class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
     """Selection of the best of `dim` actions, or with probability epsilon of a random one; an action is [...] int64.
 
+    An action whose q is minus infinity is never taken, so a model may mask illegal actions this way.
+
     Args:
         dim: number of actions.
     """
@@ -41,6 +43,18 @@ class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
         Returns:
             [...] int64.
         """
-        # Rounding may lift the product to dim.
-        random = (noise[..., 1] * self.dim).long().clamp(max=self.dim - 1)
+        if q.min() == -torch.inf:
+            random = _random_among(q > -torch.inf, noise[..., 1])
+        else:
+            # Rounding may lift the product to dim.
+            random = (noise[..., 1] * self.dim).long().clamp(max=self.dim - 1)
         return torch.where(noise[..., 0] < epsilon, random, q.argmax(-1))
+
+
+def _random_among(allowed: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Return one index [...] of those where `allowed` [..., dim] is True, of all where none is, by uniform u [...]."""
+    allowed = allowed | ~allowed.any(-1, keepdim=True)
+    ranks = allowed.cumsum(-1)  # 1 for the first that is allowed
+    n_allowed = ranks[..., -1]
+    chosen = torch.minimum((u * n_allowed).long() + 1, n_allowed)
+    return ((ranks == chosen.unsqueeze(-1)) & allowed).long().argmax(-1)

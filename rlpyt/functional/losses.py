@@ -196,7 +196,9 @@ def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tens
 
 @torch.no_grad()
 def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q: torch.Tensor) -> torch.Tensor:
-    """Return the n-step target, return + bootstrap_discount * target_q.
+    """Return the n-step target, return + bootstrap_discount * target_q; it is the return where the discount is 0.
+
+    So a final observation of which all actions are masked, with a value of minus infinity, gives no NaN.
 
     Args:
         return_: [...] float, of `n_step_return`.
@@ -210,7 +212,7 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
         ValueError: if the shapes differ.
     """
     check_same_shape("td_target", return_=return_, bootstrap_discount=bootstrap_discount, target_q=target_q)
-    return return_ + bootstrap_discount * target_q
+    return return_ + bootstrap_discount * target_q.masked_fill(bootstrap_discount == 0, 0.0)
 
 
 def squared_loss(delta: torch.Tensor) -> torch.Tensor:

@@ -33,4 +33,6 @@ def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object]
         hints.append("rewards were as they came: try normalize_reward=True, or rewards of about 1")
     if precision != "float32":
         hints.append(f"the networks computed in {precision}: try settings=ComputeSettings(precision='float32')")
+    if "double_dqn" in settings:
+        hints.append("a model that gives illegal actions -inf must leave one legal action where an episode goes on")
     return [*hints, "look at the largest observations and rewards, and normalise them"]

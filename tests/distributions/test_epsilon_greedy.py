@@ -45,5 +45,24 @@ def test_an_epsilon_for_each_environment() -> None:
     assert (action == 0).float().mean(0).tolist() == pytest.approx([0, 0.1, 1 / 3], abs=0.015)
 
 
+@pytest.mark.parametrize(
+    ("q", "expected"),
+    [
+        ([-torch.inf, 0.0, -torch.inf, 1.0, 2.0], [0, 1 / 3, 0, 1 / 3, 1 / 3]),
+        ([-torch.inf, -torch.inf, 0.0, -torch.inf, -torch.inf], [0, 0, 1, 0, 0]),
+        ([-torch.inf] * 5, [1 / 5] * 5),  # as in the null observations of an example
+    ],
+)
+def test_masked_actions_are_not_explored(q: list[float], expected: list[float]) -> None:
+    noise = torch.rand(20_000, 2, generator=seeded())
+    noise[:, 1][:2] = torch.tensor([0.0, 1 - 2**-24])
+    rows = torch.tensor([q, [0.0] * 5]).expand(20_000, 2, 5)
+    action = EpsilonGreedy(5).sample(rows, 1.0, noise[:, None].expand(20_000, 2, 2))
+    for row, shares in zip(action.T, (expected, [1 / 5] * 5), strict=True):
+        counts = torch.bincount(row, minlength=5) / 20_000
+        assert counts.tolist() == pytest.approx(shares, abs=0.015)
+        assert not counts[torch.tensor(shares) == 0].any()
+
+
 def test_encode() -> None:
     assert EpsilonGreedy(3).encode(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]

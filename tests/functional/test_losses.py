@@ -177,6 +177,8 @@ def test_td_target():
     target = F.td_target(tensor(1.0, 2.0), tensor(0.5, 0.0), target_q)
     assert target.tolist() == [6.0, 2.0]
     assert not target.requires_grad
+    masked = F.td_target(tensor(1.0, 2.0), tensor(0.5, 0.0), tensor(3.0, -torch.inf))
+    assert masked.tolist() == [2.5, 2.0]  # no legal action after termination
     with pytest.raises(ValueError, match=r"td_target: got shapes .*target_q \(2, 1\)"):
         F.td_target(tensor(1.0, 2.0), tensor(0.5, 0.0), target_q[:, None])
 
