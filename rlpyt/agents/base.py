@@ -14,12 +14,12 @@ from torch import nn
 from rlpyt.agents.actor import ModelActor, OwnStepActor
 from rlpyt.agents.by_hand import ActsByHand
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
-from rlpyt.agents.own_models import build_model, random_observations
+from rlpyt.agents.own_models import build_model, copy_of_kwargs, random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network, plain_settings
 from rlpyt.core import Agent
-from rlpyt.models import Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
+from rlpyt.models import Encoder, Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.settings import Settings
@@ -96,8 +96,8 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         return {"observation_space": env_spaces.observation, "action_space": env_spaces.action}
 
     def preset_kwargs(self) -> Kwargs:
-        """Return the arguments of a preset beside the sizes of the spaces."""
-        return dict(self.model_kwargs or {})
+        """Return the arguments of a preset beside the sizes of the spaces, a copy for every network."""
+        return copy_of_kwargs(self.model_kwargs or {})
 
     def default_model_kwargs(self) -> Kwargs:
         """Return the arguments of the default model beside the spaces."""
@@ -123,7 +123,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         if self.ModelCls is None and self.preset is None:
             return self.make_default_model(self.env_spaces)
         model = self._model_of_sizes(self.make_env_to_model_kwargs(self.env_spaces))
-        if isinstance(model, Model) and model.encoder is not None:
+        if isinstance(model, Model) and isinstance(model.encoder, Encoder):
             model.encoder.fit_to(self.env_spaces.observation)  # as the model may have been told the shape alone
         return model
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, check_call, check_rnn_state, described
+from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, check_apart, check_call, check_rnn_state, described
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.weights import Network
 from rlpyt.core import QAgent
@@ -84,6 +84,7 @@ class DqnAgent(BaseAgent, QAgent):
         """Build the network and its target, which starts as a copy."""
         super().make_networks()
         self.learning["target"] = self.make_model()
+        check_apart(f"{type(self).__name__}: ModelCls", self.model, self.target_model)
         self.target_model.requires_grad_(False).eval()
         self.update_target()
         self._check_outputs()

@@ -28,13 +28,13 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Module:
-    """Return a new model.
+    """Return a new model. Sizes that are numpy integers reach it as int, as torch's recurrent layers ask.
 
     Args:
         who: names the agent and its argument in messages.
         Cls: a class, or any callable that returns a module.
         offered: what the agent tells its models; those of them are given that `Cls` takes, all if it has `**kwargs`.
-        kwargs: what the user gave beside, which comes first.
+        kwargs: what the user gave beside, which comes first; every model gets a copy of its own.
 
     Raises:
         TypeError: if `Cls` is no callable, takes other arguments, or does not return a module.
@@ -59,7 +59,8 @@ def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) ->
     parameters = _parameters(Cls)
     takes_all = parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters)
     by_name = {p.name: p for p in parameters or () if p.kind in _BY_NAME}
-    given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **kwargs}
+    given = {**{name: x for name, x in offered.items() if takes_all or name in by_name}, **copy_of_kwargs(kwargs)}
+    given = {name: int(x) if isinstance(x, np.integer) else x for name, x in given.items()}
     missing = [name for name, p in by_name.items() if p.default is p.empty and name not in given]
     if missing:
         raise TypeError(
@@ -78,6 +79,39 @@ def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) ->
             raise
         names = argument_names(Cls) if isinstance(Cls, type) else list(by_name)
         raise TypeError(f"{who}: {unknown_argument(_name(Cls), refused, names)}") from error
+
+
+def copy_of_kwargs(kwargs: Kwargs) -> Kwargs:
+    """Return a deep copy of a model's arguments: one that takes settings out of a dictionary leaves the next its own.
+
+    What cannot be copied, such as an open file, is the same in all models.
+    """
+    try:
+        return copy.deepcopy(dict(kwargs))
+    except Exception:
+        return dict(kwargs)
+
+
+def check_apart(who: str, network: nn.Module, target: nn.Module) -> None:
+    """Refuse a network and its target that are one module, or share weights: the target's do not learn.
+
+    Args:
+        who: names the agent and the argument that makes them.
+        network: that learns.
+        target: made by a second call.
+
+    Raises:
+        ValueError: if they are not apart. Both may have the same weights that are frozen.
+    """
+    own = {id(x) for x in network.parameters() if x.requires_grad}
+    shared = [name for name, x in target.named_parameters() if id(x) in own]
+    if network is target or shared:
+        what = "the same module again" if network is target else f"a module with weights of the first, {shared[0]}"
+        raise ValueError(
+            f"{who} returned {what}, when it was called for the target network; expected a new module at every call, "
+            "as the target's weights do not learn. Make all layers inside the class or function, such as "
+            "ModelCls=Net in place of lambda: net; layers with weights to begin from are copied by copy.deepcopy."
+        )
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
@@ -188,8 +222,10 @@ def check_not_probabilities(who: str, logits: torch.Tensor, sizes: Sequence[int]
     choices = [x for x in logits.split(list(sizes), -1) if x.shape[-1] > 1]
     if not choices or not all(_sum_to_one(x) for x in choices):
         return
+    row = choices[0].flatten(0, -2)[0].tolist()
+    example = ", ".join([*(f"{p:.3g}" for p in row[:6]), *(["..."] if len(row) > 6 else [])])
     text = (
-        f"{who} gave outputs in [0, 1] that sum to 1, such as {choices[0].flatten(0, -2)[0].tolist()!s:.80}, for "
+        f"{who} gave outputs in [0, 1] that sum to 1, such as [{example}], for "
         f"{len(logits)} random observations: these look like probabilities; expected logits, of which the agent takes "
         "the softmax itself. Let its forward return what goes into the softmax, or the logarithm of what comes out."
     )

@@ -63,13 +63,16 @@ class PgAgent(BaseAgent, PolicyAgent):
     def _check_outputs(self) -> None:
         check_call(self._the_model, self.model, RNN_INPUTS if self.recurrent else INPUTS)
         outputs = self._outputs()
-        size = encoded_action_size(self.env_spaces.action)
         names = [*self.distribution.DistInfo._fields, "value"]
-        shapes = [*[(3, size)] * (len(names) - 1), (3,)]
         given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
         got = [shape_of(output) for output in given[: len(names)]]
+        if type(self.distribution) in (Categorical, MultiCategorical, Gaussian):
+            size = encoded_action_size(self.env_spaces.action)
+            shapes = [*[(3, size)] * (len(names) - 1), (3,)]
+        else:  # which alone knows the sizes of its parameters
+            shapes = [*got[: len(names) - 1], (3,)]
         if got != shapes or len(given) != len(names) + bool(self.recurrent):
-            expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
+            expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
             raise ValueError(
                 f"{self._the_model} gave {len(given)} outputs for 3 rows, first {[list(shape) for shape in got]}; "
                 f"expected {expected}{', and its next state' if self.recurrent else ''}. Let its forward return these."

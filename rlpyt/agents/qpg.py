@@ -12,13 +12,23 @@ from torch import nn
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.own_models import INPUTS, RNN_INPUTS, build_model, check_call, described, shape_of
+from rlpyt.agents.own_models import (
+    INPUTS,
+    RNN_INPUTS,
+    build_model,
+    check_apart,
+    check_call,
+    copy_of_kwargs,
+    described,
+    shape_of,
+)
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.weights import Network
 from rlpyt.core import QpgPolicyAgent
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import (
     ActorModel,
+    Encoder,
     FeatureModel,
     Model,
     MuMlpModel,
@@ -119,7 +129,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
 
         It finds `self.env_spaces`, `self.distribution.dim`, which is A, and `self.feature_kwargs`.
         """
-        kwargs = self.with_recurrence(self.feature_kwargs or {}, "feature_kwargs")
+        kwargs = self.with_recurrence(copy_of_kwargs(self.feature_kwargs or {}), "feature_kwargs")
         body = FeatureModel(self.env_spaces.observation, self.distribution.dim, **kwargs)
         if body.recurrent != bool(self.recurrent):
             raise ValueError(
@@ -137,6 +147,8 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
                 f"{type(self).__name__}: make_body returned a {type(body).__name__}; expected a Model of rlpyt.models "
                 "with an `output_size`, the number of features. Derive its class from Model, and set this there."
             )
+        if isinstance(body.encoder, Encoder):
+            body.encoder.fit_to(self.env_spaces.observation)
         self._feature_size = body.output_size
         return ActorModel(body, super().make_model())
 
@@ -160,6 +172,9 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         self.learning["target"], self.learning["target_q"] = self.make_model(), q_models[1]
         if not self.has_target_policy:
             self.target_model.pi = nn.Identity()
+        check_apart(f"{type(self).__name__}: make_body", self.model.body, self.target_model.body)
+        check_apart(f"{type(self).__name__}: ModelCls", self.model.pi, self.target_model.pi)
+        check_apart(f"{type(self).__name__}: QModelCls", self.q_model, self.target_q_model)
         for target in (self.target_model, self.target_q_model):
             target.requires_grad_(False)
         self.target_model.eval()

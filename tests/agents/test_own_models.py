@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from rlpyt.agents import (
     DqnAgent,
     GaussianPgAgent,
     IqnAgent,
+    PgAgent,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
@@ -26,7 +29,12 @@ from rlpyt.agents import (
     SacAgent,
 )
 from rlpyt.agents.own_models import build_model
+from rlpyt.algos import PPO
+from rlpyt.distributions import Categorical, Distribution
 from rlpyt.models import FeatureModel, Model, MujocoFfModel
+from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 
 A = 3
@@ -115,6 +123,94 @@ def test_the_parts_of_a_policy_with_action_values_too() -> None:
 def test_what_the_user_gives_comes_before_what_the_agent_tells() -> None:
     model: Any = build_model("", Wide, {"n_in": 3, "n_out": 4, "unknown": 5}, {"n_out": 7})
     assert (model.in_features, model.out_features) == (3, 7)
+
+
+class Pops(OldQ):
+    """Takes settings out of the dictionary that configures it, as many code bases do."""
+
+    def __init__(self, config: dict[str, Any], observation_shape: Any = None, action_size: int = 0) -> None:
+        super().__init__()
+        self.scale = config.pop("scale", 1.0)
+
+
+class PopsMu(Pops):
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        return self.pi(observation)[..., :2].tanh()
+
+
+class PopsQ(Pops):
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any) -> Any:
+        return self.v(observation).squeeze(-1)[None]
+
+
+def test_every_network_gets_the_settings_that_were_given() -> None:
+    config = {"scale": 3.0}
+    kwargs: dict[str, Any] = dict(config=config)
+    q_learner = DqnAgent(ModelCls=Pops, model_kwargs=kwargs)
+    q_learner.initialize(DISCRETE)
+    agent = DdpgAgent(ModelCls=PopsMu, model_kwargs=kwargs, QModelCls=PopsQ, q_model_kwargs=kwargs)
+    agent.initialize(BOX)
+    targets = agent.target_model.pi, agent.target_q_model
+    for network in (q_learner.model, q_learner.target_model, agent.model.pi, agent.q_model, *targets):
+        assert network.scale == 3.0
+    assert config == {"scale": 3.0}
+
+
+def test_arguments_that_cannot_be_copied_are_handed_on() -> None:
+    lock = threading.Lock()
+    model: Any = build_model("", OfAll, {}, dict(lock=lock))
+    assert model.hidden == 1
+
+
+def test_default_models_get_copies_too() -> None:
+    config = {"scale": 3.0}
+    assert PgAgent(model_kwargs=dict(config=config)).default_model_kwargs()["config"] is not config
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_network_and_its_target_are_apart(wrapped: bool) -> None:
+    net, mu, q = OldQ(), OldMu(), OldQOfMu((4,), 2)
+
+    def again(module: Any) -> Any:
+        """Return a function that returns the same module, or a new one around it."""
+
+        class Around(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = module
+
+            def forward(self, *inputs: Any) -> Any:
+                return self.inner(*inputs)
+
+        return Around if wrapped else lambda: module
+
+    for agent, spaces_ in (
+        (DqnAgent(ModelCls=again(net)), DISCRETE),
+        (DdpgAgent(ModelCls=again(mu)), BOX),
+        (SacAgent(QModelCls=again(q)), BOX),
+    ):
+        said = "weights of the first, inner" if wrapped else "the same module again"
+        with pytest.raises(ValueError, match=rf"{type(agent).__name__}: Q?ModelCls returned .*{said}.*new module"):
+            agent.initialize(spaces_)
+    for parameter in net.parameters():
+        assert parameter.requires_grad  # it was not taken for a target
+    net.requires_grad_(False)
+    if wrapped:
+        DqnAgent(ModelCls=again(net)).initialize(DISCRETE)  # what does not learn may be shared
+
+
+class OfSizes(OldQ):
+    def __init__(self, output_size: int, hidden: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(output_size, hidden)
+
+
+def test_sizes_are_plain_integers() -> None:
+    class Sizes(DqnAgent):
+        def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> Any:
+            return dict(output_size=env_spaces.action.n)  # type: ignore[attr-defined]
+
+    Sizes(ModelCls=OfSizes, model_kwargs=dict(hidden=np.int64(5))).initialize(DISCRETE)
 
 
 class Needs(Old):
@@ -352,3 +448,87 @@ def test_atari_s_names_are_offered_too() -> None:
             return zeros(self.n)(observation), zeros()(observation)
 
     AtariFfAgent(ModelCls=Image).initialize(EnvSpaces(spaces.Box(0, 255, (1, 8, 8), np.uint8), spaces.Discrete(A)))
+
+
+def test_a_long_example_of_probabilities_is_shortened() -> None:
+    many = EnvSpaces(VECTOR, spaces.Discrete(30))
+    wide = gives(lambda x: (torch.cat([x, x.new_zeros(len(x), 26)], -1).softmax(-1), x[:, 0]))
+    with pytest.raises(ValueError, match=r"such as \[(0\.\d+, ){6}\.\.\.\], for 8"):
+        CategoricalPgAgent(ModelCls=wide).initialize(many)
+
+
+# ---- distributions of ones own ----
+
+
+class PairInfo(NamedArrayTuple):
+    """Logits of the kind, and mean of the amount."""
+
+    kind: Any
+    amount: Any
+
+
+class Pair(Distribution[PairInfo]):
+    """Of actions that are a Dict: a kind of 3, and an amount, Gaussian with a standard deviation of 1."""
+
+    DistInfo = PairInfo
+
+    def __init__(self) -> None:
+        self.kind, self.Action = Categorical(3), namedarraytuple("Dict", ["amount", "kind"])  # sorted
+
+    def encode(self, action: Any) -> torch.Tensor:
+        return torch.cat([self.kind.encode(action.kind), action.amount], -1)
+
+    def draw_noise(self, batch_size: int, generator: torch.Generator) -> Any:
+        return self.kind.draw_noise(batch_size, generator), torch.randn(batch_size, 1, generator=generator)
+
+    def sample(self, dist_info: Any, noise: Any) -> Any:
+        kind = self.kind.sample(self.kind.DistInfo(dist_info.kind), noise[0])
+        return self.Action(dist_info.amount + noise[1], kind)
+
+    def mode(self, dist_info: Any) -> Any:
+        return self.Action(dist_info.amount, dist_info.kind.argmax(-1))
+
+    def log_prob(self, action: Any, dist_info: Any) -> torch.Tensor:
+        amount = -0.5 * (action.amount - dist_info.amount).square().sum(-1)
+        return self.kind.log_prob(action.kind, self.kind.DistInfo(dist_info.kind)) + amount
+
+    def entropy(self, dist_info: Any) -> torch.Tensor:
+        return self.kind.entropy(self.kind.DistInfo(dist_info.kind))
+
+    def kl(self, old: Any, new: Any) -> torch.Tensor:
+        return self.kind.kl(self.kind.DistInfo(old.kind), self.kind.DistInfo(new.kind))
+
+
+class PairAgent(PgAgent):
+    def make_distribution(self, env_spaces: EnvSpaces) -> Any:
+        return Pair()
+
+
+class PairModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 5)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        kind, amount, value = self.net(observation).split([3, 1, 1], -1)
+        return kind, amount, value.squeeze(-1)
+
+
+class PairEnv(gymnasium.Env[Any, Any]):
+    observation_space = VECTOR
+    action_space = spaces.Dict({"amount": spaces.Box(-9, 9, (1,), np.float32), "kind": spaces.Discrete(3)})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.ones(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.ones(4, np.float32), float(action["kind"]) - abs(float(action["amount"][0])), False, False, {}
+
+
+def test_a_distribution_of_ones_own_may_have_a_composite_action() -> None:
+    sampler = SerialSampler(PairEnv, {}, batch_T=8, batch_B=2, max_decorrelation_steps=0)
+    agent = PairAgent(ModelCls=PairModel)
+    MinibatchRl(PPO(minibatches=2), agent, sampler, n_steps=32, log_interval_steps=32, seed=0).train()
+    with pytest.raises(ValueError, match=r"gave 2 outputs for 3 rows.*expected kind \[3, 3\], amount \[3\], value"):
+        PairAgent(ModelCls=Old).initialize(agent.env_spaces)
