@@ -177,6 +177,12 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         check_state(type(self).__name__, given)
         return given if isinstance(given.get("model"), Mapping) else {"model": given}
 
+    def input_description(self) -> str:
+        """Return how every part of an observation is read, if the model has an encoder of `rlpyt.models`."""
+        model = self.unrolled()[0]
+        encoder = model.encoder if isinstance(model, Model) else None
+        return "; ".join(encoder.reading()) if isinstance(encoder, Encoder) else ""
+
     def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
         """Return null observations, previous actions (not encoded) and rewards, [n_rows] leading."""
         row = (null_value(self.env_spaces.observation), null_action(self.env_spaces.action), 0.0)

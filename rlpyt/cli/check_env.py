@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from rlpyt.agents import PgAgent
 from rlpyt.cli.arguments import Pairs
 from rlpyt.cli.environment import environment
 from rlpyt.cli.train import pairs_of
@@ -19,6 +20,8 @@ def check_env(
     env: Annotated[str, tyro.conf.Positional], *, steps: int = 100, seed: int = 0, env_kwargs: Pairs = ()
 ) -> int:
     """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
+
+    The default models are built for it, too: one that only a model of your own could take gives 1 as well.
 
     Args:
         env: id of gymnasium, game of Atari, task such as dm_control/cheetah-run, or module:name of your own.
@@ -43,6 +46,15 @@ def check_env(
         one.close()
         other.close()
     print(f"  saved state  {'exact: a run resumes bit for bit' if difference is None else difference}")
+    agent = PgAgent()
+    try:
+        agent.initialize(found.spaces)
+    except (TypeError, ValueError) as error:
+        print(
+            f"  wrong        {error}\nIt can be used with a model of your own alone: the default ones cannot take it."
+        )
+        return 1
+    print(f"  is read as   {agent.input_description()}")
     for warning in warned:
         print(f"  warning      {warning.message}")
     print("It can be used.")

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
 
 from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
 from rlpyt.results import ATARI_SCORES, atari_game
-from rlpyt.spaces import EnvSpaces
+from rlpyt.spaces import EnvSpaces, is_image
 from rlpyt.types import Kwargs
 
 Kind: TypeAlias = Literal["atari", "mujoco", "other"]
@@ -54,9 +53,8 @@ class Environment:
 
     @property
     def has_images(self) -> bool:
-        """Whether an observation is an image."""
-        space = self.spaces.observation
-        return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+        """Whether an observation is an image, as the default models have it."""
+        return is_image(self.spaces.observation)
 
     @property
     def actions(self) -> Actions:

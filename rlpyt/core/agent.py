@@ -90,6 +90,10 @@ class Agent(CheckedSubclasses, ABC):
             TypeError: if the agent cannot act in the action space.
         """
 
+    def input_description(self) -> str:
+        """Return in words how the networks read an observation, for the plan of a run; "" where that is not known."""
+        return ""
+
     @abstractmethod
     def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
         """Bind scheduled settings to the length of a run and of its iterations, in environment steps."""

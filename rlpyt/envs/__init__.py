@@ -8,6 +8,7 @@ from rlpyt.envs.check import EnvExamples, check_env
 from rlpyt.envs.dm_control import dm_control_make
 from rlpyt.envs.envpool import envpool_make_vec
 from rlpyt.envs.gym import GymEnvWrapper, gym_make
+from rlpyt.envs.images import ChannelsFirst
 from rlpyt.envs.info import InfoRecorder, as_recorded, info_recorder
 from rlpyt.envs.state_check import restores_exactly
 from rlpyt.envs.vector import VectorEnvAdapter, make_vector_env, makes_vector_env
@@ -18,6 +19,7 @@ from rlpyt.types import AtariTrajInfo
 __all__ = [
     "AtariEnv",
     "AtariTrajInfo",
+    "ChannelsFirst",
     "Env",
     "EnvAdapter",
     "EnvError",

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 from rlpyt.envs.adapter import EnvAdapter
 from rlpyt.envs.base import EnvError
+from rlpyt.envs.images import image_advice
 from rlpyt.envs.info import numeric
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
@@ -50,8 +51,8 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
         EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
-        UserWarning: if float observations leave their bounds, the same seed gives another start, or the last dimension
-            of an image looks like channels.
+        UserWarning: if float observations leave their bounds, the same seed gives another start, the last dimension
+            of an image looks like channels, or the default models flatten what looks like an image.
     """
     rng = np.random.default_rng(seed)
     first = copy_of(env.reset(seed)[0])
@@ -126,15 +127,9 @@ def check_bounds(where: str, space: Space, observation: Buffer, warned: set[str]
 
 
 def check_images(name: str, space: Space) -> None:
-    """Warn of images whose last dimension looks like channels; small kernels would slide over them in silence."""
-    for part_name, part, value in _leaves(space, null_value(space), "observation"):
-        is_image = isinstance(part, Box) and value.dtype == np.uint8 and value.ndim == 3
-        if is_image and min(value.shape[:2]) > 4 and value.shape[2] in (1, 3, 4):
-            warnings.warn(
-                f"{name}: {part_name} has the shape {value.shape}, and images are [channels, height, width]. If the "
-                "channels are last, transpose it with gymnasium.wrappers.TransformObservation.",
-                stacklevel=3,
-            )
+    """Warn of parts of an observation that the default models may read otherwise than was meant."""
+    for text in image_advice(space):
+        warnings.warn(f"{name}: {text}", stacklevel=3)
 
 
 def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, Any]]:

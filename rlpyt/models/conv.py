@@ -205,9 +205,10 @@ class Conv2dHeadModel(nn.Module):
         if size == 0:
             raise ValueError(
                 f"Convolutions over images {tuple(image_shape)} (channels, height, width) with kernel_sizes "
-                f"{kernel_sizes}, strides {strides} and paddings {paddings} leave nothing of the image. Give smaller "
-                "kernels or strides; if the channels are the last dimension, transpose the image in the environment "
-                "(gymnasium.wrappers.TransformObservation)."
+                f"{kernel_sizes}, strides {strides} and paddings {paddings} leave nothing of the image. If the "
+                "channels are last, transpose it: wrap the environment in rlpyt.envs.ChannelsFirst. Otherwise give "
+                "smaller kernels in model_kwargs (feature_kwargs of DDPG, TD3 and SAC), such as dict(channels=[32, "
+                "64], kernel_sizes=[3, 3], strides=[1, 1], paddings=[1, 1]), or a model of your own (ModelCls)."
             )
         self.head = MlpModel(size, hidden_sizes, output_size, nonlinearity)
         self.output_size = self.head.output_size

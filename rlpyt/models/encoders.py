@@ -23,6 +23,7 @@ from rlpyt.spaces import is_image, subspaces
 Observation: TypeAlias = "torch.Tensor | tuple[Observation, ...]"
 """A tensor, or for a Dict or Tuple space a (named array) tuple with one entry per part."""
 Obs = TypeVar("Obs")
+_MAX_ONE_HOT = 1_000_000
 
 
 class Encoder(nn.Module, ABC, Generic[Obs]):
@@ -39,6 +40,10 @@ class Encoder(nn.Module, ABC, Generic[Obs]):
 
     def update_obs_rms(self, observation: Obs, valid: torch.Tensor | None = None) -> None:
         """Add observations [...] to the running statistics, if there are any, where `valid` [...] is True."""
+
+    def reading(self) -> list[str]:
+        """Return in words how every part of an observation is read, for the plan of a run."""
+        return []
 
     def fit_to(self, space: Space) -> None:
         """Take in what a new encoder must know of the space beside its shape: the scale of uint8."""
@@ -60,10 +65,16 @@ class VectorEncoder(Encoder[torch.Tensor]):
 
     def __init__(self, shape: Sequence[int], rms: RunningMeanStdModel | None = None) -> None:
         super().__init__()
-        self._ndim = len(shape)
+        self._shape, self._ndim = tuple(shape), len(shape)
         self.output_size = math.prod(shape)
         self.rms = rms
         self.register_buffer("divisor", None)
+
+    def reading(self) -> list[str]:
+        """Return the shape if it is flattened, and the number of inputs."""
+        flattened = f"{list(self._shape)} flattened to " if self._ndim > 1 else ""
+        divided = "" if self.divisor is None or self.divisor == 1 else f" divided by {self.divisor:g}"
+        return [f"{flattened}{self.output_size:,} numbers{divided}{'' if self.rms is None else ' normalised'}"]
 
     def fit_to(self, space: Space) -> None:
         """Note in the state that uint8 is used as it is."""
@@ -102,7 +113,11 @@ class OneHotEncoder(Encoder[torch.Tensor]):
         sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
         self._ndim = np.ndim(sizes)
         self._sizes = np.ravel(sizes).tolist()
-        self.output_size = sum(self._sizes)
+        self.output_size = _one_hot_size("observation", space, sum(self._sizes))
+
+    def reading(self) -> list[str]:
+        """Return the number of inputs."""
+        return [f"{self.output_size:,} one-hot inputs"]
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Return features of indices [..., *shape]."""
@@ -126,10 +141,21 @@ class ImageEncoder(Encoder[torch.Tensor]):
         self.net = net
         self.output_size = net.output_size
 
+    def _first(self) -> PixelConv2d | None:
+        first = self.net.conv[0] if isinstance(self.net, Conv2dHeadModel) else None
+        return first if isinstance(first, PixelConv2d) else None
+
+    def reading(self) -> list[str]:
+        """Return what the image is divided by, where that is known."""
+        first = self._first()
+        high = 255 if first is None or first.divisor is None else first.divisor.item()
+        return ["image" if first is None else f"image divided by {high:g}"]
+
     def fit_to(self, space: Space) -> None:
         """Divide uint8 images by the upper bound of the space, where the network can do so."""
-        first = self.net.conv[0] if isinstance(self.net, Conv2dHeadModel) and is_image(space) else None
-        if isinstance(first, PixelConv2d):
+        first = self._first()
+        if first is not None and is_image(space):
+            assert isinstance(space, spaces.Box)
             first.divide_by(max(1.0, float(space.high.max(initial=0))))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
@@ -142,10 +168,12 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
 
     Args:
         encoders: one per field, in the order of the space.
+        names: of the fields, for `reading`; by default their numbers.
     """
 
-    def __init__(self, encoders: Sequence[Encoder]) -> None:
+    def __init__(self, encoders: Sequence[Encoder], names: Sequence[str] | None = None) -> None:
         super().__init__()
+        self._names = list(map(str, range(len(encoders)))) if names is None else list(names)
         self.fields = nn.ModuleList(encoders)
         self.output_size = sum(encoder.output_size for encoder in encoders)
         self.has_image = any(encoder.has_image for encoder in encoders)
@@ -154,6 +182,11 @@ class NestedEncoder(Encoder[tuple[Observation, ...]]):
         """Return features of a tuple of observations."""
         pairs = zip(self.fields, observation, strict=True)
         return torch.cat([encoder(x) for encoder, x in pairs], -1)
+
+    def reading(self) -> list[str]:
+        """Return how every field is read, after its name."""
+        pairs = zip(self._names, self.fields, strict=True)
+        return [f"{name}: {text}" for name, x in pairs if isinstance(x, Encoder) for text in x.reading()]
 
     def fit_to(self, space: Space) -> None:
         """Let every field take in its part of the space."""
@@ -183,6 +216,7 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
 
     Raises:
         TypeError: if the space is none of these, or uint8 of more than three dimensions.
+        ValueError: if one-hot vectors would have more than a million entries.
     """
     match space:
         case spaces.Box() if is_image(space):
@@ -194,8 +228,8 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
         case spaces.Box() if len(space.shape) > 3 and space.dtype == np.uint8:
             raise TypeError(
                 f"Making a model: the observation space is {space}; expected images of three dimensions, [C, height, "
-                "width]. Concatenate the frames of a stack as channels (gymnasium.wrappers.TransformObservation), or "
-                "give the agent a model of your own (ModelCls)."
+                "width]. Wrap the environment in rlpyt.envs.ChannelsFirst, which makes channels of the frames of a "
+                "stack, or give the agent a model of your own (ModelCls)."
             )
         case spaces.Box():
             rms = RunningMeanStdModel((math.prod(space.shape),)) if normalize_observation else None
@@ -206,27 +240,38 @@ def make_encoder(space: Space, conv: ConvSettings, normalize_observation: bool =
             return VectorEncoder(space.shape)
         case spaces.Discrete() | spaces.MultiDiscrete():
             return OneHotEncoder(space)
-        case spaces.Dict():
-            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in space.spaces.values()])
-        case spaces.Tuple():
-            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in space.spaces])
+        case spaces.Dict() | spaces.Tuple():
+            names, parts = zip(*subspaces(space), strict=True) if subspaces(space) else ((), ())
+            return NestedEncoder([make_encoder(x, conv, normalize_observation) for x in parts], names)
     raise TypeError(
         f"Making a model: the observation space is {space}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
         "Dict or Tuple of these. Wrap the environment, or give the agent a model of your own (ModelCls)."
     )
 
 
+def _one_hot_size(of: str, space: Space, size: int) -> int:
+    """Return a length of one-hot vectors that memory can hold, with the weights of a layer over them."""
+    if size > _MAX_ONE_HOT:
+        raise ValueError(
+            f"Making a model: the {of} space is {space!s:.100}, and its one-hot vector would have {size:,} entries; "
+            f"expected at most {_MAX_ONE_HOT:,}. Wrap the environment to give such numbers by several choices "
+            "(MultiDiscrete) or as a Box, or give the agent a model of your own with an embedding (ModelCls)."
+        )
+    return size
+
+
 def encoded_action_size(space: Space) -> int:
     """Return A, the length of an encoded action, and of the logits or means of a policy.
 
     Raises:
+        ValueError: if it is above a million.
         TypeError: if the space is not Discrete, MultiDiscrete, MultiBinary or Box.
     """
     match space:
         case spaces.Discrete():
-            return int(space.n)
+            return _one_hot_size("action", space, int(space.n))
         case spaces.MultiDiscrete():
-            return int(space.nvec.sum())
+            return _one_hot_size("action", space, int(space.nvec.sum()))
         case spaces.MultiBinary():
             return 2 * math.prod(space.shape)
         case spaces.Box():

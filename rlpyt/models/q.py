@@ -12,7 +12,7 @@ from torch import nn
 from rlpyt.models.base import Model
 from rlpyt.models.conv import NATURE, ConvSettings, takes_layers
 from rlpyt.models.dueling import DuelingHeadModel, QHeadModel
-from rlpyt.models.encoders import Observation, make_encoder
+from rlpyt.models.encoders import Observation, encoded_action_size, make_encoder
 from rlpyt.models.mlp import MlpModel, Nonlinearity
 from rlpyt.models.recurrent import RnnState, make_core
 from rlpyt.models.utils import as_sizes
@@ -67,7 +67,7 @@ class QModel(Model):
                 f"QModel: the action space is {action_space}; expected Discrete, with one output per action. "
                 "Use a policy-gradient agent."
             )
-        action_size = int(action_space.n)
+        action_size = encoded_action_size(action_space)
         image = is_image(observation_space)
         # The fully connected layers over a single image are the trunk, or belong to the heads.
         layers = replace(conv, fc_sizes=None) if image else conv

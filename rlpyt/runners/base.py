@@ -279,6 +279,7 @@ class MinibatchRlBase(ResumableRun):
             **self.algo.plan(),
             **self.sampler.plan(),
             **self.plan(),
+            **({"observation": reading} if (reading := self.agent.input_description()) else {}),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
             **self.choice.plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,11 @@ from rlpyt.agents import (
     load_weights,
     save_weights,
 )
+from rlpyt.algos import A2C
+from rlpyt.logging import logger_context
 from rlpyt.models import draw_randomness
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves
@@ -182,3 +187,39 @@ def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
     agent.sync_shared_memory()
     worker.attach_shared_memory()
     assert worker.model.encoder.divisor.item() == 255
+
+
+@pytest.mark.parametrize(
+    ("make", "action", "space", "said"),
+    [
+        (lambda: PgAgent(), DISCRETE, IDS, "6 numbers"),
+        (lambda: PgAgent(model_kwargs={**SMALL, "normalize_observation": True}), DISCRETE, IDS, "6 numbers normalised"),
+        (AGENTS["sac"][0], BOX, PLANES, "image divided by 1"),
+        (OF_IMAGES["atari ff"][0], DISCRETE, PICTURE, "image divided by 255"),
+        (AGENTS["dqn"][0], DISCRETE, spaces.Dict({"a": PICTURE, "b": DISCRETE}), "a: image divided by 255; b: 3 one-h"),
+        (lambda: PgAgent(ModelCls=OwnModel), DISCRETE, IDS, ""),
+    ],
+)
+def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: Any, said: str) -> None:
+    found = agent_of(make, space, action).input_description()
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+class OwnModel(torch.nn.Module):
+    def forward(self, observation: Any, *others: Any) -> Any:
+        return torch.zeros(len(observation), 3), torch.zeros(len(observation))
+
+
+def test_the_scale_of_before_is_said() -> None:
+    agent = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
+    agent.load_state_dict(without_divisor(agent.state_dict()))
+    assert agent.input_description() == "6 numbers divided by 255"
+
+
+def test_the_plan_of_a_run_says_it(tmp_path: Any) -> None:
+    sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=8, batch_B=1, max_decorrelation_steps=0)
+    with logger_context(tmp_path, name="x", verbosity="quiet") as logger:
+        MinibatchRl(A2C(), PgAgent(), sampler, n_steps=8, log_interval_steps=8, seed=0).train()
+    assert logger.directory is not None
+    assert json.loads((logger.directory / "params.json").read_text())["plan"]["observation"] == "4 numbers"

@@ -107,6 +107,34 @@ def test_check_env_says_what_is_wrong(capsys):
     assert main(["check-env", name]) == 0
 
 
+@pytest.mark.parametrize(
+    ("shape", "code", "said"),
+    [
+        ((2, 2, 3), 1, ["leave nothing of the image", "It can be used with a model of your own alone"]),
+        ((3, 64, 64), 0, ["is read as   image divided by 255", "It can be used."]),
+        ((64, 64), 0, ["64] flattened to 4,096 numbers", "looks like an image", "ChannelsFirst", "It can be used."]),
+    ],
+)
+def test_check_env_builds_the_default_models(shape, code, said, capsys):
+    text = ",".join(map(str, shape))
+    assert (
+        main(["check-env", "tests.cli.test_view:Pictures", "--env-kwargs", f"shape=[{text}]", "--steps", "4"]) == code
+    )
+    out = capsys.readouterr().out
+    assert [words in out for words in said] == [True] * len(said)
+
+
+class Pictures(Drawing):
+    def __init__(self, shape):
+        self.observation_space = gymnasium.spaces.Box(0, 255, tuple(shape), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape, np.uint8), {}
+
+    def step(self, action):
+        return np.zeros(self.observation_space.shape, np.uint8), 0.0, False, False, {}
+
+
 def test_bench_measures_the_samplers_that_are_asked_for(capsys):
     assert main(["bench", "CartPole-v1", "--sampler-type", "serial", "--batch-T", "4", "--seconds", "0.01"]) == 0
     *_, header, row = capsys.readouterr().out.splitlines()

@@ -79,7 +79,7 @@ def test_images_with_the_channels_last_are_warned_of():
     def images(*shape: int) -> spaces.Dict:
         return spaces.Dict(image=spaces.Box(0, 255, shape, np.uint8), direction=spaces.Discrete(4))
 
-    text = r"observation\['image'\] has the shape \(7, 7, 3\), and .*\[channels, height, width\].*TransformObservation"
+    text = r"observation\['image'\] has the shape \(7, 7, 3\), and .*\[channels, height, width\].*ChannelsFirst"
     with pytest.warns(UserWarning, match=text):
         check_env(make_env(Sampled, {"observation_space": images(7, 7, 3)}), seed=0)
     with pytest.warns(UserWarning, match=text):

@@ -170,5 +170,7 @@ def test_refuses_settings_of_different_lengths() -> None:
 
 
 def test_refuses_images_too_small_or_turned() -> None:
-    with pytest.raises(ValueError, match=r"images \(84, 84, 3\) .* leave nothing of the image.*transpose"):
+    with pytest.raises(
+        ValueError, match=r"images \(84, 84, 3\) .* leave nothing of the image.*ChannelsFirst.*kernel_sizes=\[3, 3\]"
+    ):
         Conv2dHeadModel((84, 84, 3), **NATURE, hidden_sizes=512)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from rlpyt.models import ConvSettings, Encoder, encoded_action_size, make_encoder
+from rlpyt.models import ConvSettings, Encoder, QModel, encoded_action_size, make_encoder
 from rlpyt.spaces import random_value
 from rlpyt.utils.arrays import buffer_from_example, torchify_buffer
 
@@ -115,6 +115,34 @@ def test_encoded_action_size(space: gymnasium.Space[Any], size: int) -> None:
 def test_refuses_stacks_of_images() -> None:
     with pytest.raises(TypeError, match=r"Box\(0, 255, \(3, 12, 12, 3\), uint8\); expected images of three dimensions"):
         encoder_for(Box(0, 255, (3, 12, 12, 3), np.uint8))
+
+
+def test_one_hot_vectors_that_no_memory_holds_are_refused_before_they_are_made() -> None:
+    with pytest.raises(
+        ValueError, match=r"observation space is Discrete\(2147483647\).*2,147,483,647 entries.*ModelCls"
+    ):
+        encoder_for(Discrete(2**31 - 1))
+    with pytest.raises(ValueError, match=r"action space is MultiDiscrete.*2,000,000 entries"):
+        encoded_action_size(MultiDiscrete([10**6, 10**6]))
+    with pytest.raises(ValueError, match="action space is Discrete"):
+        QModel(Box(-1, 1, (3,)), Discrete(2**31 - 1))
+    assert encoder_for(Discrete(4000)).output_size == 4000
+
+
+@pytest.mark.parametrize(
+    ("name", "reading"),
+    [
+        ("vector", ["3 numbers"]),
+        ("matrix", ["[2, 3] flattened to 6 numbers"]),
+        ("bytes", ["4 numbers"]),
+        ("image", ["image divided by 255"]),
+        ("multi_discrete", ["5 one-hot inputs"]),
+        ("dict", ["ale.lives: 6 one-hot inputs", "image: image divided by 255", "nested: x: 3 numbers"]),
+        ("tuple", ["0: 3 numbers", "1: 2 one-hot inputs"]),
+    ],
+)
+def test_how_a_space_is_read_in_words(name: str, reading: list[str]) -> None:
+    assert encoder_for(SPACES[name]).reading() == reading
 
 
 def test_refuses_other_spaces() -> None:
