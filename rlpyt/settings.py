@@ -93,7 +93,10 @@ class Settings(metaclass=SettingsType):
                 setattr(self, name, getattr(type(self), name))
         for name, optional in self.scheduled().items():
             if getattr(self, name) is None and not optional:
-                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. Give one.")
+                no_clip = " (float('inf') for no clipping)" if "clip" in name else ""
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is None; expected a number or a schedule{no_clip}. Give one."
+                )
             self.check(name, lambda x: x == x, "a number")
         for f in fields(self):  # type: ignore[arg-type]
             if f.type in (bool, "bool") and getattr(self, f.name) not in (True, False):

@@ -64,7 +64,9 @@ def to_rows(space: Space, name: str = "observation") -> Converter:
             return _discrete_to_row(space, name)
         case MultiDiscrete():
             return _multi_discrete_to_row(space, name)
-        case Box() | MultiBinary():
+        case MultiBinary():
+            return _binary_to_row(space, name)
+        case Box():
             return _array_to_row(space, name)
         case Dict():
             return _dict_to_row(space, name)
@@ -133,10 +135,20 @@ def random_value(space: Space, rng: np.random.Generator | None = None) -> Buffer
     Args:
         space: to sample from.
         rng: seeds the space before it samples; None uses the generator of the space as it stands.
+
+    Raises:
+        ValueError: if the bounds of a Box are too far apart to sample from.
     """
     if rng is not None:
         space.seed(int(rng.integers(2**31)))
-    return to_rows(space, "sample")(space.sample())
+    try:
+        sample = space.sample()
+    except OverflowError as error:
+        raise ValueError(
+            f"Sampling from the space {space}: {error}; expected bounds whose difference is a finite number of its "
+            "dtype, or infinite ones. Mend the Box in the environment."
+        ) from error
+    return to_rows(space, "sample")(sample)
 
 
 def subspaces(space: Space) -> list[tuple[str, Space]]:
@@ -239,7 +251,11 @@ def as_gymnasium(space: Any) -> Space:
 
 @named_arguments
 def IntBox(low: int, high: int, shape: tuple[int, ...] | None = None, dtype: DTypeLike = "int32") -> Space:
-    """Return the integers of range(low, high), Discrete without a shape, else Box. For uint8, high=255 includes 255."""
+    """Return the integers of range(low, high), Discrete without a shape, else Box. For uint8, high=255 includes 255.
+
+    A sample of a Discrete is a numpy integer, not an array as in rlpyt 0.1: `torch.as_tensor` takes it, and
+    `torch.from_numpy` does not.
+    """
     if shape is None:
         return Discrete(high - low, start=low)
     is_image = high == 255 and np.dtype(dtype) == np.uint8  # as rlpyt 0.1 and its users wrote spaces of images
@@ -288,8 +304,23 @@ def _array_to_row(space: Space, name: str) -> Converter:
     return to_row
 
 
+def _binary_to_row(space: MultiBinary, name: str) -> Converter:
+    to_array = _array_to_row(space, name)
+
+    def to_row(value: Buffer) -> np.ndarray:
+        row: np.ndarray = to_array(value)
+        if row.view(np.uint8).max(initial=0) > 1:  # negative numbers are large ones there
+            raise ValueError(f"{name}: expected zeros and ones, got {value!r:.200}. Mend the space or the value.")
+        return row
+
+    return to_row
+
+
 def _cast(value: Buffer, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except RuntimeError as error:  # of a torch tensor that needs a gradient, or is on a GPU
+        raise TypeError(f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__}: {error}") from error
     if array.dtype.kind not in _STORED_FROM[dtype.kind]:
         what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype})"
         raise TypeError(f"{what}. Cast it in the environment, or mend its space.")

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -142,7 +143,11 @@ def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
         (spaces.Box(-1, 1, (2, 1)), [[np.inf], [0]], ValueError, "obs must be finite"),
         (spaces.Box(0, 9, (2,), np.uint8), np.zeros(2), TypeError, r"obs: expected uint8 .*got ndarray \(float64\)"),
         (spaces.Box(0, 9, (2,), np.uint8), np.array([0, 300]), ValueError, "from 0 to 300 do not fit into uint8"),
-        (spaces.MultiBinary(2), [0, 2], None, ""),
+        (spaces.MultiBinary(2), [0, 2], ValueError, r"obs: expected zeros and ones, got \[0, 2\]"),
+        (spaces.MultiBinary(2), np.array([0, -1], np.int8), ValueError, "obs: expected zeros and ones"),
+        (spaces.MultiBinary(2), [True, False], None, ""),
+        (spaces.Box(-1, 1, (2,)), torch.zeros(2), None, ""),
+        (spaces.Box(-1, 1, (2,)), torch.zeros(2, requires_grad=True), TypeError, "obs: .* got Tensor: .*detach"),
         (spaces.MultiBinary(2), [0.5, 1], TypeError, "obs: expected int8"),
         (spaces.Discrete(3, start=2), 5, ValueError, "obs: expected an integer from 2 to 4, got 5"),
         (spaces.Discrete(3), 1.0, TypeError, "obs: expected one integer, got float 1.0"),
@@ -250,6 +255,17 @@ def test_check_action_space():
         bad.low[1] = low
         with pytest.raises(ValueError, match=r"action_space\['arm'\]: every bound must be a number with low <= high"):
             check_action_space(spaces.Dict(arm=bad))
+
+
+def test_bounds_that_are_too_far_apart_to_sample_from_are_named():
+    for space in (
+        spaces.Box(-1.7e308, 1.7e308, (1,), np.float64),
+        spaces.Dict(x=spaces.Box(-1e308, 1.7e308, (1,), float)),
+    ):
+        with pytest.raises(
+            ValueError, match=r"Sampling from the space .*Range exceeds.*expected bounds whose difference"
+        ):
+            random_value(space, np.random.default_rng(0))
 
 
 def test_boxes_of_the_predecessor():

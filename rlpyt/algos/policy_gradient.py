@@ -97,7 +97,8 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         if agent.kind != self.agent_kind:
             raise TypeError(
                 f"{type(self).__name__}: the agent, a {type(agent).__name__}, is no policy with a value; expected one. "
-                "Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass."
+                "Give the runner a CategoricalPgAgent, a GaussianPgAgent, or a subclass. An algorithm for an agent of "
+                "your own derives from RlAlgorithm, with bootstrap_value = True if it asks the agent for values."
             )
         super().initialize(agent, run)
         self.batch_size = self.batch_spec.size

@@ -14,6 +14,8 @@ from rlpyt.distributions.base import flatten_action, shape_action
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.utils.arguments import NamedArguments
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
     """Conversion between actions of an environment, [..., *shape], and units x, [..., A].
@@ -55,6 +57,8 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         """Number of dimensions that are not fixed."""
         self.log_scale = sum(math.log(scale[i]) for i in free)
         """Sum of log scale over the free dimensions. log p(action) = log p(x) - log_scale."""
+        # Noise of some standard deviations beyond such bounds is no float32 any more.
+        self._may_overflow = any(abs(c) + 100 * s > _LARGEST for c, s in zip(center, scale, strict=True))
         units = torch.tensor(center), torch.tensor(scale), torch.tensor(free, dtype=torch.int64)
         self._units = {torch.device("cpu"): units}
 
@@ -72,8 +76,7 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
                 "discrete actions, such as CategoricalPgAgent or DqnAgent."
             )
         low, high = (bound.ravel().astype(np.float64) for bound in (space.low, space.high))
-        largest = np.finfo(np.float32).max
-        bounded = (-largest < low) & (low <= high) & (high < largest)
+        bounded = (low > -_LARGEST) & (low <= high) & (high < _LARGEST)
         if not bounded.all():
             raise ValueError(
                 f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "
@@ -99,13 +102,20 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
     def encode(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., *shape] as float32 x [..., A]."""
         center, scale, _ = self._units_on(action.device)
-        x = flatten_action(action, self.shape) - center
+        x = flatten_action(action, self.shape)
+        if self._may_overflow:
+            unit = torch.where(scale > 0, scale, 1.0)
+            return self.rest_fixed(x / unit - center / unit)
+        x = x - center
         return x / scale if self.n_free == self.dim else self.rest_fixed(x) / torch.where(scale > 0, scale, 1.0)
 
     def decode(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] as actions [..., *shape] of the environment."""
         center, scale, _ = self._units_on(x.device)
-        return shape_action(torch.addcmul(center, x, scale), self.shape)
+        action = torch.addcmul(center, x, scale)
+        if self._may_overflow:
+            action = action.clamp(-_LARGEST, _LARGEST)
+        return shape_action(action, self.shape)
 
     def rest_fixed(self, x: torch.Tensor) -> torch.Tensor:
         """Return x [..., A] with 0 in the fixed dimensions, as `encode` returns taken actions."""

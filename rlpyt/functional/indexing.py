@@ -16,7 +16,7 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
         [...] or [..., *trailing].
 
     Raises:
-        ValueError: if the leading dimensions differ.
+        ValueError: if the leading dimensions differ, or on a CPU an index is out of range; negative ones are.
     """
     dim = indexes.dim()
     if tensor.dim() <= dim or tensor.shape[:dim] != indexes.shape:
@@ -27,7 +27,18 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
         )
     trailing = tensor.shape[dim + 1 :]
     index = indexes.long().reshape(*indexes.shape, 1, *[1] * len(trailing))
-    return tensor.gather(dim, index.expand(*indexes.shape, 1, *trailing)).squeeze(dim)
+    index = index.expand(*indexes.shape, 1, *trailing)
+    if torch.compiler.is_compiling():
+        return tensor.gather(dim, index).squeeze(dim)
+    try:
+        return tensor.gather(dim, index).squeeze(dim)
+    except RuntimeError as error:
+        if "out of bounds" not in str(error):
+            raise
+        raise ValueError(
+            f"select_at_indexes: got indexes from {indexes.min().item()} to {indexes.max().item()}; expected 0 to "
+            f"{tensor.shape[dim] - 1}. Negative ones do not count from the end; add the number of entries to them."
+        ) from error
 
 
 def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None) -> torch.Tensor:

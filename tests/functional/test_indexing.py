@@ -29,6 +29,12 @@ def test_select_at_indexes_refuses_to_broadcast(shape):
         select_at_indexes(torch.zeros(4, 2, dtype=torch.long), torch.zeros(shape))
 
 
+@pytest.mark.parametrize("index", [-1, 3])
+def test_select_at_indexes_refuses_what_is_out_of_range(index):
+    with pytest.raises(ValueError, match=rf"got indexes from {min(index, 1)} to {max(index, 1)}; expected 0 to 2"):
+        select_at_indexes(torch.tensor([1, index]), torch.zeros(2, 3, 4))
+
+
 @pytest.mark.parametrize("leading", [(), (4,), (3, 2)])
 def test_onehot_there_and_back(leading):
     indexes = torch.randint(5, leading)
