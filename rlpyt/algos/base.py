@@ -128,7 +128,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return self._descent(optimizer, learning_rate)
 
     def _descent(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> GradientDescent:
-        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted)
+        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted, list(self.agent.modules()))
 
     def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what the optimisers update."""
@@ -231,8 +231,14 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Take over the result of `optim_state_dict`.
 
         Raises:
-            ValueError: if it comes from another algorithm, or from other settings.
+            ValueError: if it comes from another algorithm, from other settings, or from other networks.
+            TypeError: if it is no state.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: the state of the optimisers is {state_dict!r:.80}; expected the result of "
+                'optim_state_dict(), which a snapshot has as "optimizer_state_dict".'
+            )
         states = {"model": state_dict} if "param_groups" in state_dict else state_dict
         missing = [name for name in self.descents if name not in states]
         if missing:
