@@ -201,7 +201,8 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
     Args:
         return_: [...] float, of `n_step_return`.
         bootstrap_discount: [...] float, of `n_step_return`; 0 where the window ended in termination.
-        target_q: [...] float, the value of the row n steps later.
+        target_q: [...] float, the value of the row n steps later. It is not used where bootstrap_discount is 0, and may
+            be infinite there, as where no action is possible.
 
     Returns:
         [...] float, without gradient.
@@ -210,7 +211,7 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
         ValueError: if the shapes differ.
     """
     check_same_shape("td_target", return_=return_, bootstrap_discount=bootstrap_discount, target_q=target_q)
-    return return_ + bootstrap_discount * target_q
+    return return_ + bootstrap_discount * target_q.masked_fill(bootstrap_discount == 0, 0.0)
 
 
 def squared_loss(delta: torch.Tensor) -> torch.Tensor:
