@@ -266,7 +266,9 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
         counts = {"rows an iteration": self.steps_per_itr, "updates an iteration": 1}
-        return {**counts, "rows an update": self.rows_per_update, **self.remarks()}
+        names = dict.fromkeys(descent.name for descent in self.descents.values())
+        optimiser = {"optimiser": " and ".join(names)} if names else {}
+        return {**counts, "rows an update": self.rows_per_update, **optimiser, **self.remarks()}
 
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that were given and that other settings change, by name, for the plan."""

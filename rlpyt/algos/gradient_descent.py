@@ -89,6 +89,13 @@ class GradientDescent:
         return grad_norm
 
     @property
+    def name(self) -> str:
+        """Class of the optimiser, with the eps that it adds to its denominator, as an algorithm may have its own."""
+        name, groups = type(self.optimizer).__name__, self.optimizer.param_groups
+        eps = dict.fromkeys(f"{float(group['eps']):.4g}" for group in groups if "eps" in group)
+        return f"{name} (eps {' and '.join(eps)})" if eps else name
+
+    @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """Parameters of all groups of the optimiser."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
