@@ -121,12 +121,12 @@ def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
         (DQN(**REPLAY, batch_size=32), "Adam (eps 0.0003125)"),
         (DQN(**REPLAY, batch_size=32, optim_kwargs=dict(eps=1e-5)), "Adam (eps 1e-05)"),
         (DQN(**REPLAY, OptimCls=torch.optim.AdamW), "AdamW (eps 1e-08)"),
-        (R2D1(**REPLAY, **SEQUENCES, replay_ratio=1.5), "Adam (eps 0.0008333)"),
+        (R2D1(**REPLAY, **SEQUENCES, replay_ratio=1.5), "Adam (eps 0.001)"),
         (PPO(), "Adam (eps 1e-08)"),
         (A2C(OptimCls=torch.optim.SGD), "SGD"),
         (SAC(**REPLAY, batch_size=32, replay_ratio=32), "Adam (eps 1e-08)"),
     ],
 )
 def test_the_optimiser_is_named_with_its_eps(algo: Any, expected: str) -> None:
-    """The DQN family has an eps of its own, by the rows of an update."""
+    """DQN has an eps of its own, by the rows of an update."""
     assert plan(algo)["optimiser"] == expected
