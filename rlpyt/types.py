@@ -232,6 +232,9 @@ class TrajInfo(MutableMapping[str, Any]):
     and adds to it); `traj_done` false keeps the trajectory going.
     """
 
+    # A slot, as all that is in `__dict__` is a key of the mapping.
+    __slots__ = ("__dict__", "__weakref__", "_ended_at")
+    _ended_at: tuple[int, int, int]
     _sums_score: bool | None = None  # whether GameScore is summed up here; known at the first score
 
     def __init__(self, discount: float = 1.0) -> None:
@@ -272,6 +275,21 @@ class TrajInfo(MutableMapping[str, Any]):
             self._sums_score = "GameScore" not in self.__dict__
         if self._sums_score:
             self.GameScore: float = self.__dict__.get("GameScore", 0.0) + score
+
+    @property
+    def ended_at(self) -> tuple[int, int, int] | None:
+        """Iteration, row of the batch and environment, counted over all replicas, in which the trajectory ended.
+
+        A sampler of this library sets it; None where nobody has. It is no statistic, and no key.
+        """
+        try:
+            return self._ended_at
+        except AttributeError:
+            return None
+
+    @ended_at.setter
+    def ended_at(self, place: tuple[int, int, int]) -> None:
+        self._ended_at = place
 
     def terminate(self, observation: Buffer) -> TrajInfo:
         """Return the finished statistics; `observation` is the final one."""

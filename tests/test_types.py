@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -103,6 +104,21 @@ def test_statistics_travel_between_processes(info):
     there = pickle.loads(pickle.dumps(info))
     there.step(None, 0, 2.0, True, None, {})
     assert there.statistics()["DiscountedReturn"] == 3.0
+
+
+class Bare(TrajInfo):
+    def __init__(self) -> None:
+        self.Return = 0.0
+
+
+@pytest.mark.parametrize("info", [TrajInfo(), Bare()])
+def test_where_a_trajectory_ended_is_no_statistic_and_travels_along(info):
+    keys = list(info)
+    assert info.ended_at is None
+    info.ended_at = 3, 4, 5
+    assert list(info) == list(vars(info)) == keys
+    for other in (pickle.loads(pickle.dumps(info)), copy.deepcopy(info), copy.copy(info)):
+        assert (other.ended_at, vars(other)) == ((3, 4, 5), vars(info))
 
 
 def test_instances_share_nothing():

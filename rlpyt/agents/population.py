@@ -155,7 +155,8 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
                 f"{self._the_model} gave {list(got) or 'no tensor'} for 3 rows; expected a tensor {list(expected)}: "
                 "scores of actions, or numbers in [-1, 1] for the bounds of a Box. Let its forward return it."
             )
-        parameters = nn.utils.parameters_to_vector(self.parameters())
+        # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
+        parameters = torch.cat([x.detach().reshape(-1) for x in self.parameters()])
         self.acting["population"] = Population(parameters, self.whole("population_size", 2))
         self._for_each = _vectorised if self._is_vectorisable() else _one_by_one
 

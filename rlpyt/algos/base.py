@@ -128,7 +128,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return self._descent(optimizer, learning_rate)
 
     def _descent(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> GradientDescent:
-        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted)
+        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted, list(self.agent.modules()))
 
     def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what the optimisers update."""
@@ -231,8 +231,14 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Take over the result of `optim_state_dict`.
 
         Raises:
-            ValueError: if it comes from another algorithm, or from other settings.
+            ValueError: if it comes from another algorithm, from other settings, or from other networks.
+            TypeError: if it is no state.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: the state of the optimisers is {state_dict!r:.80}; expected the result of "
+                'optim_state_dict(), which a snapshot has as "optimizer_state_dict".'
+            )
         states = {"model": state_dict} if "param_groups" in state_dict else state_dict
         missing = [name for name in self.descents if name not in states]
         if missing:
@@ -260,7 +266,9 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
         counts = {"rows an iteration": self.steps_per_itr, "updates an iteration": 1}
-        return {**counts, "rows an update": self.rows_per_update, **self.remarks()}
+        names = dict.fromkeys(descent.name for descent in self.descents.values())
+        optimiser = {"optimiser": " and ".join(names)} if names else {}
+        return {**counts, "rows an update": self.rows_per_update, **optimiser, **self.remarks()}
 
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that were given and that other settings change, by name, for the plan."""

@@ -164,4 +164,4 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
 
 def _vector(agent: PopulationPolicyAgent) -> torch.Tensor:
     """Return the model's parameters [D] as float64, on the CPU."""
-    return torch.nn.utils.parameters_to_vector(agent.parameters()).detach().cpu().double()
+    return torch.cat([x.detach().reshape(-1) for x in agent.parameters()]).cpu().double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -12,6 +12,18 @@ import torch
 from rlpyt.types import StateDict
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.torch_optim import step, without_compiler
+
+ELEMENTWISE = (
+    torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax, torch.optim.Adagrad,
+    torch.optim.Adadelta, torch.optim.RMSprop, torch.optim.SGD,
+)  # fmt: skip
+MOMENTS = (
+    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "sum", "acc_delta", "square_avg", "grad_avg",
+    "momentum_buffer",
+)  # fmt: skip
+"""Entries of the state of `ELEMENTWISE` optimisers that have the shape of their parameter."""
+IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
+"""Settings of a parameter group that say how a step is computed, and not which."""
 
 
 class GradientDescent:
@@ -26,6 +38,10 @@ class GradientDescent:
         learning_rate: at the start of the run, from 0. Where it is 0, every group must have it.
         replicas: whose gradients are averaged before they are clipped.
         weighted: returns a loss of this replica as it counts among those of the others; None where all count the same.
+        modules: networks that parameters are named after, in a saved state and in messages.
+
+    Raises:
+        ValueError: if elements of a parameter share memory, as those of an expanded tensor do.
     """
 
     def __init__(
@@ -34,19 +50,27 @@ class GradientDescent:
         learning_rate: float,
         replicas: Replicas | None = None,
         weighted: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        modules: Sequence[torch.nn.Module] = (),
     ) -> None:
         self.optimizer, self.learning_rate = optimizer, learning_rate
         self._replicas, self._weighted = replicas or Replicas(), weighted
+        self._modules = modules
         self._differentiated: list[torch.nn.Parameter] = []
+        self._strides: list[tuple[int, ...]] = []
+        self._lay_out(self.parameters)
 
     def __call__(self, loss: torch.Tensor, learning_rate: float, clip_grad_norm: float) -> torch.Tensor:
         """Take one step down a scalar loss; return the gradient's norm before clipping, on the device.
 
         Raises:
-            ValueError: if the learning rate of a group was set since the last step.
+            ValueError: if the learning rate of a group was set since the last step, or if elements of a parameter share
+                memory.
+            TypeError: if a gradient is sparse.
         """
         self._check_rates()
         parameters = self.parameters
+        if [parameter.stride() for parameter in parameters] != self._strides:
+            self._lay_out(parameters)
         for parameter in parameters:
             parameter.grad = None
         # The gradient of an action value in its own weights is no part of a policy's step, and a third of its cost.
@@ -54,11 +78,22 @@ class GradientDescent:
         if differentiated:  # all may be frozen for a while
             self._backward_pass(differentiated)(loss if self._weighted is None else self._weighted(loss))
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
+        try:
+            grad_norm = _clip_norm(grads, clip_grad_norm) if grads else torch.zeros_like(loss.detach())
+        except NotImplementedError:
+            self._refuse_sparse(parameters)
+            raise
         for group, scale in zip(self.optimizer.param_groups, self._lr_scales(), strict=True):
             group["lr"] = group["lr_given"] = scale * learning_rate
         step(self.optimizer)
         return grad_norm
+
+    @property
+    def name(self) -> str:
+        """Class of the optimiser, with the eps that it adds to its denominator, as an algorithm may have its own."""
+        name, groups = type(self.optimizer).__name__, self.optimizer.param_groups
+        eps = dict.fromkeys(f"{float(group['eps']):.4g}" for group in groups if "eps" in group)
+        return f"{name} (eps {' and '.join(eps)})" if eps else name
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -106,26 +141,173 @@ class GradientDescent:
                 group["lr_scale"] = 1.0 if lr == base else lr / base
         return [group["lr_scale"] for group in self.optimizer.param_groups]
 
+    # ---- layout in memory ----
+
+    @torch.no_grad()
+    def _lay_out(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Choose an implementation for the parameters' layout in memory, and give their moments the same layout.
+
+        Fused optimisers read parameters, gradients and moments in the order of memory. A parameter that is a slice of
+        another tensor has gaps there, which its gradient and its moments do not have; so it takes the step of torch's
+        default.
+        """
+        for parameter in parameters:
+            if _overlaps(parameter):
+                raise ValueError(
+                    f"Taking a gradient step: elements of the parameter {self._name(parameter)!r} share memory, its "
+                    f"shape is {tuple(parameter.shape)} and its strides are {parameter.stride()}; expected memory of "
+                    "its own for each, as a step changes them one by one. Write nn.Parameter(x.clone()) of an "
+                    "expanded x, or make the parameter smaller and expand it in forward."
+                )
+        dense = all(map(_is_dense, parameters))
+        for group in self.optimizer.param_groups:
+            if group.get("fused") and not dense:
+                group["fused"] = False
+        for parameter in parameters:
+            state = self.optimizer.state.get(parameter, {})
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and value.dim() and value.shape == parameter.shape:
+                    laid_out = torch.empty_like(parameter, dtype=value.dtype, device=value.device)
+                    if laid_out.stride() != value.stride():
+                        state[name] = laid_out.copy_(value)
+        self._strides = [parameter.stride() for parameter in parameters]
+
+    def _refuse_sparse(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        for parameter in parameters:
+            if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+                raise TypeError(
+                    f"Taking a gradient step: the gradient of the parameter {self._name(parameter)!r} is sparse; "
+                    "expected a dense one, as the norm of the gradient is taken over all parameters. Leave "
+                    "sparse=True out of its nn.Embedding."
+                )
+
+    # ---- names of the parameters ----
+
+    def _names(self) -> dict[int, str]:
+        """Return the name of each parameter of the networks, by its id."""
+        named = [(id(x), name) for module in self._modules for name, x in module.named_parameters()]
+        return dict(reversed(named))  # one that several networks share is named after the first
+
+    def _names_of(self, group: dict[str, Any]) -> list[str]:
+        """Return the names of a group's parameters, as torch has them if it was given some; "" is unknown."""
+        names = self._names()
+        return list(group.get("param_names") or (names.get(id(parameter), "") for parameter in group["params"]))
+
+    def _name(self, parameter: torch.nn.Parameter) -> str:
+        """Return what to call a parameter of the optimiser in a message."""
+        flat = [(id(x), name) for group in self.optimizer.param_groups
+                for x, name in zip(group["params"], self._names_of(group), strict=True)]  # fmt: skip
+        return next(name or f"number {i}" for i, (key, name) in enumerate(flat) if key == id(parameter))
+
+    # ---- state ----
+
     def state_dict(self) -> StateDict:
-        """Return the optimiser's state."""
+        """Return the optimiser's state, with its class and the names of its parameters."""
         with without_compiler():
-            return self.optimizer.state_dict()
+            state = self.optimizer.state_dict()
+        for group, saved in zip(self.optimizer.param_groups, state["param_groups"], strict=True):
+            saved["param_names"] = self._names_of(group)
+        return {**state, "class": type(self.optimizer).__name__}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over the result of `state_dict`."""
+        """Take over the result of `state_dict`.
+
+        Raises:
+            ValueError: if it is that of another optimiser, or of other parameters: of another number, shape or name.
+        """
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
+        state = deepcopy(dict(state_dict))
+        self._check_state(state)
+        for group, saved in zip(self.optimizer.param_groups, state["param_groups"], strict=True):
+            saved.pop("param_names", None)  # torch would ask for names in each group that is added later
+            saved.update({name: group[name] for name in IMPLEMENTATION if name in group})
         with without_compiler():
-            self.optimizer.load_state_dict(deepcopy(dict(state_dict)))
+            self.optimizer.load_state_dict(state)
         # It takes over the settings of the groups too; their learning rates follow those given to this algorithm.
         for group, scale in zip(self.optimizer.param_groups, scales, strict=True):
             group["lr_scale"] = scale
-        # Fused optimisers read memory in its order, which is another one if the state comes from channels-last weights.
-        for parameter, state in self.optimizer.state.items():
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                    state[name] = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+        # Moments of channels-last weights, say, are laid out otherwise.
+        self._lay_out(self.parameters)
+
+    def _check_state(self, state: StateDict) -> None:
+        """Refuse a state that is not of this optimiser and these parameters: fused steps would write beyond moments."""
+        if missing := [name for name in ("state", "param_groups") if name not in state]:
+            self._refuse(
+                f"it has no {' and no '.join(map(repr, missing))}, but {', '.join(map(repr, state))!s:.200}", "both"
+            )
+        groups, saved_groups = self.optimizer.param_groups, state["param_groups"]
+        mine = type(self.optimizer).__name__
+        if _is_of_another_class(self.optimizer, state):
+            written = f"of {state['class']}" if "class" in state else f"with {', '.join(_settings(saved_groups[0]))}"
+            self._refuse(f"it is {written}", f"one of {mine}")
+        if (n := len(saved_groups)) != len(groups):
+            self._refuse(f"it has {n} parameter groups", f"{len(groups)}")
+        for i, (group, saved) in enumerate(zip(groups, saved_groups, strict=True)):
+            if (n := len(saved["params"])) != len(group["params"]):
+                self._refuse(f"its parameter group {i} has {n} parameters", f"{len(group['params'])}")
+            names = self._names_of(group)
+            saved_names = saved.get("param_names") or names
+            for parameter, name, key, saved_name in zip(
+                group["params"], names, saved["params"], saved_names, strict=True
+            ):
+                moments = state["state"].get(key, {}) if isinstance(self.optimizer, ELEMENTWISE) else {}
+                for entry in MOMENTS:
+                    value = moments.get(entry)
+                    if isinstance(value, torch.Tensor) and value.shape != parameter.shape:
+                        self._refuse(
+                            f"{entry} of the parameter {self._name(parameter)!r} has shape {tuple(value.shape)}",
+                            f"that of the parameter, {tuple(parameter.shape)}",
+                        )
+                if name and saved_name and name != saved_name:
+                    self._refuse(
+                        f"it has the parameter {saved_name!r} in the place of {name!r}",
+                        "the same names in the same order",
+                    )
+
+    def _refuse(self, came: str, expected: str) -> None:
+        raise ValueError(
+            f"Loading the state of the optimiser {type(self.optimizer).__name__}: {came}; expected {expected}. A state "
+            "goes with the networks and the optimiser that it was saved with: build these as they were, in the same "
+            "order, or start without the state."
+        )
+
+
+def _settings(group: dict[str, Any]) -> list[str]:
+    return [name for name in group if name not in ("params", "param_names", "lr_scale", "lr_given", *IMPLEMENTATION)]
+
+
+def _is_of_another_class(optimizer: torch.optim.Optimizer, state: StateDict) -> bool:
+    """Return whether an optimiser's state is not of its class; of a subclass of one's own it may be of the base."""
+    Cls = type(optimizer)
+    if "class" in state:
+        known = [Cls] if Cls.__module__.startswith("torch.optim") else Cls.__mro__
+        return state["class"] not in [x.__name__ for x in known]
+    # An earlier version did not name it. Settings may be new in either: torch gives those that lack their defaults.
+    saved, own = ({name for group in groups for name in _settings(group)}
+                  for groups in (state["param_groups"], optimizer.param_groups))  # fmt: skip
+    return bool(saved - own) and bool(own - saved)
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    """Return whether elements lie side by side in memory, in any order of the dimensions."""
+    reached = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1):
+        if stride != reached:
+            return not x.numel()
+        reached *= size
+    return True
+
+
+def _overlaps(x: torch.Tensor) -> bool:
+    """Return whether elements share memory, as those of an expanded tensor."""
+    last = -1
+    for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape, strict=True) if size != 1):
+        if stride <= max(last, 0):
+            return bool(x.numel())
+        last = max(last, 0) + stride * (size - 1)
+    return False
 
 
 def _clip_norm(grads: list[torch.Tensor], max_norm: float) -> torch.Tensor:

@@ -208,4 +208,9 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     def load_optim_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `optim_state_dict`."""
         super().load_optim_state_dict(state_dict)
+        if "log_alpha" not in state_dict:
+            raise ValueError(
+                f"{type(self).__name__}: the state of the optimisers has no 'log_alpha', it has "
+                f"{', '.join(map(repr, state_dict))}; expected a state of SAC."
+            )
         self._log_alpha.copy_(state_dict["log_alpha"])

@@ -203,7 +203,8 @@ def td_target(return_: torch.Tensor, bootstrap_discount: torch.Tensor, target_q:
     Args:
         return_: [...] float, of `n_step_return`.
         bootstrap_discount: [...] float, of `n_step_return`; 0 where the window ended in termination.
-        target_q: [...] float, the value of the row n steps later.
+        target_q: [...] float, the value of the row n steps later. It is not used where bootstrap_discount is 0, and may
+            be infinite there, as where no action is possible.
 
     Returns:
         [...] float, without gradient.

@@ -31,7 +31,8 @@ def _sum_backward(y: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
         carry = decay[: T - span]
         # Where the decay is 0, y_t+span may be NaN, and 0 * NaN is NaN.
         y[:-span].add_((carry * y[span:]).masked_fill_(carry == 0, 0.0))
-        decay = decay[:-span] * decay[span:]
+        # A product that has overflowed behind an end stays cut off there, though 0 * inf is NaN.
+        decay = (decay[:-span] * decay[span:]).nan_to_num_(nan=0.0, posinf=math.inf)
         span *= 2
     return y
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import merge
+from itertools import chain
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, Self
@@ -90,10 +90,14 @@ class MinibatchRl(MinibatchRlBase):
 
     def _gather_trajs(self) -> tuple[int, list[TrajInfo]]:
         """Return how many trajectories all replicas have completed since the last row, and the last of the run."""
-        own = list(zip(self._traj_itrs, self._traj_infos, strict=True))
+        # In the order of one process that has all environments. An own sampler may not say where a trajectory ended.
+        own = [
+            (info.ended_at or (itr, 0, 0), info) for itr, info in zip(self._traj_itrs, self._traj_infos, strict=True)
+        ]
         n_new, windows = zip(*self.agreement.gather((self._new_completed_trajs, own)), strict=True)
-        # Those of one iteration stand in the order of the ranks.
-        traj_infos = [info for _, info in merge(*windows, key=itemgetter(0))]
+        if len(windows) == 1:
+            return self._new_completed_trajs, list(self._traj_infos)
+        traj_infos = [info for _, info in sorted(chain.from_iterable(windows), key=itemgetter(0))]
         return sum(n_new), traj_infos[-int(self.log_traj_window) :]
 
 

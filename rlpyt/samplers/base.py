@@ -294,7 +294,7 @@ class BaseSampler(Settings, MovableSampler):
         self._check_running()
         completed = self.collect(itr)
         self._keeper.next_itr = itr + 1
-        return self._torch_batches[itr % len(self._torch_batches)], in_order(completed)
+        return self._torch_batches[itr % len(self._torch_batches)], in_order(itr, completed)
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
         """Fill the rows of the batch, and let environments that rest be reset; see `Collector.collect_batch`."""

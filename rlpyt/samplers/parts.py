@@ -31,9 +31,15 @@ class CompletedTraj(NamedTuple):
     traj_info: TrajInfo
 
 
-def in_order(completed: Iterable[CompletedTraj]) -> list[TrajInfo]:
-    """Return trajectories in the order in which they ended, the same for any number of workers."""
-    return [c.traj_info for c in sorted(completed, key=lambda c: (c.t, c.rank))]
+def in_order(itr: int, completed: Iterable[CompletedTraj]) -> list[TrajInfo]:
+    """Return trajectories of an iteration in the order in which they ended, the same for any number of workers.
+
+    Each is told where that was, for the order among those of other replicas.
+    """
+    trajs = sorted(completed, key=lambda c: (c.t, c.rank))
+    for traj in trajs:
+        traj.traj_info.ended_at = itr, traj.t, traj.rank
+    return [traj.traj_info for traj in trajs]
 
 
 class Part(ABC):

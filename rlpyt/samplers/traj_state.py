@@ -15,11 +15,14 @@ class TrajKeeper(Sampler):
 
     def saved_trajs(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
         """Return the attributes of trajectories; those of one that has no state are left out."""
-        return [{"info": saved_info(info)[0]} for info in traj_infos]
+        return [{"info": saved_info(info)[0], "ended_at": info.ended_at} for info in traj_infos]
 
     def restored_trajs(self, saved: Sequence[StateDict]) -> list[TrajInfo]:
         """Return the trajectories that were saved, as far as they have a state."""
         infos = [self.new_traj_info() for _ in saved]
+        for info, state in zip(infos, saved, strict=True):
+            if (ended_at := state.get("ended_at")) is not None:  # checkpoints of earlier versions do not have it
+                info.ended_at = ended_at
         return [info for info, state in zip(infos, saved, strict=True) if restore_info(info, state["info"])]
 
 

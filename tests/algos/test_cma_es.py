@@ -250,6 +250,28 @@ def test_two_replicas_search_together():
     np.testing.assert_array_equal(together.search.mean, alone.search.mean)
 
 
+class Sliced(torch.nn.Module):
+    """A layer whose weights are the first columns of others."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.layer.weight = torch.nn.Parameter(torch.zeros(2, 3)[:1, :1].expand(1, 1))
+        self.more = torch.nn.Parameter(torch.zeros(2, 4)[:, :2])
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        return torch.tanh(self.layer(observation) + self.more.sum())
+
+
+def test_parameters_that_are_slices_are_searched():
+    agent = PopulationAgent(ModelCls=Sliced, population_size=N)
+    runner = MinibatchRl(Recorded(), agent, make_sampler("serial", Telling, T=7, B=8), n_steps=40 * 56, seed=5)
+    runner.train()
+    assert runner.algo.update_counter > 0
+    found = torch.cat([x.reshape(-1) for x in agent.parameters()]).detach()
+    np.testing.assert_array_equal(found.numpy(), runner.algo.search.mean.astype(np.float32))
+
+
 def test_a_run_is_loaded_and_made_again(tmp_path: Path):
     with logger_context(tmp_path, run_ID=0):
         own = linear()

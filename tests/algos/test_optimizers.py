@@ -278,3 +278,174 @@ def test_no_optimiser_and_a_rate_among_the_settings_are_refused():
         learned(Mine, {}, CategoricalPgAgent)
     with pytest.raises(TypeError, match=r"A2C: optim_kwargs has lr; .* Write learning_rate=0.1"):
         A2C(optim_kwargs=dict(lr=0.1))
+
+
+# ---- states of other networks and optimisers ----
+
+OPTIMISERS: dict[str, Any] = {
+    "Adam": dict(),
+    "AdamW": dict(OptimCls=torch.optim.AdamW),
+    "SGD": dict(OptimCls=torch.optim.SGD, optim_kwargs=dict(momentum=0.9)),
+    "RMSprop": dict(OptimCls=torch.optim.RMSprop),
+}
+
+
+def with_hidden(kind: str, size: int, n_itr: int, **settings: Any) -> Any:
+    """Return an algorithm whose networks have a hidden layer of a size, after some iterations."""
+    AlgoCls, given, AgentCls = (SEVERAL if kind in SEVERAL else ONE_OPTIMISER)[kind]
+    hidden = dict(hidden_sizes=size)
+    agent = AgentCls(model_kwargs=hidden, **(dict(q_model_kwargs=hidden) if kind in SEVERAL else {}))
+    algo = AlgoCls(**given, **settings)
+    sampler = set_up(algo, agent, RandomEnv, BOX if kind in SEVERAL else None, n_itr=N_ITR)
+    for itr in range(n_itr):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    return algo
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("kind", [*ONE_OPTIMISER, *SEVERAL])
+def test_the_state_of_networks_of_other_sizes_is_refused(kind, optimiser):
+    """A fused step does not compare sizes, and writes beyond the moments."""
+    saved = with_hidden(kind, 8, 6, **OPTIMISERS[optimiser]).state_dict()["optimizer"]
+    for size in (4, 16):
+        message = rf"{optimiser}: \w+ of the parameter '[\w.]+weight' has shape \(.*\); expected .*, \(.*\). A"
+        with pytest.raises(ValueError, match=message):
+            with_hidden(kind, size, 0, **OPTIMISERS[optimiser], initial_optim_state_dict=saved)
+    equal = with_hidden(kind, 8, 0, **OPTIMISERS[optimiser], initial_optim_state_dict=saved)
+    assert list(equal.optim_state_dict()) == list(saved)
+
+
+def descent_of(names: str, Cls: Any = torch.optim.Adam, groups: int = 1, size: int = 3, **settings: Any) -> Any:
+    """Return the gradient steps of parameters of one size and of these names, after one of them."""
+    net = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.ones(size)) for name in names})
+    parameters = [net[name] for name in names]
+    split = [dict(params=parameters[i::groups]) for i in range(groups)]
+    descent = GradientDescent(Cls(split, lr=0.1, **settings), 0.1, modules=[net])
+    descent(sum((i + 1) * x.sum() for i, x in enumerate(parameters)), 0.1, 1.0)
+    return descent
+
+
+def without_names(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state as it was saved by an earlier version."""
+    groups = [{name: x for name, x in group.items() if name != "param_names"} for group in state["param_groups"]]
+    return {"state": state["state"], "param_groups": groups}
+
+
+SGD_SETTINGS: dict[str, Any] = dict(Cls=torch.optim.SGD, momentum=0.9)
+OTHERS: dict[str, Any] = {
+    "order": (descent_of("ba"), "it has the parameter 'b' in the place of 'a'; expected the same names"),
+    "number": (descent_of("abc"), "its parameter group 0 has 3 parameters; expected 2"),
+    "groups": (descent_of("ab", groups=2), "it has 2 parameter groups; expected 1"),
+    "AdamW": (descent_of("ab", torch.optim.AdamW), "it is of AdamW; expected one of Adam"),
+    "SGD": (descent_of("ab", **SGD_SETTINGS), "it is of SGD; expected one of Adam"),
+    "RAdam": (descent_of("ab", torch.optim.RAdam), "it is of RAdam; expected one of Adam"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_state_of_other_parameters_or_of_another_optimiser_is_refused(other):
+    descent, (written, message) = descent_of("ab"), OTHERS[other]
+    before = deepcopy(descent.state_dict())
+    with pytest.raises(ValueError, match=f"Loading the state of the optimiser Adam: {message}"):
+        descent.load_state_dict(written.state_dict())
+    assert str(descent.state_dict()) == str(before)
+    written.load_state_dict(written.state_dict())
+
+
+def test_states_of_earlier_versions_load_and_those_of_another_optimiser_are_known_by_their_settings():
+    for settings in (dict(), SGD_SETTINGS):
+        descent, old = descent_of("ab", **settings), without_names(descent_of("ab", **settings).state_dict())
+        descent.load_state_dict(old)
+        assert descent.state_dict()["param_groups"][0]["param_names"] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"it is with .*momentum.*; expected one of Adam"):
+        descent_of("ab").load_state_dict(old)
+    with pytest.raises(ValueError, match=r"it has no 'state' and no 'param_groups', but 'weight'; expected both"):
+        descent_of("ab").load_state_dict({"weight": torch.ones(2)})
+    with pytest.raises(TypeError, match=r"A2C: the state of the optimisers is 'params.pkl'; expected the result of"):
+        with_hidden("A2C", 8, 0, initial_optim_state_dict="params.pkl")
+    several = with_hidden("SAC", 8, 0, fixed_alpha=0.1).optim_state_dict()
+    del several["log_alpha"]
+    with pytest.raises(ValueError, match=r"SAC: the state of the optimisers has no 'log_alpha', it has 'pi', 'q'; exp"):
+        with_hidden("SAC", 8, 0, fixed_alpha=0.1, initial_optim_state_dict=several)
+
+
+def test_a_subclass_takes_the_state_of_its_base_and_a_group_may_be_added_after_a_state_was_loaded():
+    class Mine(torch.optim.Adam):
+        pass
+
+    descent = descent_of("ab", Mine)
+    descent.load_state_dict(descent_of("ab").state_dict())
+    descent.optimizer.add_param_group(dict(params=[torch.nn.Parameter(torch.ones(2))]))
+    descent.load_state_dict(descent.state_dict())
+    assert [group["param_names"] for group in descent.state_dict()["param_groups"]] == [["a", "b"], [""]]
+
+
+# ---- parameters whose memory is not their own, or has gaps ----
+
+TWELVE = torch.linspace(-1, 1, 12)
+LAYOUTS: dict[str, Any] = {
+    "slice": lambda: TWELVE.clone().view(3, 4)[:, :2],
+    "channels": lambda: TWELVE.clone().view(1, 3, 2, 2)[:, :2],
+    "every second": lambda: TWELVE.clone()[::2],
+    "transposed": lambda: TWELVE.clone().view(3, 4).t(),
+    "channels last": lambda: TWELVE.clone().view(1, 3, 2, 2).contiguous(memory_format=torch.channels_last),
+    "transposed slice": lambda: TWELVE.clone().view(3, 4)[:2].t()[1:],
+}
+FUSED: dict[str, Any] = {
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
+    "SGD": lambda x, **kwargs: torch.optim.SGD(x, momentum=0.9, **kwargs),
+}
+
+
+def weights_after(parameter: torch.nn.Parameter, optimizer: Any, taken: Any, n: int = 5) -> torch.Tensor:
+    """Return a parameter after steps down a loss whose gradient is another one in every element and at every step."""
+    for i in range(n):
+        scale = torch.arange(parameter.numel()).view(parameter.shape) + i + 1.0
+        loss = (scale * parameter.square()).sum()
+        if taken is None:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        else:
+            taken(loss, 0.1, float("inf"))
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("fused", FUSED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_parameter_of_any_layout_gets_the_steps_of_torch_s_default(layout, fused):
+    one, other = (torch.nn.Parameter(LAYOUTS[layout]()) for _ in range(2))
+    beside = torch.nn.Parameter(torch.ones(2))
+    descent = GradientDescent(FUSED[fused]([one, beside], lr=0.1, fused=True), 0.1)
+    plain = FUSED[fused]([other], lr=0.1)
+    torch.testing.assert_close(weights_after(one, None, descent), weights_after(other, plain, None))
+    # A state of an earlier version has the implementation too, and goes on with the one of here.
+    state = deepcopy(descent.state_dict())
+    state["param_groups"][0]["fused"] = True
+    descent.load_state_dict(state)
+    torch.testing.assert_close(weights_after(one, None, descent), weights_after(other, plain, None))
+    assert one.stride() == LAYOUTS[layout]().stride()
+
+
+@pytest.mark.parametrize("fused", FUSED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_parameter_that_is_laid_out_anew_between_two_steps_keeps_its_moments(layout, fused):
+    one, other = (torch.nn.Parameter(LAYOUTS[layout]().contiguous()) for _ in range(2))
+    descent = GradientDescent(FUSED[fused]([one], lr=0.1, fused=True), 0.1)
+    plain = FUSED[fused]([other], lr=0.1)
+    weights_after(one, None, descent)
+    weights_after(other, plain, None)
+    one.data = LAYOUTS[layout]().copy_(one.data)
+    torch.testing.assert_close(weights_after(one, None, descent), weights_after(other, plain, None))
+
+
+def test_an_expanded_parameter_and_a_sparse_gradient_are_refused_by_name():
+    net = torch.nn.Module()
+    net.log_std = torch.nn.Parameter(torch.zeros(1).expand(8))
+    with pytest.raises(ValueError, match=r"elements of the parameter 'log_std' share memory, .* \(8,\) .*clone"):
+        GradientDescent(torch.optim.Adam(net.parameters(), lr=0.1, fused=True), 0.1, modules=[net])
+    net = torch.nn.Sequential(torch.nn.Embedding(5, 2, sparse=True), torch.nn.Linear(2, 1))
+    descent = GradientDescent(torch.optim.SGD(net.parameters(), lr=0.1), 0.1, modules=[net])
+    with pytest.raises(TypeError, match=r"the gradient of the parameter '0.weight' is sparse; .* Leave sparse=True"):
+        descent(net(torch.tensor([1, 2])).sum(), 0.1, 1.0)

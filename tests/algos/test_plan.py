@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
@@ -112,3 +113,20 @@ def test_the_updates_of_an_iteration_are_those_of_the_first_one_with_updates() -
 def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
     made = plan(PPO(minibatches=4, epochs=3))
     assert (made["rows an update"], made["updates an iteration"]) == (8, 12)
+
+
+@pytest.mark.parametrize(
+    ("algo", "expected"),
+    [
+        (DQN(**REPLAY, batch_size=32), "Adam (eps 0.0003125)"),
+        (DQN(**REPLAY, batch_size=32, optim_kwargs=dict(eps=1e-5)), "Adam (eps 1e-05)"),
+        (DQN(**REPLAY, OptimCls=torch.optim.AdamW), "AdamW (eps 1e-08)"),
+        (R2D1(**REPLAY, **SEQUENCES, replay_ratio=1.5), "Adam (eps 0.001)"),
+        (PPO(), "Adam (eps 1e-08)"),
+        (A2C(OptimCls=torch.optim.SGD), "SGD"),
+        (SAC(**REPLAY, batch_size=32, replay_ratio=32), "Adam (eps 1e-08)"),
+    ],
+)
+def test_the_optimiser_is_named_with_its_eps(algo: Any, expected: str) -> None:
+    """DQN has an eps of its own, by the rows of an update."""
+    assert plan(algo)["optimiser"] == expected

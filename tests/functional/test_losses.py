@@ -172,6 +172,12 @@ def test_q_values():
         F.double_q_value(target_q, online_q[:1])
 
 
+@pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan")])
+def test_a_target_has_nothing_of_the_value_behind_a_termination(value):
+    target = F.td_target(tensor(1.0, 2.0), tensor(0.5, 0.0), tensor(4.0, value))
+    assert target.tolist() == [3.0, 2.0]
+
+
 def test_td_target():
     target_q = tensor(10.0, 10.0, grad=True)
     target = F.td_target(tensor(1.0, 2.0), tensor(0.5, 0.0), target_q)

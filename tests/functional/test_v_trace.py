@@ -33,7 +33,7 @@ def off_policy_rows(seed: int, dtype: torch.dtype = torch.float64) -> tuple[dict
     rows, valid = random_rows(seed, dtype)
     generator = torch.Generator().manual_seed(seed)
     ratio = torch.randn(valid.shape, generator=generator, dtype=torch.float64).exp()
-    garbage = torch.where(torch.arange(valid.shape[1]) % 2 == 0, 1e30, torch.nan).double().expand_as(ratio)
+    garbage = torch.tensor([1e30, torch.nan, torch.inf])[torch.arange(valid.shape[1]) % 3].double().expand_as(ratio)
     return rows | {"ratio": torch.where(valid, ratio, garbage).to(dtype)}, valid
 
 
@@ -170,6 +170,21 @@ def test_nothing_of_invalid_rows_reaches_others(seed, bar):
         assert x[valid].isfinite().all()
         torch.testing.assert_close(x[valid], y[valid], rtol=0, atol=0)
         assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("factors", [[math.inf], [math.exp(30)] * 3, [math.exp(12)] * 8, [math.inf, 0.0, math.inf]])
+def test_factors_that_overflow_stay_behind_the_end_of_an_episode(factors):
+    """The products of factors are built over spans that cross the end."""
+    T, end = 16, 4
+    zeros, flag = torch.zeros(T, 1), torch.zeros(T, 1).bool()
+    rows: dict[str, Any] = dict(reward=torch.ones(T, 1), value=zeros, next_value=zeros, truncated=flag)
+    rows["terminated"] = flag.clone()
+    rows["terminated"][end] = True
+    for begin in range(end + 1, T - len(factors) + 1):
+        ratio = torch.ones(T, 1)
+        ratio[begin : begin + len(factors), 0] = torch.tensor(factors)
+        for x in v_trace(**rows, ratio=ratio, discount=0.9, c_bar=math.inf):
+            torch.testing.assert_close(x[: end + 1, 0], torch.tensor([4.0951, 3.439, 2.71, 1.9, 1.0]))
 
 
 def test_all_rows_invalid_and_extreme_ratios():

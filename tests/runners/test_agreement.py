@@ -571,7 +571,8 @@ def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_pat
     for row in rows:
         done = int(row["Diagnostics/Iteration"])
         trajs = [x for itr in range(done) for runner in runners for x in runner.kept[itr][1]]
-        last = trajs[-window:]
+        assert all(x.ended_at is not None and x.ended_at[0] < done for x in trajs)
+        last = sorted(trajs, key=lambda x: x.ended_at)[-window:]
         expected: dict[str, float] = {
             "Diagnostics/NewCompletedTrajs": len(trajs) - n_before,
             "Diagnostics/StepsInTrajWindow": sum(x.Length for x in last),
