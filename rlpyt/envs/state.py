@@ -4,7 +4,8 @@ An environment is a graph of objects. Objects keep their identity: they are foun
 of the same class, and their attributes are set. Data (numbers, arrays, lists, dictionaries, generators) is made anew.
 Every reference is followed, closures among them, so that two names of one array are two names of one array again.
 What cannot be followed (an emulator, a socket, a window) raises `StateError`: no state is better than half of one.
-Module globals and attributes of classes are not seen; `restores_exactly` finds out whether they matter.
+Module globals, attributes of classes and what a number stands for outside of Python (a client of a simulator) are not
+seen; `restores_exactly` finds out whether they matter.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from rlpyt.types import StateDict
 _LEAVES = (type(None), bool, int, float, str)
 _DATA = {"scalar", "array", "view", "generator", "bytes", "bytearray", "complex", *SEQUENCES, *MAPPINGS}
 _IMMUTABLE = (tuple, frozenset, partial)
+# Objects of their classes are Python around a number that names something of the process: a library, a pipe.
+_MODULES_OF_HANDLES = {"ctypes", "multiprocessing"}
 
 
 class _Plain:
@@ -138,10 +141,15 @@ class _Writer:
 
     def _node(self, value: Thing, place: str) -> StateDict:
         name = class_name(type(value))
-        for find in (self._data, self._function, self._kept):
-            node = find(value, name, place)
-            if node is not None:
-                return node
+        try:
+            for find in (self._data, self._function, self._kept):
+                node = find(value, name, place)
+                if node is not None:
+                    return node
+        except (StateError, RecursionError):
+            raise
+        except Exception as error:  # of a state_dict of its own, or of an object that does not let itself be read
+            raise StateError(f"{place} ({name}): saving its state raised {type(error).__name__}: {error}") from error
         return {"kind": "object", "class": name, "attributes": self._attributes(value, place)}
 
     def _data(self, value: Thing, name: str, place: str) -> StateDict | None:
@@ -238,6 +246,8 @@ class _Writer:
     def _attributes(self, value: Thing, place: str) -> StateDict:
         """Return the attributes of an object of a class that is written in Python."""
         kind = type(value)
+        if any(class_name(base).partition(".")[0] in _MODULES_OF_HANDLES for base in kind.__mro__):
+            raise StateError(f"{place} is a {class_name(kind)}, which stands for something outside of Python")
         has_all = hasattr(value, "__dict__") and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
         if not has_all or _has_slots(kind):
             raise StateError(f"{place} is a {class_name(kind)}, which cannot be read")

@@ -38,8 +38,9 @@ class StateError(ValueError):
 
 
 def class_name(kind: type) -> str:
-    """Return module and name of a class."""
-    return f"{kind.__module__}.{kind.__qualname__}"
+    """Return module and name of a class; those of some compiled modules, such as SWIG's, do not know their module."""
+    module = getattr(kind, "__module__", None)
+    return f"{module}.{kind.__qualname__}" if isinstance(module, str) else kind.__qualname__
 
 
 def base_array(array: np.ndarray) -> np.ndarray:

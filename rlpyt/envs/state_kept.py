@@ -58,7 +58,9 @@ def text(value: Thing) -> str:
     """Return the text by which a constant or a function is recognised."""
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         return f"{value.__module__}.{value.__qualname__} {_digest(value.__code__)}"
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):
+    if isinstance(value, type):
+        return class_name(value)
+    if isinstance(value, FunctionType | BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, ModuleType):
         return value.__name__

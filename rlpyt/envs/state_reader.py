@@ -99,7 +99,9 @@ class Reader:
     def _make_method(self, node: StateDict, fresh: Thing, place: str, number: int) -> Thing:
         """Bind a function of its owner's class, as the fresh environment may have another method there."""
         owner = self.load(node["self"], fresh.__self__ if isinstance(fresh, MethodType) else None, f"{place}.__self__")
-        functions: list[Thing] = [fresh.__func__] if isinstance(fresh, MethodType) else []
+        # That of the fresh environment may be of no class; compiled functions have only their name to tell them apart.
+        is_same = isinstance(fresh, MethodType) and fresh.__func__.__name__ == node["name"]
+        functions: list[Thing] = [fresh.__func__] if is_same else []
         functions += [vars(kind).get(node["name"]) for kind in type(owner).__mro__]
         for function in functions:
             if text(function) == node["function"]:

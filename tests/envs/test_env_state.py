@@ -330,6 +330,15 @@ class HasPair(Counting):
         self.emulator.frame, self.bonus = int(state["frame"]), 0
 
 
+class HasPairAndAHolder(HasPair):
+    """Has two names for an object that cannot be saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holder = self.same_holder = Part()
+        self.holder.emulator = self.emulator  # type: ignore[attr-defined]
+
+
 class HasPairOfObjects(HasPair):
     """Gives an object, which a fresh environment would have to have."""
 
@@ -346,6 +355,7 @@ class HasHalfAPair(HasPair):
 
 def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
     check(HasPair, {}, carry)
+    check(HasPairAndAHolder, {}, carry)
     for EnvCls in (HasPairOfObjects, HasHalfAPair):
         assert "env.emulator is a" in (make_env(EnvCls, {}).why_no_state() or "")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import random
 import re
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from enum import Flag
@@ -76,6 +79,20 @@ class MethodOfAnotherClass(Changing):
 
     def change(self) -> None:
         self.policy = self.parts[1].act
+
+    def draw(self) -> float:
+        return self.policy()
+
+
+class CompiledMethod(Changing):
+    """Draws by a method of a compiled class, which has no code to be compared by."""
+
+    def begin(self) -> None:
+        self.rng = np.random.default_rng(1)
+        self.policy = self.rng.random
+
+    def change(self) -> None:
+        self.policy = self.rng.standard_normal
 
     def draw(self) -> float:
         return self.policy()
@@ -157,6 +174,31 @@ class LockedBase(Changing):
         return float(self.whole.sum())
 
 
+class Arrays(Changing):
+    """Has arrays that are easily scrambled, and one that is still locked after a view of it was made again."""
+
+    def begin(self) -> None:
+        self.columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+        self.rows = np.arange(6.0).reshape(2, 3)
+        self.turned = self.rows.T
+        self.whole = np.arange(12.0)
+        self.part = self.whole[::2]
+        self.whole.flags.writeable = False
+
+    def change(self) -> None:
+        for array in (self.columns, self.rows, self.part):
+            array += 1
+
+    def draw(self) -> float:
+        weights = np.arange(6).reshape(2, 3) ** 2
+        return float(
+            ((self.columns + self.rows + self.turned.T) * weights).sum()
+            + self.whole @ np.arange(12)
+            + 1000 * self.columns.flags.f_contiguous
+            + 2000 * self.whole.flags.writeable
+        )
+
+
 class Details(Changing):
     """Depends on what is easily lost: order of memory, locks, defaults, the stream of a space, data in itself."""
 
@@ -186,7 +228,19 @@ class Details(Changing):
 
 
 @pytest.mark.parametrize(
-    "EnvCls", [MethodOfAnotherClass, AnotherMethod, MethodOfTheBase, Flags, NoFlag, OwnSpec, LockedBase, Details]
+    "EnvCls",
+    [
+        MethodOfAnotherClass,
+        CompiledMethod,
+        AnotherMethod,
+        MethodOfTheBase,
+        Flags,
+        NoFlag,
+        OwnSpec,
+        LockedBase,
+        Arrays,
+        Details,
+    ],
 )
 def test_what_changes_is_restored(EnvCls: Any, tmp_path: Any) -> None:
     def carry(state: Any) -> Any:
@@ -209,6 +263,17 @@ class LambdaOfAModule(Changing):
 
     def draw(self) -> float:
         return self.rule(self.t)
+
+
+RULES["plus two"], RULES["plus three"] = lambda t: t + 2.0, lambda t: t + 3.0  # of one code but for a constant
+
+
+class LambdaOfAnotherConstant(LambdaOfAModule):
+    def begin(self) -> None:
+        self.rule = RULES["plus two"]
+
+    def change(self) -> None:
+        self.rule = RULES["plus three"]
 
 
 class LambdaOfAMethod(LambdaOfAModule):
@@ -239,7 +304,7 @@ class TwoPlaces(AnotherClass):
         self.part = self.parts[1]
 
 
-@pytest.mark.parametrize("EnvCls", [LambdaOfAModule, LambdaOfAMethod, AnotherClass, TwoPlaces])
+@pytest.mark.parametrize("EnvCls", [LambdaOfAModule, LambdaOfAnotherConstant, LambdaOfAMethod, AnotherClass, TwoPlaces])
 def test_what_a_fresh_environment_lacks_loses_its_episode_and_not_the_run(EnvCls: Any) -> None:
     """A sampler cuts the episode at a StateError; it refuses the run at any other error."""
     env, fresh = make_env(EnvCls, {}), make_env(EnvCls, {})
@@ -276,6 +341,49 @@ class GlobalDice(Changing):
         return self.dice()
 
 
+class WithoutModule(type):
+    """Makes classes as SWIG makes them, which do not know their module."""
+
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise AttributeError("__module__")
+
+
+class Foreign(metaclass=WithoutModule):
+    __slots__ = ("this",)
+
+
+class OfForeignClass(HasSlots):
+    def begin(self) -> None:
+        self.slots = Foreign()  # type: ignore[assignment]
+
+
+class Library(HasSlots):
+    def begin(self) -> None:
+        self.slots = ctypes.CDLL(None)  # type: ignore[assignment]
+
+
+class Pipe(HasSlots):
+    def begin(self) -> None:
+        self.slots = multiprocessing.Pipe()[0]  # type: ignore[assignment]
+
+
+class Weak(HasSlots):
+    def begin(self) -> None:
+        self.part = Part()
+        self.slots = weakref.proxy(self.part)
+
+
+class RefusesToBeRead(HasSlots):
+    """Has state_dict, which fails before its first reset."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lives": self.lives}  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
 class Objects(HasSlots):
     def begin(self) -> None:
         self.slots = np.array([None])  # type: ignore[assignment]
@@ -291,6 +399,11 @@ class HalfOfItsOwn(HasSlots):
     [
         (HasSlots, r"env\.slots is a .*Slots, which cannot be read"),
         (GlobalDice, "dice.* is Python's global generator"),
+        (OfForeignClass, r"env\.slots is a Foreign, which cannot be read"),
+        (Library, r"env\.slots is a ctypes\.CDLL, which stands for something outside of Python"),
+        (Pipe, r"env\.slots is a multiprocessing\.connection\.Connection, which stands for something outside"),
+        (Weak, r"env\.slots is a weakref\.ProxyType, which cannot be read"),
+        (RefusesToBeRead, r"env \(.*RefusesToBeRead\): saving its state raised AttributeError: .*'lives'"),
         (Objects, "slots is an array of dtype object"),
         (HalfOfItsOwn, "has state_dict, but no load_state_dict"),
     ],

@@ -12,7 +12,8 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.agents import PgAgent
-from rlpyt.envs import check_env, make_env
+from rlpyt.envs import EnvAdapter, check_env, make_env, restores_exactly
+from rlpyt.envs.state_mujoco import load_mujoco, mujoco_state
 from rlpyt.spaces import null_value, random_value
 from tests.samplers.sampler_kit import running
 
@@ -183,3 +184,38 @@ def test_goal_observations_go_through_the_samplers_by_name(kind):
     moved = (observation.achieved_goal[1:] - observation.achieved_goal[:-1])[..., 0][stepped]
     assert -0.1 - 1e-6 <= moved.min() < -0.09
     assert 0.49 < moved.max() <= 0.5 + 1e-6
+
+
+class TaskThatChangesTheModel(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Draws the time step, the gravity and the options of every episode, as domain randomisation does."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed)
+        unwrapped: Any = self.env.unwrapped
+        option = unwrapped.model.opt
+        option.timestep = unwrapped.np_random.uniform(0.001, 0.01)
+        option.gravity[2] = unwrapped.np_random.uniform(-10, -5)
+        option.iterations = int(unwrapped.np_random.integers(2, 20))
+        return observation, info
+
+
+def test_a_task_that_changes_the_model_is_restored_with_its_changes(mujoco):
+    env, other = (EnvAdapter(TaskThatChangesTheModel(gymnasium.make("HalfCheetah-v5"))) for _ in range(2))
+    assert restores_exactly(env, other, seed=1, n_steps=5, n_before=3) is None
+    env.reset(1), other.reset(2)
+    other.load_state_dict(env.state_dict())
+    option, expected = other.env.unwrapped.model.opt, env.env.unwrapped.model.opt
+    assert (option.timestep, option.iterations) == (expected.timestep, expected.iterations)
+    env.close(), other.close()
+
+
+def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):
+    model = mujoco.MjModel.from_xml_string(
+        "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+    )
+    data, fresh = mujoco.MjData(model), mujoco.MjData(model)
+    mujoco.mj_step(model, data)
+    mujoco.mj_rnePostConstraint(model, data)
+    assert data.flg_rnepost
+    load_mujoco(mujoco_state(data), fresh, "data")()
+    assert fresh.flg_rnepost
