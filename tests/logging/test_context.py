@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import errno
 import json
 import os
 import re
@@ -331,6 +333,20 @@ def test_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="cannot be locked"), logger_context(tmp_path, 0):
         pass
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "finished"
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("x" * 9000)])
+def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with contextlib.suppress(RuntimeError), logger_context(tmp_path, 0):
+        monkeypatch.setattr("rlpyt.logging.run_directory.write_json", full)
+        if error is not None:
+            raise error
+    path = tmp_path / "run_0" / "status.json"
+    assert read_json(tmp_path / "run_0", "status.json")["status"] == ("failed" if error else "finished")
+    assert path.stat().st_size < 4096, "it fits into the block that it had before"
 
 
 def test_summary_writer_changes_no_column(tmp_path):
