@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import math
 import os
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rlpyt.launching.experiments import Launched, Runs
 from rlpyt.launching.grid import GridRun, held_grid
 from rlpyt.launching.variants import Variant, nested, save_variant
+from rlpyt.logging.files import lock_file
 from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def alone(folder: Path) -> Iterator[bool]:
     """Hold the lock of a search while the block runs; give False if another searcher has it now."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)  # without locks `held_grid` has warned
     except BlockingIOError:
         os.close(lock)
         yield False
