@@ -63,22 +63,24 @@ class Score:
     def curve(self, run: GridRun) -> Curve:
         """Return the whole rows of a run so far; of rows with one step the later one counts.
 
-        Raises:
-            ValueError: if the log has no such column.
+        Rows without a step are left out, and the value is nan where the column is missing or has not come yet.
         """
-        try:
-            text = _log_of(run).read_text(encoding="utf-8")
-        except OSError:
-            return {}
-        rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-        columns = list(rows.fieldnames or ())
+        rows = _rows_of(run)
+        return {int(float(row[STEPS])): float(row.get(self.y) or "nan") for row in rows if row.get(STEPS)}
+
+    def check(self, run: GridRun) -> None:
+        """Refuse a run that has ended without the column: it may come first in a late row, so not before.
+
+        Raises:
+            ValueError: if the log has rows, but no such column.
+        """
+        columns = list(next(iter(_rows_of(run)), ()))
         for column in (STEPS, self.y) if columns else ():
             if column not in columns:
                 raise ValueError(
-                    f"A search: the log {run.directory} has no column {column!r}; expected y to be one of "
-                    f"{sorted(columns)}. Correct y."
+                    f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
+                    f"to be one of {sorted(columns)}. Correct y."
                 )
-        return {int(float(row[STEPS])): float(row[self.y] or "nan") for row in rows}
 
     def final(self, run: GridRun) -> float:
         """Return the mean over the last part of a run; nan without a value there."""
@@ -158,10 +160,16 @@ class Trials(Runs):
         return trial.early_end
 
     def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, and tell the study that of its trial."""
+        """Take the end of a run, and tell the study that of its trial.
+
+        Raises:
+            ValueError: if the run has finished without the column of the search.
+        """
         trial = self._trials[run.run.log_dir]
         if run.state == "failed" and trial.early_end is None:
             self._end_early(trial, "dropped")
+        if run.state == "finished":
+            self._score.check(run.run)
         self._close(trial)
 
     def release(self) -> None:
@@ -302,6 +310,8 @@ class Trials(Runs):
         if any(run.process is not None or run.state in ("waits", "stopped") for run in trial.runs):
             return
         if trial.early_end is None:
+            for run in trial.runs:
+                self._score.check(run.run)
             self._report(trial)  # rows that came after the last look; nothing is left to prune
             values = [self._score.final(run.run) for run in trial.runs]
             value = sum(values) / len(values)
@@ -336,6 +346,15 @@ def alone(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(lock)
+
+
+def _rows_of(run: GridRun) -> list[dict[str, str]]:
+    """Return the whole rows in the log of a run; none where there is no log yet."""
+    try:
+        text = _log_of(run).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
 
 
 def _log_of(run: GridRun) -> Path:
