@@ -120,7 +120,7 @@ def test_counting_at_once_gives_different_directories(tmp_path):
 def test_prefix_of_date_and_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with logger_context("pong", 0, override_prefix=False) as logger:
-        assert re.fullmatch(rf"{tmp_path}/data/local/\d{{8}}/\d{{6}}/pong/run_0", str(logger.directory))
+        assert re.fullmatch(rf"{re.escape(str(tmp_path))}/data/local/\d{{8}}/\d{{6}}/pong/run_0", str(logger.directory))
     with logger_context("data/pong", 0, override_prefix=False) as logger:
         assert logger.directory == tmp_path / "data" / "pong" / "run_0"
     with logger_context("pong", 0) as logger:
