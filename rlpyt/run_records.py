@@ -75,6 +75,20 @@ def last_row(directory: Path) -> dict[str, str]:
     return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
 
 
+def steps_kept(directory: Path) -> int:
+    """Return the steps from which a run would go on: those of its newest checkpoint, or of its last row without any.
+
+    -1 stands for a run that would begin anew.
+    """
+    folder = directory / CHECKPOINTS
+    if folder.is_dir():
+        whole = [manifest.parent.name for manifest in folder.glob("[0-9]*/manifest.json")]
+        return max((int(name) for name in whole if name.isdecimal()), default=-1)
+    with contextlib.suppress(ValueError, OverflowError):
+        return int(float(last_row(directory).get(STEPS, -1)))
+    return -1
+
+
 def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: float = 0.1) -> float:
     """Return the mean of a column over the last part of a run; nan without a value there.
 

@@ -11,6 +11,7 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.settings import Hyper
 
 Loss = Callable[..., Buffer]
+_TORCH = torch.__path__[0]
 
 
 class CompiledLoss:
@@ -42,7 +43,11 @@ class CompiledLoss:
         self._hyper: Hyper | None = None
 
     def __call__(self, *args: Buffer, **named: Buffer) -> Buffer:
-        """Return what the method returns."""
+        """Return what the method returns.
+
+        Raises:
+            ValueError: if torch's own folder keeps the linker from finding it.
+        """
         inputs = [self._moved(x) for x in args]
         named_inputs = {name: self._moved(x) for name, x in named.items()}
         constant = self._constant()
@@ -50,6 +55,14 @@ class CompiledLoss:
             for parameter in constant:
                 parameter.requires_grad_(False)
             return self._compiled(*inputs, **named_inputs)
+        except RuntimeError as error:  # torch's types of errors are in its compiler, which takes long to import
+            if " " in _TORCH and "cannot find -l" in str(error):
+                raise ValueError(
+                    f"Compiling {self.plain.__qualname__}: torch is installed in {_TORCH}, and does not quote the "
+                    "blank in that path for the linker; expected a folder without one. Move the environment, or leave "
+                    "compile out."
+                ) from None
+            raise
         finally:
             for parameter in constant:
                 parameter.requires_grad_(True)

@@ -24,6 +24,8 @@ _KILL_SECONDS = 30.0
 """Time from the second signal to SIGKILL."""
 _SAVE_SECONDS = 120.0
 """Time from the SIGTERM of a run that ends early to SIGKILL."""
+_STARTS_WITHOUT_PROGRESS = 5
+"""Starts in succession that a run may end with exit code 85 without a step that is kept."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -70,6 +72,10 @@ class Launched:
     state: str = "waits"
     slot: int | None = None
     failures: int = 0
+    kept: int | None = None
+    """Steps that were kept before the start under way, see `GridRun.steps_kept`."""
+    without_progress: int = 0
+    """Starts in succession that have kept no more."""
     lock: int = -1
     """Descriptor that the run keeps open."""
     started: float = 0.0
@@ -165,15 +171,15 @@ class Runs:
         self.waiting.append(run)
 
     def early_end(self, run: Launched) -> str | None:
-        """Return the state of a run that is to end now; None if it goes on. The queue asks for each run that goes on.
+        """Return the state of a run that is to end now, None if it goes on; the queue asks for each that goes on."""
+        return None
+
+    def has_ended(self, run: Launched) -> None:
+        """Take the end of a run, which is not started again.
 
         Raises:
             ValueError: if the log of the run is not the expected one.
         """
-        return None
-
-    def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, which is not started again."""
 
 
 class Queue:
@@ -237,6 +243,7 @@ class Queue:
     def _fill_slots(self) -> None:
         while self._free and not self._signals and (run := self._source.take()) is not None:
             run.slot = self._free.popleft()
+            run.kept = run.run.steps_kept() if run.kept is None else run.kept
             run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
             run.state, run.started = "queued", time.monotonic()
             self._look_at(run)
@@ -273,13 +280,28 @@ class Queue:
         elif self._signals:
             run.state = "stopped"
         elif code == PREEMPTED:
-            return True
+            return self._goes_on_from_more(run)
         else:
             run.failures += 1
             self._table.say(f"{run.run.name} {_ended(code)}. Its last lines ({run.run.output}):\n{run.run.tail()}")
             if run.failures <= self._retries:
                 return True
             run.state = "failed"
+        return False
+
+    def _goes_on_from_more(self, run: Launched) -> bool:
+        """Return whether a run that was preempted is started again: not for ever without progress."""
+        kept, before = run.run.steps_kept(), -1 if run.kept is None else run.kept
+        run.without_progress = 0 if kept > before else run.without_progress + 1
+        run.kept = max(kept, before)
+        if run.without_progress < _STARTS_WITHOUT_PROGRESS:
+            return True
+        self._table.say(
+            f"{run.run.name} has ended {run.without_progress} times with exit code {PREEMPTED}, that of a run to go on "
+            f"with, and kept no more than before: {'nothing' if kept < 0 else f'{kept:,} steps'}. It is not started "
+            f"again. Its last lines ({run.run.output}):\n{run.run.tail()}"
+        )
+        run.state = "failed"
         return False
 
     def _lose_slot(self, run: Launched, lost: SlotLost) -> None:

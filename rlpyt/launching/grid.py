@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
-from rlpyt.run_records import VARIANT_FILE, last_row, run_status
+from rlpyt.logging.files import lock_file
+from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -56,6 +57,10 @@ class GridRun:
     def last_row(self) -> dict[str, str]:
         """Return the newest whole row of the run's log; empty where there is none."""
         return last_row(self.directories[-1])
+
+    def steps_kept(self) -> int:
+        """Return the steps from which the run would go on, the most of all its starts; -1 if it would begin anew."""
+        return max(steps_kept(directory) for directory in self.directories)
 
     def tail(self, n_lines: int = 20) -> str:
         """Return the last lines that the run has printed."""
@@ -118,6 +123,8 @@ def _check_same(variant: Mapping[str, object], log_dir: Path) -> None:
 def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]:
     """Hold the folder of a grid for one launcher, until it and all its runs have ended.
 
+    On a file system without locks nothing is held, and a warning says so.
+
     Args:
         folder: of the grid; it is made if it is missing.
         wait_seconds: longest time to wait for runs of a launcher that was killed.
@@ -143,7 +150,7 @@ def _wait_for(lock: int, folder: Path, end: float) -> None:
     said = False
     while True:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unsupported = lock_file(lock)
         except BlockingIOError:
             holder = os.pread(lock, 100, 0).decode(errors="replace") or "another process"
             is_alive = Path(f"/proc/{holder.rpartition(' ')[2]}").exists()
@@ -152,7 +159,18 @@ def _wait_for(lock: int, folder: Path, end: float) -> None:
                     f"Launching {folder}: {holder} launches it, or runs that it has started go on. Wait for its end, "
                     "or choose another experiment_title."
                 ) from None
+        else:
+            if unsupported is not None:
+                warnings.warn(_no_lock(folder, unsupported), stacklevel=4)
+            return
         if not said:
             print(f"Waiting for runs in {folder} that another launcher has started and that save their work now.")
             said = True
         time.sleep(0.1)
+
+
+def _no_lock(folder: Path, error: OSError) -> str:
+    return (
+        f"{folder} cannot be locked ({error}); going on without. Nothing keeps a second launcher or searcher from the "
+        "same runs: start one alone."
+    )

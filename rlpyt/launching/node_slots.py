@@ -7,7 +7,6 @@ kills the children of a process that it ends, so they would save no checkpoint.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from rlpyt.launching.grid import WAIT_SECONDS, GridRun
 from rlpyt.launching.local import LocalRun, LocalSlots
 from rlpyt.launching.machine import Machine
 from rlpyt.launching.variants import VARIANT_FILE
+from rlpyt.logging.files import lock_file
 from rlpyt.logging.run_directory import PREEMPTED
 
 Json: TypeAlias = dict[str, object]
@@ -118,11 +118,9 @@ class NodeSlots:
 
 def _is_held_elsewhere(lock: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)  # without locks, the run directory is refused to a second process where it can be
     except BlockingIOError:
         return True
-    except OSError:
-        return False  # a file system without locks; the run directory is refused to a second process where it can be
     return False
 
 

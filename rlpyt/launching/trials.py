@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import math
 import os
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rlpyt.launching.experiments import Launched, Runs
 from rlpyt.launching.grid import GridRun, held_grid
 from rlpyt.launching.variants import Variant, nested, save_variant
+from rlpyt.logging.files import lock_file
 from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
@@ -63,22 +63,24 @@ class Score:
     def curve(self, run: GridRun) -> Curve:
         """Return the whole rows of a run so far; of rows with one step the later one counts.
 
-        Raises:
-            ValueError: if the log has no such column.
+        Rows without a step are left out, and the value is nan where the column is missing or has not come yet.
         """
-        try:
-            text = _log_of(run).read_text(encoding="utf-8")
-        except OSError:
-            return {}
-        rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
-        columns = list(rows.fieldnames or ())
+        rows = _rows_of(run)
+        return {int(float(row[STEPS])): float(row.get(self.y) or "nan") for row in rows if row.get(STEPS)}
+
+    def check(self, run: GridRun) -> None:
+        """Refuse a run that has ended without the column: it may come first in a late row, so not before.
+
+        Raises:
+            ValueError: if the log has rows, but no such column.
+        """
+        columns = list(next(iter(_rows_of(run)), ()))
         for column in (STEPS, self.y) if columns else ():
             if column not in columns:
                 raise ValueError(
-                    f"A search: the log {run.directory} has no column {column!r}; expected y to be one of "
-                    f"{sorted(columns)}. Correct y."
+                    f"A search: the run {run.directory} has ended, and its log has no column {column!r}; expected y "
+                    f"to be one of {sorted(columns)}. Correct y."
                 )
-        return {int(float(row[STEPS])): float(row[self.y] or "nan") for row in rows}
 
     def final(self, run: GridRun) -> float:
         """Return the mean over the last part of a run; nan without a value there."""
@@ -158,10 +160,16 @@ class Trials(Runs):
         return trial.early_end
 
     def has_ended(self, run: Launched) -> None:
-        """Take the end of a run, and tell the study that of its trial."""
+        """Take the end of a run, and tell the study that of its trial.
+
+        Raises:
+            ValueError: if the run has finished without the column of the search.
+        """
         trial = self._trials[run.run.log_dir]
         if run.state == "failed" and trial.early_end is None:
             self._end_early(trial, "dropped")
+        if run.state == "finished":
+            self._score.check(run.run)
         self._close(trial)
 
     def release(self) -> None:
@@ -302,6 +310,8 @@ class Trials(Runs):
         if any(run.process is not None or run.state in ("waits", "stopped") for run in trial.runs):
             return
         if trial.early_end is None:
+            for run in trial.runs:
+                self._score.check(run.run)
             self._report(trial)  # rows that came after the last look; nothing is left to prune
             values = [self._score.final(run.run) for run in trial.runs]
             value = sum(values) / len(values)
@@ -327,7 +337,7 @@ def alone(folder: Path) -> Iterator[bool]:
     """Hold the lock of a search while the block runs; give False if another searcher has it now."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)  # without locks `held_grid` has warned
     except BlockingIOError:
         os.close(lock)
         yield False
@@ -336,6 +346,15 @@ def alone(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(lock)
+
+
+def _rows_of(run: GridRun) -> list[dict[str, str]]:
+    """Return the whole rows in the log of a run; none where there is no log yet."""
+    try:
+        text = _log_of(run).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
 
 
 def _log_of(run: GridRun) -> Path:

@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from rlpyt.logging.files import write_json
+from rlpyt.logging.files import remove_file, write_json
 from rlpyt.logging.segments import (
     CheckpointError,
     RingOnDisk,
@@ -173,25 +173,37 @@ class CheckpointFiles:
             return type(state)(self._with_rings(x, rings, segments) for x in state)
         return state
 
-    def remove(self, step: int) -> None:
-        """Remove a checkpoint; its segments stay."""
-        (self.place(step) / MANIFEST).unlink(missing_ok=True)  # first, as it says that the rest is there
-        shutil.rmtree(self.place(step), ignore_errors=True)
+    def remove(self, step: int) -> str:
+        """Remove a checkpoint; its segments stay.
 
-    def remove_segments(self, rank: int, world_size: int, known: set[str]) -> None:
+        Returns:
+            Why it stays; it is whole then. Empty if it is gone.
+        """
+        # First, as it says that the rest is there.
+        if why := remove_file(self.place(step) / MANIFEST):
+            return why
+        shutil.rmtree(self.place(step), ignore_errors=True)
+        return ""
+
+    def remove_segments(self, rank: int, world_size: int, known: set[str]) -> str:
         """Remove the segments of a replica that no checkpoint names; replica 0 also those of replicas that are gone.
 
         Args:
             rank: of this replica, which alone writes and removes its segments.
             world_size: replicas.
             known: further segments that stay.
+
+        Returns:
+            Why one of them stays; empty if none does.
         """
         named = known | {file for step in self.all_steps() for file in self._named(step)}
+        why = ""
         for file in self.segments.iterdir():
             owner = rank_of(file.name)
             is_own = owner is not None and rank == (owner if owner < world_size else 0)
             if is_own and file.name not in named:
-                file.unlink()
+                why = remove_file(file) or why
+        return why
 
     def _named(self, step: int) -> set[str]:
         """Return the segments that a checkpoint names, those of all replicas; none if their rows are not kept."""

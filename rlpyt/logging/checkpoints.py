@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 
 from rlpyt.logging.checkpoint_files import FORMAT, CheckpointFiles, Content, Saved, without_rings
-from rlpyt.logging.files import NO_SPACE, replace_file, sync_directory, write_json
+from rlpyt.logging.files import MAY_PASS, replace_file, sync_directory, write_json
 from rlpyt.logging.params import versions
 from rlpyt.logging.segments import HashingFile, Overtaken, RingWriter, held_still, sha256_of
 from rlpyt.logging.snapshots import snapshot_content
@@ -59,6 +59,7 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: int | None = None  # step of the newest checkpoint
         self._writing: Future[None] | None = None
+        self._stays = ""  # why an old file could not be removed
 
     # ---- saving ----
 
@@ -110,8 +111,8 @@ class Checkpoints:
         """Wait for the checkpoint that is being written.
 
         Returns:
-            Why it is missing, if the run can go on without it: a full disk, rows that were written over, or another
-            replica without its part. None if it is there.
+            Why it is missing, if the run can go on without it: a disk that is full or does not answer, rows that were
+            written over, or another replica without its part. None if it is there.
 
         Raises:
             OSError: any other error of the disk.
@@ -127,7 +128,7 @@ class Checkpoints:
             self._waits |= isinstance(error, Overtaken)
             reason = str(error)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in MAY_PASS:
                 raise OSError(
                     error.errno,
                     f"Saving the checkpoint of step {step:,}: {error.strerror}. Give a log_dir that can be "
@@ -139,6 +140,11 @@ class Checkpoints:
             self._last = step
             return None
         return f"The checkpoint of step {step:,} is missing: {reason}"
+
+    def take_stays(self) -> str:
+        """Return why files of old checkpoints could not be removed, once; empty if they were."""
+        stays, self._stays = self._stays, ""
+        return stays
 
     def close(self, patience: float | None = None) -> str | None:
         """Finish, and end the thread.
@@ -175,9 +181,13 @@ class Checkpoints:
             raise
         if self._rank == 0:
             self._write_manifest(step, manifest)
-            self._remove_old(step)
-        known = {segment.file for writer in self._writers.values() for segment in writer.segments}
-        self._files.remove_segments(self._rank, self._world_size, known)
+        # The new checkpoint is whole: what fails from now on costs room on the disk alone.
+        try:
+            why = self._remove_old(step) if self._rank == 0 else ""
+            known = {segment.file for writer in self._writers.values() for segment in writer.segments}
+            self._stays = self._files.remove_segments(self._rank, self._world_size, known) or why
+        except OSError as error:
+            self._stays = f"Old checkpoints could not be removed: {error}"
 
     def _write_ring(self, name: str, rows: RingRows) -> dict[str, object]:
         """Write the new rows of a ring; return its entry."""
@@ -228,18 +238,24 @@ class Checkpoints:
             raise _Missing(f"replica {rank} could not write its part: {part['failed']}")
         return sha256_of(path), part
 
-    def _remove_old(self, step: int) -> None:
-        """Remove the checkpoints before a new one that are not kept, and those that were left half written."""
+    def _remove_old(self, step: int) -> str:
+        """Remove the checkpoints before a new one that are not kept, and those that were left half written.
+
+        Returns:
+            Why one of them stays; empty if none does.
+        """
+        why = ""
         kept, best = self._files.steps()[: self._keep], self._files.best()
         for old in self._files.all_steps():
             if old > step or old in kept:
                 continue
             if old != best:
-                self._files.remove(old)
+                why = self._files.remove(old) or why
                 continue
             manifest = self._files.info(old)
             if manifest["is_resumable"] and manifest["has_rows"]:
                 self._files.write_manifest(old, {**manifest, "is_resumable": False})
+        return why
 
     # ---- reading ----
 
@@ -298,7 +314,7 @@ class Checkpoints:
             name: RingWriter(self._files.segments, f"rank_{self._rank}-{name}", own) for name, own in segments.items()
         }
         known = {segment.file for own in segments.values() for segment in own}
-        self._files.remove_segments(self._rank, self._world_size, known)
+        self._stays = self._files.remove_segments(self._rank, self._world_size, known)
 
 
 class _Missing(RuntimeError):

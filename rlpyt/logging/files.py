@@ -1,17 +1,25 @@
-"""Files that are replaced whole: a killed run or a full disk leaves the old file."""
+"""Files that are replaced whole, removed and locked, and the errors of a disk that are not the fault of a run.
+
+A killed run or a full disk leaves the old file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers of a full disk and of an exhausted quota: training goes on without the file."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DISTURBED = {errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EKEYEXPIRED}
+_AWAY = {errno.ENOTCONN, errno.ESHUTDOWN, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
+MAY_PASS = frozenset(_FULL | _DISTURBED | _AWAY)
+"""Error numbers of a full disk, an exhausted quota and a network folder that fails for a moment. They are not the fault
+of the run: it goes on without the file, and tries again at its next write."""
 
 
 @contextlib.contextmanager
@@ -67,7 +75,55 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, object]) -> N
         file.write(text.encode() + b"\n")
 
 
+def overwrite_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a dictionary of JSON values into the room that a file has already, as a full disk allows.
+
+    A kill in the middle leaves a damaged file, so this is for where `write_json` has failed.
+
+    Args:
+        path: a file that exists; short content needs no more room than that of any other file.
+        content: JSON values only.
+
+    Raises:
+        OSError: if there is no such file, or the content does not fit.
+    """
+    with open(path, "r+b", buffering=0) as file:
+        file.write(json.dumps(content, allow_nan=False).encode() + b"\n")
+        file.truncate()
+
+
+def remove_file(path: Path) -> str:
+    """Remove a file that is needed no longer, if it is there.
+
+    Returns:
+        Why it stays: a network folder may keep it for another machine. Empty if it is gone.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        return f"{path} could not be removed: {error}"
+    return ""
+
+
 def remove_temporaries(directory: Path) -> None:
     """Remove the temporary files of `replace_file` that killed processes have left in `directory`."""
     for leftover in directory.glob("*.tmp-[0-9]*"):
-        leftover.unlink(missing_ok=True)
+        remove_file(leftover)
+
+
+def lock_file(descriptor: int) -> OSError | None:
+    """Lock an open file for this process and those that inherit the descriptor, until all have closed it.
+
+    Returns:
+        The error of a file system without locks, such as Lustre without the option flock; None if the file is locked.
+
+    Raises:
+        BlockingIOError: if another process has locked it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        return error
+    return None

@@ -6,7 +6,6 @@ The lock is an flock. The kernel releases it when the process ends in any way.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
@@ -19,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import remove_temporaries, write_json
+from rlpyt.logging.files import lock_file, overwrite_json, remove_temporaries, write_json
 from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
@@ -35,6 +34,9 @@ IfTaken = Literal["next", "refuse"]
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
 _OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
 _RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
+
+
+_BRIEF = 500  # letters of the message of an error that a full disk is to take
 
 
 class RunDirectoryError(RuntimeError):
@@ -137,7 +139,7 @@ def _take(directory: Path, overwrite: bool = False, resume: Resume = False) -> i
 def _lock(directory: Path) -> int:
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unsupported = lock_file(descriptor)
     except BlockingIOError:
         holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
         os.close(descriptor)
@@ -146,9 +148,8 @@ def _lock(directory: Path) -> int:
             "running process. Choose another run_ID, or run_ID=None for the next free number, or "
             "stop that process."
         ) from None
-    except OSError as error:
-        # Lustre may be mounted without flock. A run without a lock is better than none.
-        warnings.warn(f"{directory} cannot be locked ({error}); going on without.", stacklevel=2)
+    if unsupported is not None:  # a run without a lock is better than none
+        warnings.warn(f"{directory} cannot be locked ({unsupported}); going on without.", stacklevel=2)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()} since {_now()}\n".encode(), 0)
     return descriptor
@@ -225,11 +226,22 @@ def record_status(directory: Path) -> Iterator[dict[str, object]]:
     finally:
         status["ended"] = _now()
         status["seconds"] = round(time.perf_counter() - start, 3)
+        _write_last_status(directory / STATUS_FILE, status)
+
+
+def _write_last_status(path: Path, status: dict[str, object]) -> None:
+    """Write how a run has ended; a full disk must not hide it, nor the error of the run."""
+    try:
+        write_json(path, status)
+    except OSError as error:
+        exception = status.get("exception")
+        if isinstance(exception, dict):  # without the traceback the text fits into the block that the file has
+            brief = {"type": exception["type"], "message": exception["message"][:_BRIEF]}
+            status = {**status, "exception": brief}
         try:
-            write_json(directory / STATUS_FILE, status)
-        except OSError as error:
-            # A full disk must not hide the error of the run.
-            warnings.warn(f"{STATUS_FILE} could not be written: {error}", stacklevel=2)
+            overwrite_json(path, status)
+        except OSError:
+            warnings.warn(f"{path} could not be written: {error}", stacklevel=2)
 
 
 def outcome_of(error: BaseException | None) -> str:

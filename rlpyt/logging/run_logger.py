@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlpyt.logging.console import Console, Verbosity, pushed
-from rlpyt.logging.files import NO_SPACE, write_json
+from rlpyt.logging.files import MAY_PASS, write_json
 from rlpyt.logging.params import to_json
 from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, RunSink, Sink
 from rlpyt.logging.snapshots import (
@@ -41,9 +41,9 @@ class HeldRow(NamedTuple):
 class Logger(Console):
     """Logger that writes to the console and, with a directory, to the files of a run.
 
-    The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk is reported and does not end
-    the run: the next write tries the same content again. An error of one of the `sinks` is reported once, and the run
-    continues without that sink.
+    The files are `progress.csv`, `debug.log`, `params.json` and the snapshots. A full disk, or a network folder that
+    fails for a moment, is reported and does not end the run: the next write tries the same content again. An error of
+    one of the `sinks` is reported once, and the run continues without that sink.
 
     Args:
         directory: of the run; None for a logger of the console alone.
@@ -79,6 +79,7 @@ class Logger(Console):
         self.pid = os.getpid()
         self._tabular_prefixes: list[str] = []
         self._row: dict[str, float | int | str] = {}
+        self._unwritten_params: dict[str, object] = {}
         self._n_rows = 0
         self._step = 0
         self._csv = None if self.directory is None else CsvSink(self.directory / "progress.csv")
@@ -153,8 +154,10 @@ class Logger(Console):
         self._n_rows += 1
         self._step = self._step if step is None else int(step)
         for sink in self._own_sinks:
-            with self._disk_may_be_full(f"row {self._n_rows} of the log"):
+            with self._disk_may_fail(f"row {self._n_rows} of the log"):
                 sink.write(row, self._step)
+        if self._unwritten_params:
+            self.record_params({})
         self.show_row(row, self._step)
         for sink in self._sinks:
             with self._sink_may_fail(sink):
@@ -208,13 +211,13 @@ class Logger(Console):
             params: plain data, see `save_snapshot`.
 
         Returns:
-            The files written; none without a directory or if the disk is full.
+            The files written; none without a directory or if the disk is full or does not answer.
         """
         if self.directory is None:
             return []
         saved: list[Path] = []
         for name in snapshot_names(self.snapshot_mode, itr, self.snapshot_gap):
-            with self._disk_may_be_full(f"snapshot {name}"):
+            with self._disk_may_fail(f"snapshot {name}"):
                 save_snapshot(self.directory / name, params)
                 saved.append(self.directory / name)
         if saved and "snapshots" not in self._said:
@@ -231,14 +234,22 @@ class Logger(Console):
         if self.directory is None:
             return
         path = self.directory / "params.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        with self._disk_may_be_full("params.json"):
-            write_json(path, known | to_json(params))
+        self._unwritten_params |= to_json(params)
+        with self._disk_may_fail("params.json"):
+            known = json.loads(path.read_text()) if path.exists() else {}
+            write_json(path, known | self._unwritten_params)
+            self._unwritten_params.clear()
 
     def state_dict(self) -> StateDict:
-        """Return the position in the rows, as plain data for a checkpoint."""
-        keys = list(self._csv.keys) if self._csv else []
-        return {"n_rows": self._n_rows, "step": self._step, "keys": keys}
+        """Return the position in the rows, and the values that are in no row yet, as plain data for a checkpoint."""
+        csv = self._csv
+        return {
+            "n_rows": self._n_rows,
+            "step": self._step,
+            "keys": list(csv.keys) if csv else [],
+            "waiting": [dict(row) for row in csv.waiting] if csv else [],
+            "row": dict(self._row),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue after the rows of a checkpoint: later rows of `progress.csv` are removed.
@@ -247,13 +258,14 @@ class Logger(Console):
             state: as `state_dict` returned it.
         """
         self._n_rows, self._step = state["n_rows"], state["step"]
+        self._row = dict(state.get("row", self._row))  # absent in checkpoints of earlier versions, as is "waiting"
         for sink in self._sinks:
             if isinstance(sink, RunSink):
                 with self._sink_may_fail(sink):
                     sink.rewind(self._step)
         if self._csv is None:
             return
-        found = self._csv.rewind(self._n_rows, state["keys"])
+        found = self._csv.rewind(self._n_rows, state["keys"], state.get("waiting", ()))
         if found < self._n_rows:
             self.warn(
                 f"the checkpoint was made after {self._n_rows} rows, {self._csv.path} has "
@@ -273,9 +285,11 @@ class Logger(Console):
                     sink.end(outcome)
             with self._sink_may_fail(sink):
                 sink.close()
+        if self._unwritten_params:
+            self.record_params({})
         own, self._own_sinks = self._own_sinks, []
         for sink in own:
-            with self._disk_may_be_full("the last rows of the log"):
+            with self._disk_may_fail("the last rows of the log"):
                 sink.close()
 
     def _begins(self, sink: Sink) -> bool:
@@ -301,10 +315,10 @@ class Logger(Console):
             )
 
     @contextlib.contextmanager
-    def _disk_may_be_full(self, what: str) -> Iterator[None]:
+    def _disk_may_fail(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in MAY_PASS:
                 raise
             self.warn(f"{what} was not written, the run goes on without: {error}")

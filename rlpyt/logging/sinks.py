@@ -132,9 +132,9 @@ def _columns(table: list[list[str]]) -> list[str]:
 class CsvSink:
     """Sink that appends rows to a CSV file whose columns keep the order in which they first came.
 
-    A row with new columns rewrites the file, whole or not at all, with empty cells in old rows. A row for which the
-    disk is too full raises, stays in memory, and is written with the next one. The file is opened for each row, so that
-    a killed run leaves whole rows.
+    A row with new columns rewrites the file, whole or not at all, with empty cells in old rows. A row that the disk
+    does not take raises, stays in memory, and is written with the next one. The file is opened for each row, so that a
+    killed run leaves whole rows.
 
     Args:
         path: the file; the columns and rows of an existing file are kept.
@@ -143,52 +143,68 @@ class CsvSink:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.keys: list[str] = []
-        self._waiting: list[Row] = []
-        if self.path.exists():
+        self.waiting: list[Row] = []
+        """Rows that the disk has not taken yet."""
+        self._whole: tuple[int, int] | None = None  # inode and bytes of the file before a row that was not written
+        if self._is_there():
             self._drop_torn_row()
             self.keys = self._read()[0]
 
     def write(self, row: Row, step: int) -> None:
         """Append the row. `step` is not written, as it is one of the columns."""
-        self._waiting.append(row)
+        self.waiting.append(row)
         self._flush()
 
-    def rewind(self, n_rows: int, keys: Iterable[str]) -> int:
+    def rewind(self, n_rows: int, keys: Iterable[str], waiting: Sequence[Row] = ()) -> int:
         """Remove all but the first rows, and the columns that first came after them.
 
         Args:
             n_rows: rows to keep.
             keys: columns to keep, in order.
+            waiting: the last of the rows to keep, where the disk had not taken them; they are written with the next.
 
         Returns:
             Rows kept, fewer than `n_rows` if the file has fewer.
         """
-        self._waiting.clear()
-        rows = self._read()[1][:n_rows] if self.path.exists() else []
+        self.waiting, self._whole = list(waiting), None
+        rows = self._read()[1][: n_rows - len(waiting)] if self._is_there() else []
         if rows:
             self._rewrite(list(keys), rows)
         else:
             self.keys = list(keys)
             self.path.unlink(missing_ok=True)
-        return len(rows)
+        return len(rows) + len(waiting)
 
     def close(self) -> None:
-        """Write the rows that wait for space on the disk."""
-        if self._waiting:
+        """Write the rows that wait for the disk."""
+        if self.waiting:
             self._flush()
 
+    def _is_there(self) -> bool:
+        """Return whether the file exists; another error of the disk is raised, as it must not look like no file."""
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
     def _flush(self) -> None:
-        new = {key: None for row in self._waiting for key in row if key not in self.keys}
-        if new or not self.path.exists():
-            rows = self._read()[1] if self.path.exists() else []
-            self._rewrite([*self.keys, *new], [*rows, *self._waiting])
+        new = {key: None for row in self.waiting for key in row if key not in self.keys}
+        is_there = self._is_there()
+        if is_there and self._whole is not None and self._whole[0] == self.path.stat().st_ino:
+            os.truncate(self.path, self._whole[1])  # the row may be there all the same, or half of it
+        self._whole = None
+        if new or not is_there:
+            rows = self._read()[1] if is_there else []
+            self._rewrite([*self.keys, *new], [*rows, *self.waiting])
         else:
-            self._append(_to_text(self.keys, self._waiting).encode())
-        self._waiting.clear()
+            self._append(_to_text(self.keys, self.waiting).encode())
+        self.waiting.clear()
 
     def _append(self, content: bytes) -> None:
         with open(self.path, "ab", buffering=0) as file:
             end = file.tell()
+            self._whole = os.fstat(file.fileno()).st_ino, end
             try:
                 if file.write(content) < len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -196,6 +212,7 @@ class CsvSink:
                 with contextlib.suppress(OSError):
                     file.truncate(end)
                 raise
+        self._whole = None  # not before the file is closed, as network folders report an error there
 
     def _rewrite(self, keys: list[str], rows: Sequence[Row]) -> None:
         header = dict(zip(keys, keys, strict=True))

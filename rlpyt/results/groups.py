@@ -11,8 +11,10 @@ from rlpyt.results.run_settings import Value, text_of
 from rlpyt.results.runs import RunResult, is_task
 
 NO_RECORD = "no settings recorded"
-NEVER_DIFFER = ("seed", "run_ID", "log_dir", "affinity", "slot_affinity_code", "resume", "initial_optim_state_dict")
-"""Names, at any depth, of what is not counted as a difference between runs."""
+NEVER_DIFFER = ("seed", "run_ID", "log_dir", "affinity", "resume")
+"""Settings of the run itself that are not counted as a difference between runs; an environment may have its own."""
+_NOWHERE = ("slot_affinity_code", "initial_optim_state_dict")
+"""Names that are no difference at any depth, as only the launcher and the runner use them."""
 _CLASSES_FIRST = ("algo", "agent", "sampler", "runner")
 
 
@@ -71,9 +73,10 @@ class RunGroup:
 def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     """Group runs by what differs in their recorded settings, in the order in which the groups first come.
 
-    Seed, run_ID, log directory and affinity are no difference, but the number of replicas is one. Labels leave out what
-    follows from another difference: settings that only one class has, and settings that change together with equal
-    values. Runs without recorded settings are in a group of their own.
+    Seed, run_ID, log directory and affinity of the run are no difference, but the number of replicas is one. A setting
+    of that name elsewhere, such as `sampler.env_kwargs.seed`, is a difference unless every run has its own value there.
+    Labels leave out what follows from another difference: settings that only one class has, and settings that change
+    together with equal values. Runs without recorded settings are in a group of their own.
 
     Args:
         runs: runs of any status.
@@ -103,8 +106,27 @@ def _differing(runs: Sequence[RunResult]) -> list[str]:
     """Return the settings that differ, classes of parts first."""
     keys = list(dict.fromkeys(key for run in runs for key in run.settings))
     keys.sort(key=lambda key: _CLASSES_FIRST.index(key) if key in _CLASSES_FIRST else len(_CLASSES_FIRST))
-    counted = [key for key in keys if not set(key.split(".")) & set(NEVER_DIFFER)]
-    return [key for key in counted if len({_compared(run, key) for run in runs}) > 1]
+    return [key for key in keys if len({_compared(run, key) for run in runs}) > 1 and not _is_of_the_run(runs, key)]
+
+
+def _is_of_the_run(runs: Sequence[RunResult], key: str) -> bool:
+    """Return whether a setting is one of `NEVER_DIFFER`, or repeats it in every run that has the setting."""
+    words = key.split(".")
+    if not set(words).isdisjoint(_NOWHERE):
+        return True
+    # Variants of rlpyt 0.1 and of a grid may name the runner before its own settings.
+    place = next((i for i, word in enumerate(words) if word in NEVER_DIFFER), None)
+    if place is None or place == 0 or words[:place] == ["runner"]:
+        return place is not None
+    own = ".".join(words[place:])
+    return all(str(run.settings[key]) == str(_of_the_run(run, own)) for run in runs if key in run.settings)
+
+
+def _of_the_run(run: RunResult, name: str) -> object:
+    """Return the value of a setting of the run itself; None where it has none."""
+    logger = run.params.get("logger")
+    given = {**logger, **run.settings} if isinstance(logger, dict) else run.settings
+    return {**given, "run_ID": run.params.get("run_ID"), "seed": run.seed}.get(name)
 
 
 def _compared(run: RunResult, key: str) -> str:

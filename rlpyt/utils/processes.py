@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.cgroups import cpu_quota
-from rlpyt.utils.process_start import PRELOAD, start_process
+from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
 from rlpyt.utils.watched import Picklable, Stalls, receive_watched
@@ -37,6 +37,7 @@ from rlpyt.utils.worker_main import DONE, SPIN_SECONDS, WORKER_NAME, Failure, po
 
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
+_KILL_SECONDS = 5.0  # how long a killed worker may take to end: one that waits for a network folder does not
 
 
 class Worker:
@@ -288,6 +289,9 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
 def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> None:
     """Ask all workers to close, wait for them, and kill the rest. It may be called again, and after a failure.
 
+    It takes no longer than these two waits. A worker that cannot be killed, as it waits in the kernel for a disk, is
+    left to itself with a warning.
+
     Args:
         workers: to stop.
         seconds: to wait; None is long enough for an environment to close in order.
@@ -295,15 +299,28 @@ def stop_workers(workers: Sequence[Worker], seconds: float | None = None) -> Non
     for worker in workers:
         with suppress(WorkerError, OSError):
             worker.send_bytes(DONE, timeout=0.01)
-    deadline = time.monotonic() + (_STOP_SECONDS if seconds is None else seconds)
-    for worker in workers:
-        process = worker._process
-        process.join(timeout=max(0.0, deadline - time.monotonic()))
+    continue_forkserver()
+    processes = [worker._process for worker in workers]
+    _join(processes, _STOP_SECONDS if seconds is None else seconds)
+    living = [process for process in processes if process.is_alive()]
+    for process in living:
+        process.kill()
+    _join(living, _KILL_SECONDS)
+    for process in living:
         if process.is_alive():
-            process.kill()
-            process.join()
+            text = f"{process.name} (pid {process.pid}) was killed and does not end: it waits in the kernel, perhaps "
+            warnings.warn(f"{text}for a disk that does not answer. It is left alone.", stacklevel=2)
+            forget_process(process)
+    for worker in workers:
         for end in (worker._connection, worker._lifeline, worker._socket):
             end.close()
+
+
+def _join(processes: Sequence[BaseProcess], seconds: float) -> None:
+    """Wait for the ends of processes, for some seconds in all."""
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def available_cpus() -> list[int]:

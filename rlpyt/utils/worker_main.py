@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from rlpyt.utils.output import outlive_terminal
 from rlpyt.utils.shared_memory import dumps
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 # A sleeping process takes 44 us to wake on another core, as long as a step of eight CartPoles. So spin first.
 SPIN_SECONDS = 200e-6
 # A worker whose master spins too, and selects actions in less than this, is awake when they come.
@@ -129,7 +129,7 @@ def _die_with_master(lifeline: Connection, parent_stays: bool) -> None:
     """
     if sys.platform == "linux":
         if parent_stays:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -297,7 +297,24 @@ def test_the_compiler_that_is_named_must_be_there(monkeypatch):
         ComputeSettings(compile=True)
 
 
+@pytest.mark.parametrize(("folder", "kind"), [("/home/me/my work/torch", ValueError), ("/home/me/torch", RuntimeError)])
+def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder, kind):
+    algo, agent = CASES["A2C"]()
+    collected = batches(started(algo, agent, settings=COMPILED), 1)
+
+    def fails(*args, **kwargs):
+        raise RuntimeError("C++ compile error\n" + "a line of the linker\n" * 40 + "ld: cannot find -ltorch")
+
+    monkeypatch.setattr(algo.loss, "_compiled", fails)
+    monkeypatch.setattr("rlpyt.algos.compiled_loss._TORCH", folder)
+    with pytest.raises(kind) as raised:
+        algo.optimize_agent(0, collected[0])
+    text = str(raised.value)
+    assert ("\n" not in text and folder in text) == (kind is ValueError)
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(" " in torch.__file__, reason="torch does not quote the blank in its folder for the linker")
 @pytest.mark.parametrize("case", ["PPO", "SAC"])
 def test_generated_code_gives_the_same_numbers(case):
     _, agent, _ = trained(case)

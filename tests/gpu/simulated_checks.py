@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlpyt.agents import PgAgent
+from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
@@ -19,7 +20,7 @@ from tests.gpu.gpu_kit import CASES, assert_close, devices_of
 from tests.gpu.test_gpu_updates import wired
 
 try:
-    from tests.gpu.simulated import NAME, SimulatedDevice, content_of
+    from tests.gpu.simulated import NAME, SimulatedDevice, content_of, is_of_library
 except ImportError as error:
     pytest.skip(f"torch {torch.__version__} has no devices in Python: {error}", allow_module_level=True)
 
@@ -29,6 +30,11 @@ UPDATES = sorted(
 )
 """All that differ in what an update does; a GPU runs the others too. The device does not exist in other threads."""
 TO_CPU = "update_priorities(batch.places, priority.cpu())", 'x.to("cpu", non_blocking=x.is_cuda, copy=True)'
+
+
+def test_tests_in_a_clone_that_is_named_as_the_library_are_no_part_of_it():
+    assert not is_of_library("/home/me/rlpyt/tests/gpu/simulated.py")
+    assert is_of_library(arrays.__file__)
 
 
 @pytest.mark.parametrize("case", UPDATES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,10 +24,10 @@ ONE = ([{"x": 1}], ["x_1"])
 
 # The job system: a folder with a file for each job's state, and one process for each job, which has a session of its
 # own. `scontrol requeue` marks the job, and its process starts the batch file again.
-SLURM = f"""#!{sys.executable} -S
+SLURM = """
 import os, pathlib, signal, subprocess, sys, time
 slurm = pathlib.Path(__file__).resolve().parent
-name, args = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+name, *args = sys.argv[1:]
 if (slurm / ("down_" + name)).exists():
     sys.exit("slurm is down")
 if name == "sbatch":
@@ -109,9 +110,11 @@ class Slurm:
 def slurm(tmp_path, monkeypatch):
     folder = tmp_path / "slurm"
     folder.mkdir()
+    (folder / "slurm.py").write_text(SLURM)
+    python = shlex.join([sys.executable, "-S", str(folder / "slurm.py")])  # no `#!` line: it would end at a blank
     for name in ("sbatch", "node", "srun", "scontrol", "scancel", "sacct"):
         path = folder / name
-        path.write_text(SLURM)
+        path.write_text(f'#!/bin/sh\nexec {python} {name} "$@"\n')
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 0.5)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -282,6 +284,40 @@ def test_a_killed_launcher_leaves_no_run_behind_and_the_next_one_goes_on(launche
     wait_until(lambda: not any(run.is_running() for run in runs))
     assert "4 finished" in table
     assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "2"
+
+
+AT_85 = """
+steps = {steps}
+(folder / "progress.csv").write_text(f"Diagnostics/CumSteps,ReturnAverage\\n{{steps}},3\\n")
+if {has_checkpoint}:
+    place = folder / "checkpoints" / f"{{steps:012d}}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "manifest.json").write_text("{{}}")
+n_starts < 8 and finish("interrupted", 85)
+"""
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_run_that_is_preempted_again_and_again_fails_if_it_keeps_no_more_steps(tmp_path, has_checkpoint):
+    grid = ([{"x": 1}], ["x_1"])
+    exit_code, table = launch(tmp_path, AT_85.format(steps=70, has_checkpoint=has_checkpoint) + QUICK, grid=grid)
+    assert exit_code == 1
+    assert "x_1/0 has ended 5 times with exit code 85" in table
+    assert "kept no more than before: 70 steps" in table
+    assert (tmp_path / "data/study/x_1/run_0/starts").read_text() == "6", "the first start has kept steps"
+    shutil.rmtree(tmp_path / "data")
+    more = AT_85.format(steps="10 * n_starts", has_checkpoint=has_checkpoint)
+    assert launch(tmp_path, more + QUICK, grid=grid)[0] == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_grid_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, monkeypatch, number):
+    def no_flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", no_flock)
+    with pytest.warns(UserWarning, match="study cannot be locked .* Nothing keeps a second launcher"):
+        assert launch(tmp_path, QUICK, grid=([{"x": 1}], ["x_1"]))[0] == 0
 
 
 def test_two_launchers_do_not_run_one_grid(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -312,6 +313,32 @@ def test_a_column_that_the_log_has_not_is_named_and_can_be_corrected(tmp_path):
         search(tmp_path, n_trials=1, y="Return")
     result, _ = search(tmp_path, n_trials=1)
     assert (result.exit_code, result.n_trials) == (0, 1)
+
+
+LATE = """
+with open(folder / "progress.csv", "w") as file:
+    file.write("note\\nby hand\\n")
+    file.flush()
+    time.sleep(0.5)
+(folder / "progress.csv").write_text("note,Diagnostics/CumSteps,Late\\nby hand,,\\n,10,\\n,20,3.0\\n,30,4.0\\n")
+done()
+"""
+
+
+def test_a_column_that_comes_in_a_late_row_is_no_error(tmp_path):
+    result, _ = search(tmp_path, LATE, n_trials=1, y="Late", fraction=0.5)
+    assert (result.exit_code, result.best_value) == (0, 3.5)
+    [trial] = trials(tmp_path)
+    assert sorted(trial.intermediate_values.values()) == [3.0, 4.0]
+
+
+def test_a_search_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, monkeypatch):
+    def no_flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_flock)
+    with pytest.warns(UserWarning, match="cannot be locked"):
+        assert search(tmp_path, n_trials=2)[0].n_trials == 2
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import errno
 import json
 import os
 import re
@@ -118,7 +120,7 @@ def test_counting_at_once_gives_different_directories(tmp_path):
 def test_prefix_of_date_and_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with logger_context("pong", 0, override_prefix=False) as logger:
-        assert re.fullmatch(rf"{tmp_path}/data/local/\d{{8}}/\d{{6}}/pong/run_0", str(logger.directory))
+        assert re.fullmatch(rf"{re.escape(str(tmp_path))}/data/local/\d{{8}}/\d{{6}}/pong/run_0", str(logger.directory))
     with logger_context("data/pong", 0, override_prefix=False) as logger:
         assert logger.directory == tmp_path / "data" / "pong" / "run_0"
     with logger_context("pong", 0) as logger:
@@ -331,6 +333,20 @@ def test_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="cannot be locked"), logger_context(tmp_path, 0):
         pass
     assert read_json(tmp_path / "run_0", "status.json")["status"] == "finished"
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("x" * 9000)])
+def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with contextlib.suppress(RuntimeError), logger_context(tmp_path, 0):
+        monkeypatch.setattr("rlpyt.logging.run_directory.write_json", full)
+        if error is not None:
+            raise error
+    path = tmp_path / "run_0" / "status.json"
+    assert read_json(tmp_path / "run_0", "status.json")["status"] == ("failed" if error else "finished")
+    assert path.stat().st_size < 4096, "it fits into the block that it had before"
 
 
 def test_summary_writer_changes_no_column(tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.logging import Logger, load_snapshot
+from rlpyt.logging import CsvSink, Logger, load_snapshot
 
 
 class ListSink:
@@ -219,7 +220,81 @@ def test_state_of_the_logger_is_a_snapshot(tmp_path):
     logger = Logger(tmp_path)
     log_row(logger, 7, a=1.0)
     [path] = logger.save_itr_params(0, logger.state_dict())
-    assert load_snapshot(path) == {"n_rows": 1, "step": 7, "keys": ["a"]}
+    assert load_snapshot(path) == {"n_rows": 1, "step": 7, "keys": ["a"], "waiting": [], "row": {}}
+
+
+def test_values_for_the_next_row_are_part_of_the_state(tmp_path):
+    logger = Logger(tmp_path)
+    log_row(logger, 1, a=1.0)
+    logger.record_tabular("stage", 2)
+    state = json.loads(json.dumps(logger.state_dict()))
+    log_row(logger, 2, a=9.0)
+    logger = Logger(tmp_path)
+    logger.record_tabular("stage", 1)  # a script that records before the run does so at each start
+    logger.load_state_dict(state)
+    log_row(logger, 2, a=2.0)
+    assert read_rows(tmp_path) == [["a", "stage"], ["1.0", ""], ["2.0", "2"]]
+
+
+NETWORK_ERRORS = [errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.ENOSPC]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", NETWORK_ERRORS)
+def test_a_row_that_a_network_folder_refuses_for_a_moment_comes_later_and_once(
+    tmp_path, capsys, monkeypatch, number, when
+):
+    append = CsvSink._append
+
+    def refuses(self, content):
+        if when == "after":  # as a network folder that reports the error when the file is closed
+            append(self, content)
+            status = self.path.stat()
+            self._whole = status.st_ino, status.st_size - len(content)
+        raise OSError(number, os.strerror(number))
+
+    logger = Logger(tmp_path)
+    log_row(logger, 1, a=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(CsvSink, "_append", refuses)
+        log_row(logger, 2, a=2.0)
+        state = json.loads(json.dumps(logger.state_dict()))
+    assert "WARNING: row 2 of the log was not written" in capsys.readouterr().out
+    log_row(logger, 3, a=3.0, b=4.0)
+    assert read_rows(tmp_path)[1:] == [["1.0", ""], ["2.0", ""], ["3.0", "4.0"]]
+    logger = Logger(tmp_path)
+    logger.load_state_dict(state)  # of a checkpoint between the two rows
+    log_row(logger, 3, a=5.0)
+    assert read_rows(tmp_path)[1:] == [["1.0"], ["2.0"], ["5.0"]]
+    assert "the log continues from there" not in capsys.readouterr().out
+
+
+def test_an_error_of_the_disk_does_not_look_like_no_file(tmp_path, monkeypatch):
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.write({"a": 1}, 1)
+
+    def fails(self, **kwargs):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            sink.write({"a": 2}, 2)
+    sink.write({"a": 3}, 3)
+    assert read_rows(tmp_path) == [["a"], ["1"], ["2"], ["3"]]
+
+
+def test_settings_that_the_disk_refuses_are_written_with_the_next_row(tmp_path, monkeypatch):
+    def refuses(path, content):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    logger = Logger(tmp_path)
+    logger.record_params({"a": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr("rlpyt.logging.run_logger.write_json", refuses)
+        logger.record_params({"b": 2})
+    log_row(logger, 1, x=1.0)
+    assert json.loads((tmp_path / "params.json").read_text()) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(

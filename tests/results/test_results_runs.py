@@ -141,6 +141,23 @@ def test_groups_are_what_differs_but_seeds(tmp_path):
     assert [n for _, _, n in labels(find_runs(tmp_path))] == [3, 2]
 
 
+@pytest.mark.parametrize("name", ["layout", "seed", "resume", "affinity", "run_ID", "log_dir"])
+def test_a_setting_of_an_environment_is_a_difference_whatever_its_name(tmp_path, name):
+    for value in (1, 2):
+        for seed in (3, 4):
+            run = write_run(tmp_path / f"{value}/run_{seed}", seed=seed)
+            change(run, "model_kwargs", {name: value})
+    assert labels(find_runs(tmp_path)) == [(f"{name}=1", "CartPole-v1", 2), (f"{name}=2", "CartPole-v1", 2)]
+
+
+@pytest.mark.parametrize(("name", "values"), [("seed", (3, 4)), ("run_ID", ("run_3", "run_4"))])
+def test_a_setting_that_repeats_one_of_the_run_is_no_difference(tmp_path, name, values):
+    for seed, value in zip((3, 4), values, strict=True):
+        run = write_run(tmp_path / f"run_{seed}", seed=seed)
+        change(run, "env_kwargs", {name: value})
+    assert labels(find_runs(tmp_path)) == [("PPO", "CartPole-v1", 2)]
+
+
 def test_labels_leave_out_what_follows_from_a_class(tmp_path):
     write_run(tmp_path / "a/run_0", algo="PPO", settings={"epochs": 4, "learning_rate": 1e-3})
     write_run(tmp_path / "b/run_0", algo="PPO", settings={"epochs": 8, "learning_rate": 1e-3})

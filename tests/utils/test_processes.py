@@ -14,7 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -490,6 +490,81 @@ def kill_a_master(tmp_path: Path) -> None:
     left = [psutil.Process(pid).cmdline()[:6] for pid in descendants if is_alive(pid)]
     assert not left, left
     assert not list((tmp_path / "tmp").glob("pymp-*"))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_stopped_forkserver_keeps_nobody_alive(kill):
+    with tempfile.TemporaryDirectory() as short:
+        with_a_stopped_forkserver(Path(short), kill)
+
+
+ENDS = """
+    import signal, sys, time
+    from rlpyt.utils.processes import Worker, receive_all, stop_workers
+    from tests.utils.worker_servers import Server
+
+    if __name__ == "__main__":
+        made = [Worker(0, Server, (), "forkserver")]
+        made[0].send(("echo", 1))
+        receive_all(made, 60)
+        print(made[0].pid, flush=True)
+        sys.stdin.readline()
+        made.append(Worker(1, Server, (), "forkserver"))  # one that is stopped starts nobody
+        made[1].send(("echo", 1))
+        receive_all(made[1:], 60)
+        print(made[1].pid, flush=True)
+        sys.stdin.readline()
+        stop_workers(made)
+"""
+
+
+def with_a_stopped_forkserver(tmp_path: Path, kill: bool) -> None:
+    script = tmp_path / "master.py"
+    script.write_text(textwrap.dedent(ENDS))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    command, pipe = [sys.executable, str(script)], subprocess.PIPE
+    master = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+    assert master.stdin is not None
+    assert master.stdout is not None
+    family: list[psutil.Process] = []
+    try:
+        worker = psutil.Process(int(master.stdout.readline()))
+        server = worker.parent()
+        assert server is not None
+        assert server.pid != master.pid
+        server.suspend()
+        if not kill:
+            print(file=master.stdin, flush=True)
+            assert int(master.stdout.readline()) in [child.pid for child in server.children()]
+            server.suspend()
+        family = psutil.Process(master.pid).children(recursive=True)
+        if kill:
+            master.kill()
+        else:
+            print(file=master.stdin, flush=True)
+        assert master.wait(30) == (-signal.SIGKILL if kill else 0)
+        _, alive = psutil.wait_procs(family, timeout=30)
+        assert not [process for process in alive if is_alive(process.pid)]
+    finally:
+        for process in [master, *family]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        master.communicate()
+
+
+def test_a_worker_that_cannot_be_killed_is_left_alone(monkeypatch):
+    """It waits in the kernel, for a network folder that does not answer, say."""
+    monkeypatch.setattr(processes, "_KILL_SECONDS", 0.1)
+    worker = Worker(0, Server, (), "spawn")
+    worker.send(("sleep", 60))
+    process = worker._process
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "kill", lambda: None)
+        with pytest.warns(UserWarning, match=r"rlpyt-worker-0 \(pid \d+\) was killed and does not end"):
+            stop_workers([worker])
+        assert process not in multiprocessing.active_children(), "Python would wait for it at its end"
+    process.kill()
+    process.join(10)
 
 
 def _forget_a_worker() -> None:
