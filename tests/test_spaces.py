@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +118,15 @@ def test_rows_pass_through_without_a_copy():
     assert to_rows(spaces.Box(-1, 1, (3,)))(x) is x
     image = np.zeros((2, 2), np.uint8)
     assert to_rows(spaces.Box(0, 255, (2, 2), np.uint8))(image) is image
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">u2"])
+def test_rows_have_the_byte_order_of_the_machine(dtype):
+    space = spaces.Box(0, 9, (2,), np.dtype(dtype))
+    row = to_rows(space)(np.array([1, 2], dtype))
+    assert row.dtype.isnative
+    assert torch.from_numpy(row).tolist() == [1, 2]
+    assert torch.from_numpy(null_value(space)).tolist() == [0, 0]
 
 
 def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
