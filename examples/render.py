@@ -13,29 +13,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import gymnasium
 
+from rlpyt.envs import EnvAdapter, make_env
 from rlpyt.envs.video import RecordFrames, VideoFile, check_frames, fps_of
 from rlpyt.runners import load_agent, part_from_record
 
 
-def environment(run: Path, render_mode: str | None, trusted: list[str]) -> gymnasium.Env[Any, Any]:
+def environment(run: Path, render_mode: str | None, trusted: list[str]) -> EnvAdapter:
     """Return an environment as the run evaluates in, or else trains in."""
     params = json.loads((run / "params.json").read_text())
     sampler = part_from_record(params["runner"]["settings"]["sampler"], trusted=trusted)
-    env_kwargs = sampler.eval_env_kwargs or sampler.env_kwargs
+    env_kwargs = sampler.env_kwargs if sampler.eval_env_kwargs is None else sampler.eval_env_kwargs
     if sampler.EnvCls is gymnasium.make and render_mode is not None:
         env_kwargs = {**env_kwargs, "render_mode": render_mode}
-    env = sampler.EnvCls(**env_kwargs)
-    if not isinstance(env, gymnasium.Env):
-        sys.exit(f"{run} has environments of the class {type(env).__name__}; expected a gymnasium.Env.")
-    return env
+    return make_env(sampler.EnvCls, env_kwargs)
 
 
 def main() -> None:
@@ -59,9 +55,9 @@ def main() -> None:
         with ExitStack() as stack:
             shown = env
             if args.video:
-                check_frames(env)
-                file = VideoFile(Path(args.video, f"episode_{episode}.mp4"), fps_of(env))
-                shown = RecordFrames(env, stack.enter_context(closing(file)))
+                check_frames(env.env)
+                file = VideoFile(Path(args.video, f"episode_{episode}.mp4"), fps_of(env.env))
+                shown = RecordFrames(env.env, stack.enter_context(closing(file)))
             (info,) = agent.play(shown, seed=args.seed + episode, deterministic=not args.sample)
         returns.append(info.Return)
         print(f"episode {episode}: return {info.Return:g}, {info.Length} steps")

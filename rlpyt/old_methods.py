@@ -154,7 +154,7 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
 OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "BaseAgent": {"to_device": ("cuda_idx",), "initialize": ("share_memory", "global_B", "env_ranks")},
     "OffPolicyAlgo": {"initialize_replay_buffer": ("async_",)},
-    "MinibatchRlBase": {"log_diagnostics": ("traj_infos", "eval_traj_infos", "eval_time")},
+    "MinibatchRlBase": {"log_diagnostics": ("traj_infos", "eval_traj_infos", "eval_time", "prefix")},
     "Collector": {"__init__": ("samples_np",)},
     "Evaluator": {"__init__": ("traj_infos_queue",)},
 }

@@ -46,11 +46,18 @@ _SPACE = "spaces are gymnasium's, and Dict spaces are served as they are (docs/o
 _ENV_INFO = "an environment's info may have any numbers in it, and need not have all at every step"
 _ONLY_SAC = "the SAC with a network of state values is gone. Use rlpyt.algos.SAC and rlpyt.agents.SacAgent"
 _N_ATOMS = "rlpyt.models.DuelingHeadModel and QHeadModel take n_atoms"
-_CONFIGS = "experiments/ of the repository has them in a file of this name (docs/experiments.md). Import from there"
+_CONFIGS = (
+    "experiments/ of the repository has them as functions, in a file of this name (docs/experiments.md). To go on with "
+    "dictionaries copy the old file beside your script: it is plain Python, and its numbers hold"
+)
 _SEEDS = "every environment gets a seed of its own from the run's (rlpyt.utils.seeds)"
 _RETURNS = "rlpyt.functional.{} takes other arguments, among them terminated and truncated instead of done; import that"
 _NUMPY = "rlpyt.functional and rlpyt.utils.tensors have it for tensors: torch.from_numpy shares the memory of an array"
 _NOT_MADE = "rlpyt.logging.current_logger().log(text) writes to console and debug.log; for the rest write your own"
+_WRITER = (
+    "a hook of yours makes one, torch.utils.tensorboard.SummaryWriter(runner.logger.directory / 'mine') "
+    "(docs/logging.md)"
+)
 _SINKS = "logger_context takes sinks and use_summary_writer, and without it the console is all (docs/own_algorithm.md)"
 
 _CONFIG_FILES = (
@@ -245,7 +252,8 @@ _TABLE = (
     ("utils.logging.logger", "rlpyt.logging.logger", "*"),
     ("utils.logging.logger", _SINKS, "disable enable disable_tabular enable_tabular"),
     ("utils.logging.logger", _SINKS, "add_text_output remove_text_output add_tabular_output remove_tabular_output"),
-    ("utils.logging.logger", _SINKS, "get_tf_summary_writer record_histogram"),
+    ("utils.logging.logger", _WRITER, "get_tf_summary_writer"),
+    ("utils.logging.logger", "the hook rlpyt.runners.Histograms writes them (docs/logging.md)", "record_histogram"),
     ("utils.logging.context", "rlpyt.logging", "logger_context"),
     ("utils.logging.context", "params.json of a run is written once", "add_exp_param"),
     ("utils.logging.context", "status.json of a run says how it stands", "check_progress"),

@@ -6,7 +6,7 @@ once and return a function that converts each value. So a step does only the wor
 
 | space | row form |
 |---|---|
-| Box | array of the space's shape; float64 becomes float32, every other dtype is kept |
+| Box | array of the space's shape; float64 becomes float32, every other dtype is kept, in native byte order |
 | Discrete | int64 scalar, `value - start` |
 | MultiDiscrete | int64 array, `value - start` |
 | MultiBinary | int8 array |
@@ -282,7 +282,7 @@ def _refuse(space: Any, name: str) -> NoReturn:
 def _row_dtype(space: Space) -> np.dtype[Any]:
     if isinstance(space, MultiDiscrete):
         return np.dtype(np.int64)
-    dtype = np.dtype(space.dtype)
+    dtype = np.dtype(np.dtype(space.dtype).type)  # in the byte order of this machine, as torch takes no other
     return np.dtype(np.float32) if dtype == np.float64 else dtype
 
 

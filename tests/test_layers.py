@@ -49,7 +49,7 @@ FLOORS = {
 ARROWS = {
     "runners": {"logging"},
     "samplers": {"envs", "logging"},
-    "agents": {"models", "distributions"},
+    "agents": {"models", "distributions", "envs"},
     "algos": {"replays"},
 }
 # On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.

@@ -300,6 +300,7 @@ def test_an_argument_that_only_rlpyt_0_1_gave_is_refused(base, name, argument):
         ("SacAgent", "q(self, observation, prev_action, prev_reward, action)"),
         ("MinibatchRlEval", "log_diagnostics(self, itr, eval_traj_infos, eval_time)"),
         ("MinibatchRl", "log_diagnostics(self, itr, traj_infos=None, eval_time=0)"),
+        ("MinibatchRl", "log_diagnostics(self, itr, prefix='Diagnostics/')"),
         ("Collector", "collect_batch(self, agent_inputs, traj_infos, itr)"),
         ("Collector", "__init__(self, rank, envs, samples_np, batch_T, TrajInfoCls, agent=None)"),
         ("Evaluator", "__init__(self, rank, envs, TrajInfoCls, traj_infos_queue, max_T)"),

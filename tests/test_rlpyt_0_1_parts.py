@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from rlpyt.agents import CategoricalPgAgent, DdpgAgent, DqnAgent, RecurrentCategoricalPgAgent, SacAgent
+from rlpyt.agents import BaseAgent, CategoricalPgAgent, DdpgAgent, DqnAgent, RecurrentCategoricalPgAgent, SacAgent
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, RlAlgorithm
 from rlpyt.core import EvalResult
 from rlpyt.distributions import Categorical, DistInfoLogits, EpsilonGreedy, Gaussian
@@ -345,6 +345,33 @@ def test_statistics_of_another_kind_are_refused():
 def test_a_runner_s_first_argument_is_no_number():
     with pytest.raises(TypeError, match=r"MinibatchRl: got 50 without a name; .* Write log_traj_window=50, which was"):
         MinibatchRl(50, algo=A2C())  # type: ignore[misc, call-arg, arg-type]
+
+
+def test_a_runner_whose_constructor_passes_its_arguments_on_by_position_is_told_to_name_them():
+    class Mine(MinibatchRl):
+        def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
+            super().__init__(log_traj_window, **kwargs)  # type: ignore[arg-type, misc]
+
+    said = r"Mine: MinibatchRl.__init__ got 'algo' by position and by name; .* are algo, agent, sampler, n_steps"
+    with pytest.raises(TypeError, match=rf"{said}.*super\(\).__init__.*{PAGE}"):
+        Mine(log_traj_window=50, algo=A2C())
+
+
+def test_an_agent_from_nothing_is_told_which_methods_it_lacks():
+    class Mine(BaseAgent):
+        def act(self, output: Any, actor: Any) -> Any: ...
+
+    with pytest.raises(TypeError, match=rf"^Mine is abstract: .* agent_info \(Return what is.*make_dist.*{PAGE}"):
+        Mine()
+
+
+def test_parameters_of_an_agent_are_no_dictionary():
+    class Mine(CategoricalPgAgent):
+        def parameters(self) -> Any:
+            return {"actor": list(super().parameters())}
+
+    with pytest.raises(TypeError, match=r"^Mine.parameters returned a dictionary with the keys actor; expected an it"):
+        run(FromNothing(), Mine(model_kwargs=SMALL))
 
 
 def test_a_gap_may_be_set_before_the_run(tmp_path):

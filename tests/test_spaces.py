@@ -120,6 +120,15 @@ def test_rows_pass_through_without_a_copy():
     assert to_rows(spaces.Box(0, 255, (2, 2), np.uint8))(image) is image
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">u2"])
+def test_rows_have_the_byte_order_of_the_machine(dtype):
+    space = spaces.Box(0, 9, (2,), np.dtype(dtype))
+    row = to_rows(space)(np.array([1, 2], dtype))
+    assert row.dtype.isnative
+    assert torch.from_numpy(row).tolist() == [1, 2]
+    assert torch.from_numpy(null_value(space)).tolist() == [0, 0]
+
+
 def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
     row = to_rows(spaces.Box(-1, 1, (2,), np.float64))(np.array([0.1, 0.2]))
     assert row.dtype == np.float32

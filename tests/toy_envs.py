@@ -330,3 +330,61 @@ class CountingModel(nn.Module):
 
     def _outputs(self, action: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return 1000.0 * nn.functional.one_hot(action.long() % self.n, self.n), value * self.scale
+
+
+class BareEnv:
+    """The interface of gymnasium without a base class, a spec or `close`; it draws, and episodes have three steps."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.t += 1
+        return np.full(2, self.t / 4, np.float32), 1.0, self.t == 3, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), 20 * (self.t + 1), np.uint8)
+
+
+class OldBareEnv(BareEnv):
+    """The old interface: `reset` without info, four values of `step`, and a mode for each `render`."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()[0]
+
+    def step(self, action: int) -> Any:
+        observation, reward, done, _, info = super().step(action)
+        return observation, reward, done, info
+
+    def render(self, mode: str = "human") -> Any:
+        return super().render() if mode == "rgb_array" else None
+
+
+class OddArraysEnv(BareEnv):
+    """Shows its observations as one kind of array that numpy and a sampler take, and torch does not."""
+
+    KINDS: ClassVar[dict[str, Any]] = {
+        "flipped": lambda x: x[::-1].copy()[::-1],
+        "read-only": lambda x: np.broadcast_to(x, x.shape),
+        "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+        "masked": np.ma.masked_array,
+        "list": lambda x: x.tolist(),
+        "wide": lambda x: x.astype(np.float64),
+    }
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def reset(self, seed: int | None = None) -> Any:
+        return self.KINDS[self.kind](super().reset()[0]), {}
+
+    def step(self, action: int) -> Any:
+        observation, *rest = super().step(action)
+        return self.KINDS[self.kind](observation), *rest

@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor
+from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, subspaces, to_env, to_rows
+from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, same_rows, subspaces
 from rlpyt.types import AgentStep, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 
@@ -103,34 +103,39 @@ class ActsByHand:
         step: AgentStep = self._by_rows(ModelActor.step, observation, prev_action, prev_reward)
         return step
 
-    def play(
-        self, env: gymnasium.Env[Any, Any], n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True
-    ) -> list[TrajInfo]:
+    def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
         """Run whole episodes in an environment of one's own, such as one that shows them in a window.
 
             agent.play(gymnasium.make("CartPole-v1", render_mode="human"))
 
         Args:
-            env: of gymnasium's interface, with the spaces of the agent; it stays open. Where its info has `traj_done`
-                False, as after a lost life in Atari, the episode goes on after a `reset`, as in an evaluation.
+            env: any single environment that a sampler takes, or an `EnvAdapter` around one, with the spaces of the
+                agent; it stays open. Where its info has `traj_done` False, as after a lost life in Atari, the episode
+                goes on after a `reset`, as in an evaluation.
             n_episodes: how many.
             seed: of the first episode; the next ones have the next seeds.
             deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
 
         Returns:
             The statistics of every episode, such as `Return` and `Length`.
+
+        Raises:
+            EnvError: if the environment raises, or gives values that its spaces do not allow.
+            TypeError: if it is no environment, or a vector environment.
+            ValueError: if it has other spaces than the agent.
         """
-        to_observation, to_action = to_rows(self.env_spaces.observation), to_env(self.env_spaces.action)
+        env = env if isinstance(env, EnvAdapter) else EnvAdapter(env)
+        check_spaces(self.env_spaces, env)
         infos = []
         for episode in range(n_episodes):
             self.eval_mode(0, deterministic=deterministic)
             (observation, _), action, reward, traj_done = env.reset(seed=seed + episode), None, None, False
             info = TrajInfo()
             while not traj_done:
-                action = self.step(to_observation(observation), action, reward).action
-                observation, reward, terminated, truncated, env_info = env.step(to_action(action))
+                action = self.step(observation, action, reward).action
+                observation, reward, terminated, truncated, env_info = env.step(buffer_func(action, np.asarray))
                 done = terminated or truncated
-                info.step(None, None, float(reward), done, None, env_info)
+                info.step(None, None, reward, done, None, env_info)
                 traj_done = done and bool(env_info.get("traj_done", True))
                 if done and not traj_done:
                     (observation, _), action, reward = env.reset(), None, None
@@ -218,6 +223,19 @@ def rows_of(
     return (buffer_func(tuple(given), lambda x: x[None]) if is_one else tuple(given)), is_one
 
 
+def check_spaces(expected: EnvSpaces, env: EnvAdapter) -> None:
+    """Refuse an environment whose spaces are not the agent's; bounds of observations may differ.
+
+    Raises:
+        ValueError: if it has others.
+    """
+    if not (same_rows(env.spaces.observation, expected.observation) and env.spaces.action == expected.action):
+        raise ValueError(
+            f"Playing in {env.name}: its spaces are {env.spaces}; expected those of the agent, {expected}. Make the "
+            "environment with the class and arguments that the agent was trained with."
+        )
+
+
 def _is_one(value: Buffer, row: Buffer) -> bool:
     return buffer_leaves(value)[0].dim() == np.ndim(buffer_leaves(row)[0])
 
@@ -226,16 +244,17 @@ def _tensors(space: Space | None, value: Buffer, row: Buffer, name: str) -> Buff
     """Return a value as tensors of the dtypes of a row."""
     parts = subspaces(space) if space is not None else []
     if not parts:
-        array = value if isinstance(value, torch.Tensor) else torch.as_tensor(_array(value, name))
-        return array.to(torch.as_tensor(row).dtype)
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(_array(value, np.asarray(row), name))
+        return tensor.to(torch.as_tensor(row).dtype)
     values = [value[key] for key, _ in parts] if isinstance(value, Mapping) else list(value)
     return type(row)(*[_tensors(s, v, r, name) for (_, s), v, r in zip(parts, values, row, strict=True)])
 
 
-def _array(value: Buffer, name: str) -> np.ndarray:
+def _array(value: Buffer, row: np.ndarray, name: str) -> np.ndarray:
+    """Return a copy in the dtype of a row, as torch takes no flipped views and warns of arrays that are read-only."""
     try:
-        return np.asarray(value)
-    except ValueError as error:
+        return np.array(value, row.dtype, order="C")
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"Acting by hand: {name} is a {type(value).__name__}, {value!r:.100}; expected one array. Of what "
             "env.reset() of gymnasium returns give the first, and of what env.step(action) returns likewise."

@@ -10,6 +10,7 @@ import tyro
 
 from rlpyt.cli.arguments import Modules
 from rlpyt.cli.trained import Trained, read_trained
+from rlpyt.envs import EnvAdapter, EnvError, make_env
 from rlpyt.envs.video import (
     RecordFrames,
     VideoFile,
@@ -54,40 +55,40 @@ def play(
     env = _environment(trained, "human" if video is None else "rgb_array")
     try:
         if video is not None:
-            check_frames(env)
+            check_frames(env.env)
         files = list(numbered(video, episodes)) if video is not None else [None] * episodes
         for episode, file in enumerate(files):
             print(_episode(trained, env, file, seed + episode, sample))
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise ImportError(f"rlpyt play: the environment cannot be drawn: {error}") from error
+    except (EnvError, gymnasium.error.DependencyNotInstalled) as error:
+        # One that draws itself in a window does so in reset and step, whose errors the adapter names.
+        why = error if isinstance(error, gymnasium.error.DependencyNotInstalled) else error.__cause__
+        if not isinstance(why, gymnasium.error.DependencyNotInstalled):
+            raise
+        raise ImportError(f"rlpyt play: the environment cannot be drawn: {why}") from error
     finally:
         env.close()
     return 0
 
 
-def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[object, object]:
+def _environment(trained: Trained, render_mode: str) -> EnvAdapter:
     kwargs = trained.env_kwargs
     if trained.EnvCls is gymnasium.make:
         kwargs = {**kwargs, "render_mode": render_mode}
-    env = trained.EnvCls(**kwargs)
-    if not isinstance(env, gymnasium.Env):
-        raise ValueError(
-            f"rlpyt play: the run has environments of the class {type(env).__name__}; expected a gymnasium.Env."
-        )
-    if render_mode == "human" and env.render_mode != "human":
+    env = make_env(trained.EnvCls, kwargs)
+    if render_mode == "human" and getattr(env.env, "render_mode", None) != "human":
         env.close()
-        raise ValueError(f"rlpyt play: {env} has no window. Write a video: --video FILE.mp4")
+        raise ValueError(f"rlpyt play: {env.name} has no window. Write a video: --video FILE.mp4")
     return env
 
 
-def _episode(trained: Trained, env: gymnasium.Env[object, object], file: Path | None, seed: int, sample: bool) -> str:
+def _episode(trained: Trained, env: EnvAdapter, file: Path | None, seed: int, sample: bool) -> str:
     """Play one episode; return what is told of it."""
     if file is None:
         (info,) = trained.agent.play(env, seed=seed, deterministic=not sample)
         return f"seed {seed}: return {info.Return:g}, {info.Length} steps"
-    video = VideoFile(file, fps_of(env))
+    video = VideoFile(file, fps_of(env.env))
     try:
-        (info,) = trained.agent.play(RecordFrames(env, video), seed=seed, deterministic=not sample)
+        (info,) = trained.agent.play(RecordFrames(env.env, video), seed=seed, deterministic=not sample)
     finally:
         video.close()
     return f"seed {seed}: return {info.Return:g}, {info.Length} steps -> {file}"

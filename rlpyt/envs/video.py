@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
+
+from rlpyt.envs.adapter import EnvAdapter, Step
+from rlpyt.envs.base import Reset, env_name
+from rlpyt.namedarraytuple import Buffer
 
 DEFAULT_FPS = 30
 
 
-class RecordFrames(gymnasium.Wrapper[object, object, object, object]):
-    """Wrapper that draws the environment after every reset and step, and sends the frame on at once.
+class Frames(Protocol):
+    """Taker of the frames of an episode, such as a `VideoFile`."""
+
+    def add(self, frame: np.ndarray) -> None:
+        """Take the next frame, uint8 [height, width, 3]."""
+
+
+class RecordFrames(EnvAdapter):
+    """Environment that is drawn after every reset and step, and whose frames are sent on at once.
 
     Args:
-        env: with the render mode "rgb_array".
-        file: takes the frames; see `video_file`.
+        env: any environment that `check_frames` takes.
+        file: takes the frames; see `VideoFile`.
     """
 
-    def __init__(self, env: gymnasium.Env[object, object], file: VideoFile) -> None:
+    def __init__(self, env: object, file: Frames) -> None:
         super().__init__(env)
         self.file = file
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[object, dict[str, object]]:
-        """Reset the environment, and write its frame."""
-        result = self.env.reset(seed=seed, options=options)
+    def reset(self, seed: int | None = None) -> Reset:
+        """Reset the environment, and send its frame."""
+        result = super().reset(seed)
         self.file.add(frame_of(self.env))
         return result
 
-    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, dict[str, object]]:
-        """Take a step, and write the frame after it."""
-        result = self.env.step(action)
+    def step(self, action: Buffer) -> Step:
+        """Take a step, and send the frame after it."""
+        result = super().step(action)
         self.file.add(frame_of(self.env))
         return result
 
@@ -123,30 +132,52 @@ def draw_without_display() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def check_frames(env: gymnasium.Env[object, object]) -> None:
-    """Raise ValueError for an environment that does not draw images, before anything starts."""
-    if env.render_mode != "rgb_array":
+def check_frames(env: object) -> None:
+    """Refuse an environment that does not draw images, before anything starts.
+
+    Raises:
+        ValueError: if it has no `render`, or one without a `mode` while its render mode is not "rgb_array".
+    """
+    mode, render = getattr(env, "render_mode", None), getattr(env, "render", None)
+    if render is None or not (mode == "rgb_array" or _takes_mode(render)):
         raise ValueError(
-            f"{env}: a video needs the render mode 'rgb_array', got {env.render_mode!r}, of "
-            f"{env.metadata.get('render_modes', [])}. Let the environment take render_mode='rgb_array', and return "
+            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {mode!r}, of "
+            f"{_metadata(env).get('render_modes', [])}. Let the environment take render_mode='rgb_array', and return "
             "an image uint8 [height, width, 3] from render()."
         )
 
 
-def frame_of(env: gymnasium.Env[object, object]) -> np.ndarray:
-    """Return the image that an environment shows, uint8 [height, width, 3]."""
-    frame: object = env.render()
+def frame_of(env: object) -> np.ndarray:
+    """Return the image that an environment shows, uint8 [height, width, 3].
+
+    Raises:
+        ValueError: if `render` returns something else.
+    """
+    render = getattr(env, "render")  # noqa: B009  of any class
+    frame = render(mode="rgb_array") if _takes_mode(render) else render()
     image = np.asarray(frame)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        got = "None" if frame is None else f"{image.dtype} {list(image.shape)}"
         raise ValueError(
-            f"{env}: render() returned {image.dtype} {list(image.shape)}; expected uint8 [height, width, 3]."
+            f"{env_name(env)}: render() returned {got}; expected uint8 [height, width, 3]. Return such an image for "
+            "the render mode 'rgb_array'."
         )
     return image
 
 
-def fps_of(env: gymnasium.Env[object, object]) -> float:
+def _takes_mode(render: Callable[..., object]) -> bool:
+    """Return whether a `render` is of the old interface, where each call says what it wants."""
+    return "mode" in inspect.signature(render).parameters
+
+
+def fps_of(env: object) -> float:
     """Return the frames per second that an environment names, or else `DEFAULT_FPS`."""
-    return float(env.metadata.get("render_fps") or DEFAULT_FPS)
+    metadata = _metadata(env)
+    return float(metadata.get("render_fps") or metadata.get("video.frames_per_second") or DEFAULT_FPS)
+
+
+def _metadata(env: object) -> Mapping[str, Any]:
+    return getattr(env, "metadata", None) or {}  # an environment needs none
 
 
 def numbered(path: Path, n: int) -> Iterator[Path]:

@@ -113,8 +113,15 @@ class Slots:
         if n_cores < least:
             raise ValueError(
                 f"{self._who}: there are {n_cores} cores for a run; expected at least {least}, for its workers and the "
-                "processes that learn. Take fewer run slots, or fewer cores for each part."
+                f"processes that learn. {self._more_cores(least)}, or take fewer cores for each part."
             )
+
+    def _more_cores(self, n_cores: int) -> str:
+        """Return what gives each run so many cores, in a sentence without its end."""
+        if not self.n_gpu:
+            return f"Give a run more of them, by cpu_per_run={n_cores} ({n_cores}cpr in the code)"
+        n = n_cores * self.n_slots
+        return f"Name {n} cores (n_cpu_core) if the machine has them, or fewer GPUs (n_gpu) or runs on each"
 
     # ---- the code ----
 

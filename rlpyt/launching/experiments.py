@@ -277,6 +277,12 @@ class Queue:
         """Set the state of a run that has ended; return whether it is started again."""
         if code == 0:
             run.state = "finished"
+            if not run.run.is_finished:
+                self._table.say(
+                    f"{run.run.name} ended with exit code 0, but {run.run.directory} has no status.json of a finished "
+                    "run, so that a second launch would start it again. Let the script give logger_context the log_dir "
+                    "and run_ID of its arguments as they are."
+                )
         elif self._signals:
             run.state = "stopped"
         elif code == PREEMPTED:

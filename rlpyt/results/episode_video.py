@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import gymnasium
 import numpy as np
 
 from rlpyt.agents import BaseAgent
-from rlpyt.envs.video import check_frames, draw_without_display, fps_of, frame_of
+from rlpyt.agents.by_hand import check_spaces
+from rlpyt.envs import EnvAdapter, make_env
+from rlpyt.envs.video import RecordFrames, check_frames, draw_without_display, fps_of, frame_of
 from rlpyt.logging.sinks import Row, optional_package
 from rlpyt.runners import Hook
 from rlpyt.runners.hooked import HookedRun
@@ -27,30 +28,22 @@ class _Enough(Exception):
     """The video has all its frames, while the episode goes on."""
 
 
-class _Frames(gymnasium.Wrapper[object, object, object, object]):
-    """Wrapper that keeps the frames of an episode, up to a number."""
+class _FirstFrames:
+    """Frames of an episode, up to a number."""
 
-    def __init__(self, env: gymnasium.Env[object, object], n_frames: int) -> None:
-        super().__init__(env)
+    def __init__(self, n_frames: int) -> None:
         self.frames: list[np.ndarray] = []
         self._n_frames = n_frames
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[object, dict[str, object]]:
-        result = self.env.reset(seed=seed, options=options)
-        self._keep()
-        return result
+    def add(self, frame: np.ndarray) -> None:
+        """Keep a frame.
 
-    def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, object]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._keep()
-        return observation, float(reward), terminated, truncated, info
-
-    def _keep(self) -> None:
+        Raises:
+            _Enough: if there are as many already.
+        """
         if len(self.frames) == self._n_frames:
             raise _Enough
-        self.frames.append(frame_of(self.env))
+        self.frames.append(frame)
 
 
 @dataclass(eq=False)
@@ -67,8 +60,9 @@ class EpisodeVideo(Hook):
         TypeError: if EnvCls cannot be called.
     """
 
-    EnvCls: Callable[..., gymnasium.Env[object, object]]
-    """Callable that returns an environment, with the spaces of the agent and the render mode "rgb_array"."""
+    EnvCls: Callable[..., object]
+    """Callable that returns any environment that a sampler takes, with the spaces of the agent. It draws images: with
+    the render mode "rgb_array", or in the old interface by `render(mode="rgb_array")`."""
     env_kwargs: Kwargs = field(default_factory=dict)
     """Keyword arguments of `EnvCls`."""
     every_n_rows: int = 10
@@ -92,7 +86,7 @@ class EpisodeVideo(Hook):
         self.whole("seed", 0)
         self._package = optional_package("torch.utils.tensorboard", "EpisodeVideo", "tensorboard")
         self._writer: SummaryWriter | None = None
-        self._env: gymnasium.Env[object, object] | None = None
+        self._env: EnvAdapter | None = None
         self._player: BaseAgent | None = None
         self._n_rows = 0
 
@@ -100,6 +94,7 @@ class EpisodeVideo(Hook):
         """Make the environment and the agent, and open the event file; what is behind a checkpoint is purged.
 
         Raises:
+            EnvError: if the environment cannot be made or reset.
             TypeError: if the agent cannot play by hand.
             ValueError: if the environment draws no images, or has other spaces than the agent.
         """
@@ -110,8 +105,11 @@ class EpisodeVideo(Hook):
         draw_without_display()
         streams = global_streams()
         try:
-            self._env = self.EnvCls(**self.env_kwargs)
-            check_frames(self._env)
+            self._env = make_env(self.EnvCls, self.env_kwargs)
+            check_spaces(runner.agent.env_spaces, self._env)
+            check_frames(self._env.env)
+            self._env.reset(self.seed)
+            frame_of(self._env.env)  # an image of another kind ends the run here, and not at its first row
             self._player = runner.agent.replace()
             self._player.initialize(runner.agent.env_spaces)
         finally:
@@ -127,15 +125,15 @@ class EpisodeVideo(Hook):
             return
         streams = global_streams()
         self._player.load_state_dict(runner.agent.state_dict())
-        env = _Frames(self._env, self.n_frames)
+        shown = _FirstFrames(self.n_frames)
         try:
-            self._player.play(env, seed=self.seed, deterministic=self.deterministic)
+            self._player.play(RecordFrames(self._env.env, shown), seed=self.seed, deterministic=self.deterministic)
         except _Enough:
             pass
         finally:
             set_global_streams(streams)
-        height, width, _ = env.frames[0].shape
-        encoded = gif(env.frames, fps_of(self._env))
+        height, width, _ = shown.frames[0].shape
+        encoded = gif(shown.frames, fps_of(self._env.env))
         summary = importlib.import_module("tensorboard.compat.proto.summary_pb2").Summary
         image = summary.Image(height=height, width=width, colorspace=3, encoded_image_string=encoded)
         value = summary.Value(tag="Evaluation/Episode", image=image)

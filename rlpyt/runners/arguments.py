@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Real
 
@@ -73,6 +73,24 @@ def check_positions(runner: str, args: Sequence[object]) -> None:
         raise TypeError(
             f"{runner}: got {args[0]!r} without a name; expected algo, agent, sampler and n_steps in this order. Write "
             f"log_traj_window={args[0]!r}, which was the first argument in rlpyt 0.1."
+        )
+
+
+def check_parameters(parameters: object, agent: str) -> None:
+    """Refuse what `parameters` of an agent returned if it is a dictionary, of whose keys nothing can be learned.
+
+    Args:
+        parameters: as it was returned.
+        agent: name of the agent's class, for messages.
+
+    Raises:
+        TypeError: if it is one.
+    """
+    if isinstance(parameters, Mapping):
+        raise TypeError(
+            f"{agent}.parameters returned a dictionary with the keys {', '.join(map(str, parameters))}; expected an "
+            "iterable of tensors. Return all parameters one after the other, and groups of them from a method of "
+            "another name, which optim_initialize of the algorithm reads."
         )
 
 

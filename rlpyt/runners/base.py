@@ -17,7 +17,7 @@ from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
-from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parts
+from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hooks import Hook
@@ -177,6 +177,7 @@ class MinibatchRlBase(ResumableRun):
             eval_beside=self.evaluates_beside,
         )
         run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
+        check_parameters(self.agent.parameters(), type(self.agent).__name__)
         self.start_evaluator(run)
         # After the workers have started, which would inherit it.
         if self.cores.set_affinity and self.cores.master_cpus:

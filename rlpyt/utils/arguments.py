@@ -62,6 +62,10 @@ class NamedArguments(_Meta):
             try:
                 return super().__call__(*args, **kwargs)
             except TypeError as error:
+                if cls.__abstractmethods__:
+                    raise TypeError(_undefined(cls)) from None
+                if (text := _given_twice(error, cls)) is not None:
+                    raise TypeError(text) from error
                 name = refused_argument(error, cls)
                 if name not in kwargs:
                     raise
@@ -119,6 +123,26 @@ def refused_argument(error: TypeError, called: Any) -> str | None:
     own = [base.__qualname__ for base in called.__mro__] if isinstance(called, type) else [_qualname(called)]
     # torch.nn.Module says the class without the function that it stands in.
     return found[2] if found and found[1] in {*own, *(name.rpartition(".")[2] for name in own)} else None
+
+
+def _undefined(cls: type) -> str:
+    """Return a message about methods that a class must define, with what each of them does."""
+    methods = [getattr(cls, name) for name in sorted(cls.__abstractmethods__)]  # type: ignore[attr-defined]
+    told = [f"{m.__name__} ({(inspect.getdoc(m) or 'no description').splitlines()[0].rstrip('.')})" for m in methods]
+    return f"{cls.__name__} is abstract: it does not define {'; '.join(told)}. Define each of them. See {PAGE}."
+
+
+def _given_twice(error: TypeError, cls: type) -> str | None:
+    """Return a message about an argument that a constructor got by position and by name; None for other errors."""
+    found = re.match(r"(.+?)\.__init__\(\) got multiple values for argument '(.+?)'", str(error))
+    owner = next((base for base in cls.__mro__ if found and base.__qualname__ == found[1]), None)
+    if found is None or owner is None:
+        return None
+    return (
+        f"{cls.__name__}: {owner.__name__}.__init__ got {found[2]!r} by position and by name; expected it once. "
+        f"Arguments without a name are {', '.join(positional_names(owner))}, in this order, which may be another one "
+        f"than in rlpyt 0.1. Give all of them by name, in super().__init__(...) of a subclass too. See {PAGE}."
+    )
 
 
 def _qualname(function: Callable[..., Any]) -> str:

@@ -331,7 +331,7 @@ def available_cpus() -> list[int]:
 
 
 def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
-    """Return the given cores that this process may run on, and warn if there is none.
+    """Return the given cores that this process may run on, and warn of those that are left out.
 
     Args:
         cpus: number of a core, or several.
@@ -344,6 +344,13 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
         warnings.warn(
             f"{what}: this process may run on none of the cores {named}, only on {available}; nothing is pinned "
             "there. Name some of those.",
+            stacklevel=3,
+        )
+    elif len(allowed) < len(named):
+        missing = [cpu for cpu in named if cpu not in available]
+        warnings.warn(
+            f"{what}: this process may not run on the cores {missing} of {named}, only on {available}; they are left "
+            f"out, and {allowed} are used. Name some of those.",
             stacklevel=3,
         )
     return allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import gymnasium
@@ -13,10 +14,12 @@ from gymnasium import spaces
 
 from rlpyt.agents import CatDqnAgent, DqnAgent, PgAgent
 from rlpyt.agents.by_hand import rows_of
+from rlpyt.envs import make_env
 from rlpyt.samplers import evaluate
 from rlpyt.spaces import EnvSpaces, null_value, random_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs, spaces_of
+from tests.toy_envs import BareEnv, OddArraysEnv, OldBareEnv
 
 
 class OwnStep(PgAgent):
@@ -142,6 +145,38 @@ def test_an_episode_goes_on_after_a_lost_life_as_in_an_evaluation(recurrent: boo
     (evaluated,) = evaluate(agent, TwoLives, {}, n_trajectories=1, deterministic=True).traj_infos
     assert (info.Return, info.Length) == (evaluated.Return, evaluated.Length) == (6, 4)
     assert env.actions[:2] == env.actions[2:]  # the agent begins afresh
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "env_kwargs"),
+    [(BareEnv, {}), (OldBareEnv, {}), *[(OddArraysEnv, {"kind": k}) for k in OddArraysEnv.KINDS]],
+)
+def test_play_takes_what_a_sampler_takes(EnvCls: Any, env_kwargs: dict[str, Any]) -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(EnvSpaces(BareEnv.observation_space, BareEnv.action_space))
+    infos = [agent.play(EnvCls(**env_kwargs))[0], agent.play(make_env(EnvCls, env_kwargs))[0]]
+    assert [(info.Return, info.Length) for info in infos] == [(3, 3)] * 2
+
+
+def test_play_refuses_other_spaces_before_a_step() -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match=r"Playing in BareEnv: its spaces are .*; expected those of the agent"):
+        agent.play(BareEnv())
+    with pytest.raises(TypeError, match="is a vector environment; expected one environment"):
+        agent.play(gymnasium.make_vec("CartPole-v1", 2))
+
+
+@pytest.mark.parametrize("kind", OddArraysEnv.KINDS)
+def test_a_row_may_be_any_array(kind: str) -> None:
+    agent = PgAgent(model_kwargs=SMALL)
+    agent.initialize(SPACES)
+    batch = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], np.float32)
+    to_odd = OddArraysEnv.KINDS[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for given in (batch[0], batch):
+            assert torch.allclose(agent.value(to_odd(given), None, None), agent.value(given.copy(), None, None))
 
 
 def test_a_recurrent_state_goes_on_until_it_is_reset() -> None:

@@ -43,6 +43,19 @@ def test_play_writes_a_frame_for_each_observation(run, tmp_path, capsys, monkeyp
     assert (first.std(axis=(0, 1)) > 5).all(), "something is drawn"
 
 
+@pytest.mark.parametrize("name", ["BareEnv", "OldBareEnv"])
+def test_play_records_environments_without_a_base_class(name, tmp_path, capsys):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    short = ["--n-steps", "64", "--log-dir", str(tmp_path), "--env-kwargs", "render_mode=rgb_array"]
+    assert main(["train", "ppo", f"tests.toy_envs:{name}", *short]) == 0
+    video = str(tmp_path / "a.mp4")
+    assert (
+        main(["play", str(tmp_path / "run_0"), "--episodes", "1", "--video", video, "--trust", "tests.toy_envs"]) == 0
+    )
+    assert "return 3, 3 steps" in capsys.readouterr().out
+    assert imageio_ffmpeg.count_frames_and_secs(video)[0] == 4
+
+
 def test_a_video_without_frames_and_a_window_without_a_display_are_refused_before_a_step(run, tmp_path, capsys):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DISPLAY", "WAYLAND_DISPLAY"):

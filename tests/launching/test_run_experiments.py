@@ -98,6 +98,13 @@ def test_a_second_call_leaves_finished_runs_out(tmp_path):
     assert (tmp_path / "data/study/x_2/run_1/starts").read_text() == "1"
 
 
+def test_a_run_that_leaves_no_record_in_its_folder_is_told_of(tmp_path):
+    exit_code, table = launch(tmp_path, 'if "x_1" in log_dir: sys.exit(0)\n' + QUICK)
+    assert exit_code == 0
+    assert table.count("has no status.json of a finished run") == 1
+    assert "x_1/0 ended with exit code 0, but " in table
+
+
 def test_runs_without_pinning_keep_all_cores(tmp_path):
     launch(tmp_path, QUICK, code=f"{CODE}_0saf")
     assert f"cores {CORES}" in output(tmp_path, "x_1")

@@ -17,11 +17,12 @@ from rlpyt.logging.sinks import STATISTICS
 from rlpyt.logging.tensorboard_sink import tag_of
 from rlpyt.results import EpisodeVideo
 from rlpyt.runners import Histograms, HookError, MinibatchRl
+from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.seeds import global_streams
 from tests.markdown import ROOT, quoted, tables
 from tests.runners.runner_kit import make_algo, make_sampler, run
-from tests.toy_envs import CountingEnv
+from tests.toy_envs import BareEnv, CountingEnv, OldBareEnv
 
 Image = pytest.importorskip("PIL.Image", reason="needs the extra tensorboard")
 accumulator = pytest.importorskip(
@@ -128,6 +129,38 @@ def test_videos_of_episodes_leave_the_numbers_of_the_run(tmp_path, n_frames, sho
         assert [_gray(video, i) for i in range(shown)] == [20 * (i + 1) for i in range(shown)]
 
 
+@pytest.mark.parametrize("EnvCls", [BareEnv, OldBareEnv])
+def test_videos_of_any_environment_that_a_sampler_takes(tmp_path, EnvCls):
+    hook = EpisodeVideo(EnvCls, {"render_mode": "rgb_array"})
+    sampler = SerialSampler(EnvCls, {}, batch_T=10, batch_B=1, max_decorrelation_steps=0)
+    run(tmp_path, sampler=sampler, n_steps=10, log_interval_steps=10, hooks=[hook])
+    (image,) = events_in(tmp_path / "run_0" / "video").Images("Evaluation/Episode")
+    video = Image.open(io.BytesIO(image.encoded_image_string))
+    assert [_gray(video, i) for i in range(video.n_frames)] == [20, 40, 60, 80]
+
+
+class DrawnAsFloats(CountingEnv):
+    render_mode = "rgb_array"
+
+    def render(self) -> Any:
+        return np.zeros((4, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "env_kwargs", "said"),
+    [
+        (CountingEnv, {}, "a video needs the render mode 'rgb_array', got None"),
+        (BareEnv, {}, "its spaces are .*; expected those of the agent"),
+        (DrawnAsFloats, {}, r"render\(\) returned float64 \[4, 6, 3\]; expected uint8"),
+        (OldBareEnv, {"no": 1}, "Making environment 0: OldBareEnv"),
+    ],
+)
+def test_a_video_that_cannot_be_is_refused_before_the_run_starts(tmp_path, EnvCls, env_kwargs, said):
+    with pytest.raises(HookError, match=said):
+        run(tmp_path, hooks=[EpisodeVideo(EnvCls, env_kwargs)])
+    assert not (tmp_path / "run_0" / "progress.csv").exists()
+
+
 def test_videos_leave_the_global_random_streams(tmp_path, monkeypatch):
     moved: list[bool] = []
 
@@ -161,9 +194,7 @@ def _gray(video: Any, i: int) -> int:
     return value
 
 
-def test_a_video_needs_an_environment_that_draws(tmp_path):
-    with pytest.raises(HookError, match=r"a video needs the render mode 'rgb_array'"):
-        run(tmp_path, hooks=[EpisodeVideo(CountingEnv)])
+def test_a_video_needs_a_callable():
     with pytest.raises(TypeError, match="EnvCls is None; expected a callable"):
         EpisodeVideo(None)  # type: ignore[arg-type]
 

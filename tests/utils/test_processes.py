@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -420,6 +421,17 @@ def test_the_cores_are_those_that_this_process_may_use():
         assert available_cpus() == [min(before)]
     finally:
         os.sched_setaffinity(0, before)
+
+
+def test_cores_that_this_process_may_not_use_are_named(monkeypatch):
+    monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
+    with pytest.warns(UserWarning, match=r"^workers: this process may not run on the cores \[5\] of .* \[7\] are used"):
+        assert processes.allowed_cpus([5, 7], "workers") == [7]
+    with pytest.warns(UserWarning, match=r"may run on none of the cores \[5\]"):
+        assert processes.allowed_cpus(5, "workers") == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert processes.allowed_cpus([7, 4], "workers") == [7, 4]
 
 
 @pytest.mark.parametrize(
