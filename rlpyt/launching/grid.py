@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
-from rlpyt.run_records import VARIANT_FILE, last_row, run_status
+from rlpyt.run_records import VARIANT_FILE, last_row, open_to_write, run_status
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -129,7 +129,7 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
         RuntimeError: if another launcher holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    lock = open_to_write(folder / LOCK_FILE)
     try:
         _wait_for(lock, folder, time.monotonic() + wait_seconds)
         os.ftruncate(lock, 0)

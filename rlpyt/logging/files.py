@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from rlpyt.run_records import open_to_write
+
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a full disk and of an exhausted quota: training goes on without the file."""
 
@@ -33,7 +35,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
-        with open(temporary, "wb") as file:
+        with open(open_to_write(temporary, os.O_TRUNC), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from rlpyt.logging.snapshots import (
     snapshot_names,
 )
 from rlpyt.logging.values import to_cell, to_numbers
+from rlpyt.run_records import read_json
 from rlpyt.types import StateDict
 
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
@@ -231,7 +231,9 @@ class Logger(Console):
         if self.directory is None:
             return
         path = self.directory / "params.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
+        known, wrong = read_json(path, needed=False)
+        if wrong:  # what stands in it must not be lost
+            raise ValueError(f"Recording settings in {path}: {wrong}; expected the file that the run has written.")
         with self._disk_may_be_full("params.json"):
             write_json(path, known | to_json(params))
 
