@@ -40,7 +40,7 @@ def printable(text: object) -> str:
     Control characters, such as ESC and line ends, are written as escapes. So are characters that cannot be seen or that
     turn the order of those around them, by which a line would read as another one.
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text).expandtabs())
 
 
 # ---- files that may come from elsewhere ----

@@ -207,7 +207,10 @@ class CsvSink:
     def _read(self) -> tuple[list[str], list[Row]]:
         with io.TextIOWrapper(open_to_read(self.path), encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            rows: list[Row] = list(reader)
+            try:
+                rows: list[Row] = list(reader)
+            except csv.Error as error:
+                raise ValueError(f"Reading {self.path}: it is no CSV file: {error}. Put it aside.") from error
             return list(reader.fieldnames or []), rows
 
     def _drop_torn_row(self) -> None:
