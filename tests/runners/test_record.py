@@ -126,6 +126,48 @@ def test_a_space_comes_back_with_its_order_and_its_frames():
     assert again(Holder(value=FrameStack(0, 255, (4, 8, 8), np.uint8, n_frames=2))).value.n_frames == 2
 
 
+BOUNDS: dict[str, list[Any]] = {
+    "b": [(0, 1), (np.zeros(3, bool), np.array([1, 0, 1], bool)), (np.ones(3, bool), np.ones(3, bool))],
+    "i": [(-7, 7), (np.array([-3, 0, 1]), np.array([0, 4, 5]))],
+    "u": [(0, 7), (np.array([3, 0, 1]), np.array([3, 4, 5]))],
+    "f": [(-1, 0.5), (-np.inf, np.inf), (np.array([-1, -np.inf, 0.5]), np.array([-1, 2, np.inf]))],
+}
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
+
+
+@pytest.mark.parametrize("name", [*DTYPES, "float64", "longdouble"])
+def test_a_box_of_every_dtype_comes_back(name):
+    dtype = np.dtype(name)
+    whole = [(np.iinfo(dtype).min, np.iinfo(dtype).max)] if dtype.kind in "iu" else []
+    for low, high in [*BOUNDS[dtype.kind], *whole]:
+        low, high = (x.astype(dtype) if isinstance(x, np.ndarray) else x for x in (low, high))
+        for shape in ((3,), ()) if not isinstance(low, np.ndarray) else ((3,),):
+            space = spaces.Box(low, high, shape, dtype.type)
+            found = again(Holder(value=space)).value
+            assert found == space
+            assert (found.dtype, found.low.dtype) == (space.dtype, space.low.dtype)
+            assert np.array_equal(found.low, space.low)
+            assert np.array_equal(found.high, space.high)
+        stack = FrameStack(0, 1, (2, 3, 3), dtype.type, n_frames=2)
+        assert again(Holder(value=stack)).value == stack
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "uint64", "int64"])
+def test_discrete_spaces_of_every_dtype_come_back(name):
+    dtype = np.dtype(name).type
+    found = again(
+        Holder(value=[spaces.Discrete(4, start=1, dtype=dtype), spaces.MultiDiscrete([2, 3], dtype=dtype)])
+    ).value
+    assert [space.dtype for space in found] == [np.dtype(name)] * 2
+    assert found[0].start == 1
+
+
+def test_bounds_that_were_written_as_truth_values_are_read():
+    """Earlier versions wrote those of a bool Box so: the agents of such runs must load."""
+    record = {"space": "Box", "settings": {"low": False, "high": True, "shape": [3], "dtype": "bool"}}
+    assert part_from_record(holder(record), known=[Holder]).value == spaces.Box(0, 1, (3,), np.bool_)
+
+
 def test_numbers_come_back_as_plain_ones():
     values = again(Holder(value=[np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan")])).value
     assert [type(x) for x in values] == [float, int, bool, float]
