@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 VARIANT_FILE = "variant_config.json"
 """Changes of a configuration, in the log directory of the runs of a grid."""
@@ -26,15 +28,116 @@ _RECORDS = (PROGRESS_FILE, PARAMS_FILE, STATUS_FILE, LOCK_FILE)
 
 Json: TypeAlias = dict[str, object]
 
+MOST_BYTES = 1 << 26
+"""Largest JSON file that is read; that of a checkpoint with a thousand segments has a quarter of a megabyte."""
+DEEPEST = 100
+"""Most lists and dictionaries inside each other that a JSON file may have."""
+
+
+def printable(text: object) -> str:
+    """Return a text of a record in one line that a terminal shows and does not obey.
+
+    Control characters, such as ESC and line ends, are written as escapes. So are characters that cannot be seen or that
+    turn the order of those around them, by which a line would read as another one.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text).expandtabs())
+
+
+# ---- files that may come from elsewhere ----
+
+
+_LINK = (
+    "it is a link, which may lead anywhere; expected a file or folder of the run itself. If you trust where it leads, "
+    "copy the run with cp -rL"
+)
+
+
+def open_to_read(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file of a run, which may come from elsewhere.
+
+    Raises:
+        OSError: if it is a link, or a pipe or device, which might be read for ever.
+    """
+    return open(_opened(path, os.O_RDONLY), "rb")
+
+
+def open_to_write(path: str | os.PathLike[str], flags: int = 0) -> int:
+    """Open a file of a run to read and write it in place, or make it; return its descriptor.
+
+    Args:
+        path: the file.
+        flags: further ones of `os.open`, such as O_APPEND.
+
+    Raises:
+        OSError: if it is a link, or has another name elsewhere: a file outside of the run would be changed.
+    """
+    return _opened(path, os.O_RDWR | os.O_CREAT | flags)
+
+
+def refuse_link(path: str | os.PathLike[str]) -> None:
+    """Raise OSError if a file or folder of a run is a link."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, _LINK, os.fspath(path))
+
+
+def _opened(path: str | os.PathLike[str], flags: int) -> int:
+    refuse_link(path)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)  # opening a pipe would wait for its writer
+    found, wrong = os.fstat(descriptor), None
+    if not stat.S_ISREG(found.st_mode):
+        wrong = "it is no regular file; expected one"
+    elif found.st_nlink > 1 and flags & os.O_RDWR:
+        wrong = "it has another name elsewhere, being a hard link; expected one name. Copy the run"
+    if wrong is not None:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, wrong, os.fspath(path))
+    return descriptor
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of a run.
+
+    Raises:
+        OSError: if it cannot be opened, see `open_to_read`.
+        ValueError: if it is larger than `MOST_BYTES`, or is no text.
+    """
+    with open_to_read(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+    return content.decode("utf-8")
+
+
+def load_json(path: Path) -> object:
+    """Return the content of a JSON file of a run.
+
+    Raises:
+        OSError: if it cannot be opened, see `open_to_read`.
+        ValueError: if it is no JSON file, is larger than `MOST_BYTES`, or is nested deeper than `DEEPEST`.
+    """
+    try:
+        content: object = json.loads(read_text(path))
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
+    level = [content]
+    for _ in range(DEEPEST):
+        items = (
+            item for x in level if isinstance(x, list | dict) for item in (x.values() if isinstance(x, dict) else x)
+        )
+        level = [item for item in items if isinstance(item, list | dict)]
+        if not level:
+            return content
+    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+
 
 def read_json(path: Path, needed: bool = True) -> tuple[Json, str]:
     """Return the content of a file, and what is wrong with it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path)
     except FileNotFoundError:
         return {}, f"no {path.name}" if needed else ""
-    except (OSError, ValueError, RecursionError) as error:
-        return {}, f"{path.name} cannot be read ({error})"
+    except (OSError, ValueError) as error:
+        return {}, f"{path.name} cannot be read ({printable(error)})"
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is not a dictionary")
 
 
@@ -64,14 +167,14 @@ def run_status(directory: Path) -> tuple[str, str]:
 def last_row(directory: Path) -> dict[str, str]:
     """Return the newest whole row of a run's log; empty where there is none."""
     try:
-        with open(directory / PROGRESS_FILE, newline="", encoding="utf-8") as file:
-            header = file.readline()
-            file.seek(0, os.SEEK_END)
-            file.seek(max(len(header.encode()), file.tell() - 16_384))
-            lines = file.read().split("\n")[:-1]  # the last line may be in writing
-    except (OSError, ValueError):
+        with open_to_read(directory / PROGRESS_FILE) as file:
+            header = file.readline(MOST_BYTES)
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(len(header), end - 16_384))
+            lines = file.read().decode(errors="replace").split("\n")[:-1]  # the last line may be in writing
+        rows = list(csv.DictReader([header.decode(), *lines[-1:]]))
+    except (OSError, ValueError, csv.Error):
         return {}
-    rows = list(csv.DictReader([header, *lines[-1:]]))
     return {key: value for key, value in rows[-1].items() if key and value} if rows else {}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal, TypeAlias
 import gymnasium
 from gymnasium import spaces
 
+from rlpyt.cli.working_directory import look_in_working_directory
 from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
 from rlpyt.results import ATARI_SCORES, atari_game
 from rlpyt.spaces import EnvSpaces, is_image
@@ -117,7 +117,7 @@ def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
 def _own(name: str) -> Callable[..., object] | None:
     """Return the class or function of the user's; None where the name is an id that a module registers."""
     module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    look_in_working_directory()  # workers, which import the module too, get the path of this process
     try:
         found = vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
@@ -127,18 +127,26 @@ def _own(name: str) -> Callable[..., object] | None:
             f"the environment {name!r}: there is no module {module!r}; expected one in {Path.cwd()} or installed, "
             "such as my_envs:MyEnv for the class MyEnv in my_envs.py."
         ) from error
-    finally:
-        sys.path.pop(0)
     if attribute in found:
         if not callable(found[attribute]):
             raise ValueError(f"the environment {name!r} is {found[attribute]!r:.100}; expected a class or a function.")
-        if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))  # workers import the module, too
         return found[attribute]
     if re.search(r"-v\d+$", attribute):
         return None
     close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])
-    raise ValueError(f"the environment {name!r}: {module} has no {attribute!r}{_did_you_mean(close)}")
+    raise ValueError(
+        f"the environment {name!r}: {module} has no {attribute!r}{_did_you_mean(close)}{_hidden(module, found)}"
+    )
+
+
+def _hidden(module: str, found: Mapping[str, object]) -> str:
+    """Say where a module comes from, if there is another of its name in the working directory."""
+    first = module.partition(".")[0]
+    here = next((path for path in (Path(f"{first}.py"), Path(first)) if path.exists()), None)
+    file = str(found.get("__file__"))
+    if here is None or Path(file).is_relative_to(Path.cwd()):
+        return ""
+    return f" This is the installed {file}, which comes before {here} of the working directory. Rename yours."
 
 
 def _unknown(name: str) -> str:

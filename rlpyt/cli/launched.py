@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-if __name__ == "__main__" and not __package__:  # modules of the user's are found, and none of this folder
-    sys.path[0] = os.getcwd()
+if (
+    __name__ == "__main__"
+    and not __package__
+    and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__))
+):
+    del sys.path[0]  # Python has put the folder of this file there, whose modules have names such as "train"
 
 from rlpyt.cli.train import start_of, updated
 from rlpyt.launching import launched_run

@@ -19,6 +19,7 @@ import tyro
 
 from rlpyt.cli.arguments import joined
 from rlpyt.cli.text import columns
+from rlpyt.run_records import printable
 from rlpyt.version import __version__
 
 Command = Callable[..., int]
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except USER_ERRORS as error:
         if shows_traceback:
             traceback.print_exc()
-        print(f"rlpyt: {error}", file=sys.stderr)
+        # It may quote a record that comes from elsewhere.
+        print("\n".join(map(printable, f"rlpyt: {error}".split("\n"))), file=sys.stderr)
         return 2
 
 

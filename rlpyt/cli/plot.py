@@ -11,7 +11,7 @@ import tyro
 
 from rlpyt.cli.arguments import Text
 from rlpyt.results import find_runs, plot_study, read_study, write_page
-from rlpyt.run_records import STEPS
+from rlpyt.run_records import STEPS, printable
 
 
 def plot(
@@ -33,9 +33,9 @@ def plot(
     """
     check_columns(folder, [name for name in (x, y) if name is not None])
     for path in plot_study(folder, y, x, out):
-        print(path)
+        print(printable(path))
     for remark in read_study(folder, y, x).remarks:  # why a run, or the scores, are in no picture
-        print(f"note: {remark}", file=sys.stderr)
+        print(printable(f"note: {remark}"), file=sys.stderr)
     if page is not None:
         print(write_page(folder, y, x, page))
     return 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from rlpyt.cli.arguments import Modules, Steps
+from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
-from rlpyt.logging.segments import CheckpointError
 from rlpyt.runners import MinibatchRlBase
 
 
@@ -27,10 +26,7 @@ def resume(
         n_steps: where the run ends now; the default is what it was started with.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
-    sys.path.insert(0, str(Path.cwd()))
     changes: Values = {} if n_steps is None else {"n_steps": n_steps}
-    try:
+    with reading_records(trust):
         MinibatchRlBase.resume(run, trusted=trust, **changes)
-    except CheckpointError as error:
-        raise ValueError(str(error)) from error
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from rlpyt.run_records import (
     VARIANT_FILE,
     Json,
     last_row,
+    printable,
     read_json,
     run_directories,
     run_status,
@@ -48,10 +50,8 @@ def show(run: Annotated[Path, tyro.conf.Positional]) -> int:
     directories = run_directories(run)
     if not directories:
         raise ValueError(f"there is no run in {run}; expected a directory run_<ID>, in it or below.")
-    if directories == [run]:
-        print("\n".join(run_lines(run)))
-    else:
-        print("\n".join(grid_lines(run, directories)))
+    lines = run_lines(run) if directories == [run] else grid_lines(run, directories)
+    print("\n".join(map(printable, lines)))  # records may come from elsewhere
     return 0
 
 
@@ -123,15 +123,25 @@ def newest_checkpoint(directory: Path) -> int | None:
 def _next_steps(directory: Path, params: Json) -> list[str]:
     state, _ = run_status(directory)
     lines, path = [], shlex.quote(str(directory))
-    sampler = _dict(_dict(_dict(_dict(params, "runner"), "settings"), "sampler"), "settings")
-    module = str(_dict(sampler, "EnvCls").get("name", "")).partition(":")[0].partition(".")[0]
-    trust = f" --trust {module}" if module not in ("", "rlpyt", "gymnasium") else ""
+    modules = sorted(_modules(_dict(params, "runner")))
+    trust = " ".join([" --trust", *map(shlex.quote, modules)]) if modules else ""
     if newest_checkpoint(directory) is not None and state != "running":
         longer = " --n-steps N" if state == "finished" else ""
         lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
     if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
         lines.append(f"start again:  rlpyt train {path}{trust}")
     return lines
+
+
+def _modules(recorded: object) -> set[str]:
+    """Return the packages that a record names, other than those that it may name without `--trust`."""
+    parts = recorded if isinstance(recorded, list) else list(recorded.values()) if isinstance(recorded, dict) else []
+    found = set[str]().union(*map(_modules, parts))
+    for key in ("class", "name", "id") if isinstance(recorded, dict) else ():
+        module, colon, _ = str(recorded[key]).partition(":") if key in recorded else ("", "", "")
+        if colon and all(word.isidentifier() for word in module.split(".")):
+            found.add(module.partition(".")[0])
+    return found - {"rlpyt", "gymnasium", "torch"}
 
 
 def _changed_settings(params: Json) -> dict[str, str]:
@@ -239,6 +249,8 @@ def _time(text: object) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return str(seconds)
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

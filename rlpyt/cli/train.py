@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
+from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import RunDirectoryError, current_logger, logger_context
+from rlpyt.run_records import VARIANT_FILE
 from rlpyt.runners import (
     AsyncRl,
     AsyncRlEval,
@@ -168,9 +169,9 @@ def _new(name: str, env_name: str, arguments: Sequence[str]) -> Start:
 def _again(path: str, arguments: Sequence[str]) -> Start:
     prog, record = f"rlpyt train {path}", record_of_path(Path(path))
     choices = _choices(AgainChoices, prog, arguments)
-    sys.path.insert(0, str(Path.cwd()))
     changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
-    recorded = runner_from_params(record, trusted=choices.trust, **changes)
+    with reading_records(choices.trust):
+        recorded = runner_from_params(record, trusted=choices.trust, **changes)
     runner = _with_options(recorded, choices, prog, arguments)
     log_dir = choices.log_dir or str(record.resolve().parent.parent)
     return Start(runner, Path(log_dir).resolve().name, log_dir, choices)
@@ -182,7 +183,7 @@ def record_of_path(path: Path) -> Path:
     Raises:
         FileNotFoundError: if there is none.
     """
-    if path.name == "params.json" or not path.exists():
+    if (path.is_file() and path.name != VARIANT_FILE) or not path.exists():
         return path
     folder = path if path.is_dir() else path.parent
     records = [folder / "params.json", *sorted(folder.glob("run_*/params.json"))]

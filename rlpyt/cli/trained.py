@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from rlpyt.agents import BaseAgent
-from rlpyt.runners import load_agent, part_from_record
+from rlpyt.cli.working_directory import look_in_working_directory
+from rlpyt.envs import EnvError, make_env, make_vector_env, makes_vector_env
+from rlpyt.logging import RunDirectoryError, SnapshotError
+from rlpyt.logging.segments import CheckpointError
+from rlpyt.logging.space_record import unrecorded_in
+from rlpyt.runners import RecordError, load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
+from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, TrajInfo
 
 
@@ -32,10 +38,55 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
 
     Raises:
         FileNotFoundError: if there is no run, or no weights in it.
-        ValueError: if its record is incomplete.
+        ValueError: if its record is incomplete, or a file is damaged.
     """
-    sys.path.insert(0, str(Path.cwd()))
-    agent = load_agent(run, snapshot=snapshot, trusted=trust)
-    record = read_params(run, "load_agent")["runner"]["settings"]["sampler"]
-    sampler = part_from_record(record, trusted=trust)
-    return Trained(agent, sampler.EnvCls, dict(sampler.eval_env_kwargs or sampler.env_kwargs), sampler.TrajInfoCls)
+    with reading_records(trust):
+        params = read_params(run, "load_agent")
+        record = params["runner"]["settings"].get("sampler")
+        sampler = part_from_record(record if isinstance(record, dict) else {}, trusted=trust)
+        if not {"EnvCls", "env_kwargs", "eval_env_kwargs", "TrajInfoCls"} <= vars(sampler).keys():
+            raise RecordError(f"{run}: the record has a {type(sampler).__name__} as its sampler, without environments.")
+        kwargs = sampler.eval_env_kwargs or sampler.env_kwargs or {}
+        if not isinstance(kwargs, dict):
+            raise RecordError(f"{run}: the record has env_kwargs {kwargs!r:.100}; expected a dictionary.")
+        kwargs = dict(kwargs)
+        is_recorded = unrecorded_in(params.get("spaces", {"unrecorded": "no entry"})) is None
+        given = None if is_recorded else spaces_of(sampler.EnvCls, kwargs)
+        agent = load_agent(run, snapshot=snapshot, trusted=trust, env_spaces=given)
+    return Trained(agent, sampler.EnvCls, kwargs, sampler.TrajInfoCls)
+
+
+def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
+    """Return the spaces of an environment, which is built to see them: a record lacks those of a class of the user's.
+
+    Raises:
+        ValueError: if it cannot be built.
+    """
+    try:
+        is_vector = makes_vector_env(EnvCls)
+        env = make_vector_env(EnvCls, env_kwargs, [0]) if is_vector else make_env(EnvCls, env_kwargs)
+    except EnvError as error:
+        raise ValueError(str(error)) from error
+    env.close()
+    return env.spaces
+
+
+@contextmanager
+def reading_records(trust: Sequence[str]) -> Iterator[None]:
+    """Let trusted modules be found while the block reads the files of a run, and say what is wrong in one message.
+
+    Args:
+        trust: modules that the record may name; those of the working directory are found, too.
+
+    Raises:
+        ValueError: if a file is damaged, or names what is not trusted; the message has the option of the command line.
+    """
+    if trust:
+        look_in_working_directory()
+    try:
+        yield
+    except RecordError as error:
+        remedy = f" If it is yours, give --trust {' '.join([*trust, error.module])}." if error.module else ""
+        raise ValueError(f"{error.what}{remedy}") from error
+    except (CheckpointError, SnapshotError, RunDirectoryError) as error:
+        raise ValueError(str(error)) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
 from rlpyt.logging.files import lock_file
-from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
+from rlpyt.run_records import VARIANT_FILE, last_row, open_to_write, run_status, steps_kept
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -136,7 +136,7 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
         RuntimeError: if another launcher holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    lock = open_to_write(folder / LOCK_FILE)
     try:
         _wait_for(lock, folder, time.monotonic() + wait_seconds)
         os.ftruncate(lock, 0)

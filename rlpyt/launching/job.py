@@ -15,6 +15,7 @@ from types import FrameType
 from rlpyt.launching.local import end_with_parent
 from rlpyt.logging.files import write_json
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.run_records import open_to_write
 
 SAVE_SECONDS = 80.0
 """Longest time in which a run saves its work when its job is preempted; submitit's signal comes 90 s before the end."""
@@ -135,7 +136,7 @@ class RunOfJob:
         return code
 
     def _run(self) -> int:
-        with open(self._output, "ab") as output:
+        with open(open_to_write(self._output, os.O_APPEND), "ab") as output:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from rlpyt.launching.machine import Machine
 from rlpyt.launching.variants import VARIANT_FILE
 from rlpyt.logging.files import lock_file
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.run_records import open_to_write
 
 Json: TypeAlias = dict[str, object]
 Codes: TypeAlias = dict[int, int | str]
@@ -98,7 +99,7 @@ class NodeSlots:
         if missing:
             self._give_up(order, f"there is no {missing[0]}; script and grid must be on a file system of all nodes")
             return
-        lock = os.open(run.log_dir / f"run_{run.run_ID}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_to_write(run.log_dir / f"run_{run.run_ID}.lock")
         try:
             if _is_held_elsewhere(lock):
                 if time.monotonic() > end:

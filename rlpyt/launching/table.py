@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from rlpyt.run_records import printable
 from rlpyt.utils.output import drop_lost_output
 from rlpyt.utils.terminal import Region, can_redraw
 
@@ -84,7 +85,8 @@ class GridTable:
 
     def _write(self, text: str) -> None:
         try:
-            self._file.write(f"{text}\n")
+            # It may be what a run has printed, or the name of a column.
+            self._file.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
             self._file.flush()
         except OSError:  # a closed terminal, a pipe without a reader, a full disk: the runs go on
             drop_lost_output()

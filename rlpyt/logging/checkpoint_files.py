@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from rlpyt.logging.files import remove_file, write_json
@@ -33,6 +34,7 @@ from rlpyt.logging.segments import (
     sha256_of,
 )
 from rlpyt.logging.snapshots import SnapshotError, load_snapshot
+from rlpyt.run_records import load_json, refuse_link
 from rlpyt.types import RingRows, StateDict
 
 FORMAT = 1
@@ -41,6 +43,20 @@ MANIFEST = "manifest.json"
 Content: TypeAlias = dict[str, Any]
 """Content of a JSON file."""
 _RING = "rlpyt.ring"  # key of what stands in the place of a ring's state
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "format": (int,),
+    "step": (int,),
+    "itr": (int,),
+    "world_size": (int,),
+    "seed": (int,),
+    "is_resumable": (bool,),
+    "has_rows": (bool,),
+    "score": (int, float, NoneType),
+    "ranks": (list,),
+    "settings": (dict,),
+    "compute": (dict,),
+}
+"""Values that a manifest may have; its checksum is no signature, so they may be anything."""
 
 
 class Saved(NamedTuple):
@@ -104,18 +120,35 @@ class CheckpointFiles:
             ValueError: if it is of a later format.
         """
         with as_damaged(self.place(step) / MANIFEST) as path:
-            manifest: Content = json.loads(path.read_text())
+            manifest = self._json(step, MANIFEST)
             sha256 = manifest.pop("sha256")
             if sha256 != _sha256_of_json(manifest):
                 raise ValueError(f"its checksum is {_sha256_of_json(manifest)}; expected {sha256}")
             if manifest["step"] != step:
                 raise ValueError(f"it is of step {manifest['step']}; expected {step}")
-        if manifest["format"] > FORMAT:
+            is_later = manifest["format"] > FORMAT
+            if not is_later:
+                _check_kinds(manifest)
+        if is_later:
             raise ValueError(
                 f"Reading the checkpoint {path}: its format is {manifest['format']}; expected up to {FORMAT}. Install "
                 "the version of rlpyt that wrote it, or a later one."
             )
         return manifest
+
+    def _json(self, step: int, name: str) -> Content:
+        """Return the content of a file of a checkpoint.
+
+        Raises:
+            OSError: if it, or a folder on the way to it, is a link.
+            ValueError: if it is no JSON file of a dictionary, or too large.
+        """
+        refuse_link(self.folder)
+        refuse_link(self.place(step))
+        content = load_json(self.place(step) / name)
+        if not isinstance(content, dict):
+            raise ValueError(f"it has a {type(content).__name__}; expected a dictionary")
+        return content
 
     def write_manifest(self, step: int, manifest: Mapping[str, object]) -> None:
         """Write the manifest of a checkpoint, with its checksum."""
@@ -140,22 +173,28 @@ class CheckpointFiles:
                 "many replicas as the run had."
             )
         path = self.place(step) / f"rank_{rank}.json"
-        _check(path, info["ranks"][rank])
+        with as_damaged(self.place(step) / MANIFEST):
+            sha256 = info["ranks"][rank]
+        _check(path, sha256)
         with as_damaged(path):
-            part = json.loads(path.read_text())
+            part = self._json(step, path.name)
+            refuse_link(self.segments)
             rings = part["rings"] if info["is_resumable"] and with_rings else {}
             segments = {name: [segment_from(entry) for entry in ring["segments"]] for name, ring in rings.items()}
+            sha256 = part["sha256"]
         content = path.with_suffix(".pt")
-        _check(content, part["sha256"])
+        _check(content, sha256)
         on_all_cores(
             lambda segment: _check(self.segments / segment.file, segment.sha256),
             [segment for ring in segments.values() for segment in ring],
         )
         try:
-            state = load_snapshot(content)["state"]
+            state = load_snapshot(content)
         except SnapshotError as error:
             raise CheckpointError(f"Reading a checkpoint: {content} is refused: {error}") from error
         with as_damaged(path):
+            if not isinstance(state, dict) or not isinstance(state := state.get("state"), dict):
+                raise TypeError(f"it has no 'state' of a run, but a {type(state).__name__}")
             return Saved(step, info, cast(StateDict, self._with_rings(state, rings, segments)), segments)
 
     def _with_rings(self, state: object, rings: Content, segments: Mapping[str, list[Segment]]) -> object:
@@ -213,8 +252,10 @@ class CheckpointFiles:
         # What is gone or damaged names nothing. Another error of the disk must not look like that.
         with contextlib.suppress(FileNotFoundError):
             for path in self.place(step).glob("rank_*.json"):
+                if path.is_symlink() or not path.is_file():
+                    continue
                 text = path.read_text(errors="replace")
-                with contextlib.suppress(CheckpointError), as_damaged(path):
+                with contextlib.suppress(CheckpointError, RecursionError), as_damaged(path):
                     rings = json.loads(text).get("rings", {})
                     named |= {segment_from(entry).file for ring in rings.values() for entry in ring["segments"]}
         return named
@@ -242,6 +283,16 @@ def without_rings(state: object, name: str, rings: dict[str, RingRows]) -> objec
     if isinstance(state, list | tuple):
         return type(state)(without_rings(x, f"{name}.{i}".lstrip("."), rings) for i, x in enumerate(state))
     return state
+
+
+def _check_kinds(manifest: Content) -> None:
+    """Raise TypeError or ValueError if a value of a manifest is of another kind than a run writes."""
+    for key, kinds in _KINDS.items():
+        if key in manifest and type(manifest[key]) not in kinds:
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"its {key!r} is {manifest[key]!r:.100}; expected {expected}")
+    if not all(type(sha256) is str for sha256 in manifest["ranks"]):
+        raise TypeError(f"its 'ranks' are {manifest['ranks']!r:.100}; expected the checksum of each replica's file")
 
 
 def _check(path: Path, sha256: str) -> None:

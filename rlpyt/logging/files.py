@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from rlpyt.run_records import open_to_write
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISTURBED = {errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EKEYEXPIRED}
 _AWAY = {errno.ENOTCONN, errno.ESHUTDOWN, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
@@ -41,7 +43,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path = Path(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
-        with open(temporary, "wb") as file:
+        with open(open_to_write(temporary, os.O_TRUNC), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

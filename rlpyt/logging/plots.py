@@ -9,6 +9,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlpyt.logging.files import replace_file
+from rlpyt.run_records import open_to_read
+
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
     """Read the `progress.csv` of a run, also while it is being written: a last row without its end is left out.
@@ -28,7 +31,8 @@ def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
             f"reading progress: there is no file {path}, expected a run directory such as "
             "data/run_0 with at least one row logged."
         )
-    content = path.read_bytes()
+    with open_to_read(path) as file:
+        content = file.read()
     whole = content[: content.rfind(b"\n") + 1]  # half a number is another number
     reader = csv.DictReader(io.StringIO(whole.decode(), newline=""))
     keys = list(reader.fieldnames or [])
@@ -97,7 +101,8 @@ def plot_progress(
     axes.legend()
     axes.grid(alpha=0.3)
     path = Path(run_dir) / file
-    figure.savefig(path, dpi=120)
+    with replace_file(path) as picture:
+        figure.savefig(picture, format=path.suffix[1:] or None, dpi=120)
     return path
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rlpyt.logging.files import lock_file, overwrite_json, remove_temporaries, write_json
-from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE
+from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, open_to_write, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
 PREEMPTED = 85
@@ -34,6 +34,8 @@ IfTaken = Literal["next", "refuse"]
 _RESULTS = ("progress.csv", "params.pkl", "itr_*.pkl", _MANIFESTS)
 _OF_SINKS = ("histograms/events.out.tfevents.*", "sinks.json")
 _RECORDS = (*_RESULTS[:-1], "debug.log", "params.json", STATUS_FILE, "events.out.tfevents.*", *_OF_SINKS)
+_NO_LINKS = (*_RECORDS, LOCK_FILE, "histograms", "video", "video/*", CHECKPOINTS, f"{CHECKPOINTS}/*")
+"""What a run writes to or removes: a link among them, as an archive may have it, would lead to files of others."""
 
 
 _BRIEF = 500  # letters of the message of an error that a full disk is to take
@@ -127,6 +129,7 @@ def _next_free(directory: Path) -> tuple[Path, int]:
 def _take(directory: Path, overwrite: bool = False, resume: Resume = False) -> int:
     """Lock a directory, make it if it is missing, and prepare it; return the descriptor of the lock."""
     directory.mkdir(exist_ok=True)
+    _refuse_links(directory)
     lock = _lock(directory)
     try:
         _prepare(directory, overwrite, resume)
@@ -136,8 +139,17 @@ def _take(directory: Path, overwrite: bool = False, resume: Resume = False) -> i
     return lock
 
 
+def _refuse_links(directory: Path) -> None:
+    link = next((path for name in _NO_LINKS for path in sorted(directory.glob(name)) if path.is_symlink()), None)
+    if link is not None:
+        raise RunDirectoryError(
+            f"{printable(link)} is a link to {printable(os.readlink(link))}; expected a file or folder of the run "
+            "itself, as the run writes to it. If the link is yours, copy the run with cp -rL, and go on with the copy."
+        )
+
+
 def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = open_to_write(directory / LOCK_FILE)
     try:
         unsupported = lock_file(descriptor)
     except BlockingIOError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from rlpyt.logging.snapshots import (
     snapshot_names,
 )
 from rlpyt.logging.values import to_cell, to_numbers
+from rlpyt.run_records import read_json
 from rlpyt.types import StateDict
 
 _STATISTICS: Mapping[str, Callable[[np.ndarray], Any]] = dict(
@@ -236,7 +236,9 @@ class Logger(Console):
         path = self.directory / "params.json"
         self._unwritten_params |= to_json(params)
         with self._disk_may_fail("params.json"):
-            known = json.loads(path.read_text()) if path.exists() else {}
+            known, wrong = read_json(path, needed=False)
+            if wrong:  # what stands in it must not be lost
+                raise ValueError(f"Recording settings in {path}: {wrong}; expected the file that the run has written.")
             write_json(path, known | self._unwritten_params)
             self._unwritten_params.clear()
 

@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 
 from rlpyt.logging.files import replace_file
+from rlpyt.run_records import open_to_read, printable
 from rlpyt.types import RingRows, StateDict
 from rlpyt.utils.processes import available_cores
 
@@ -198,7 +199,7 @@ class RingOnDisk(RingRows):
         """
 
         def read(segment: Segment) -> None:
-            with as_damaged(self._folder / segment.file) as path, open(path, "rb", buffering=0) as file:
+            with as_damaged(self._folder / segment.file) as path, _unbuffered(path) as file:
                 for name in sorted(arrays):
                     for part in _places(segment.first, segment.end, self["T"], self["intervals"][name]):
                         _read_whole(file, _bytes_of(arrays[name][part]))
@@ -281,11 +282,15 @@ class HashingFile:
 def sha256_of(path: Path) -> str:
     """Return the checksum of a file."""
     sha256, block = hashlib.sha256(), memoryview(bytearray(min(BLOCK, path.stat().st_size + 1)))
-    with open(path, "rb", buffering=0) as file:
-        while length := file.readinto(block):
+    with _unbuffered(path) as file:
+        while length := file.readinto(block):  # type: ignore[attr-defined]  # a raw file has it
             sha256.update(block[:length])
             _forget(file)
     return sha256.hexdigest()
+
+
+def _unbuffered(path: Path) -> BinaryIO:
+    return cast(BinaryIO, open_to_read(path).detach())  # type: ignore[attr-defined]  # a buffered file has it
 
 
 def on_all_cores(part: Callable[[_Item], None], items: Sequence[_Item]) -> None:
@@ -322,5 +327,6 @@ def as_damaged(path: Path) -> Iterator[Path]:
     """Turn errors of reading a file into CheckpointError, whose message names it."""
     try:
         yield path
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise CheckpointError(f"Reading a checkpoint: {path} is damaged: {type(error).__name__}: {error}") from error
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        why = printable(f"{type(error).__name__}: {error}")
+        raise CheckpointError(f"Reading a checkpoint: {path} is damaged: {why}") from error

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Protocol
 
 from rlpyt.logging.files import replace_file
+from rlpyt.run_records import open_to_read, open_to_write
 from rlpyt.utils.output import drop_lost_output
 
 Row = Mapping[str, float | int | str]
@@ -202,7 +203,7 @@ class CsvSink:
         self.waiting.clear()
 
     def _append(self, content: bytes) -> None:
-        with open(self.path, "ab", buffering=0) as file:
+        with open(open_to_write(self.path, os.O_APPEND), "ab", buffering=0) as file:
             end = file.tell()
             self._whole = os.fstat(file.fileno()).st_ino, end
             try:
@@ -221,16 +222,20 @@ class CsvSink:
         self.keys = keys
 
     def _read(self) -> tuple[list[str], list[Row]]:
-        with open(self.path, newline="", encoding="utf-8") as file:
+        with io.TextIOWrapper(open_to_read(self.path), encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            rows: list[Row] = list(reader)
+            try:
+                rows: list[Row] = list(reader)
+            except csv.Error as error:
+                raise ValueError(f"Reading {self.path}: it is no CSV file: {error}. Put it aside.") from error
             return list(reader.fieldnames or []), rows
 
     def _drop_torn_row(self) -> None:
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(self.path, whole)
+        with open(open_to_write(self.path), "r+b") as file:
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                file.truncate(whole)
 
 
 def _to_text(keys: Sequence[str], rows: Sequence[Row]) -> str:

@@ -54,7 +54,8 @@ def _settings(space: Space) -> dict[str, Json] | None:
         case spaces.Box():
             return _box(space)
         case spaces.Discrete():
-            return {"n": int(space.n), "start": int(space.start)}
+            dtype: dict[str, Json] = {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
+            return {"n": int(space.n), "start": int(space.start), **dtype}
         case spaces.MultiDiscrete():
             arrays = {"nvec": _array(space.nvec), "start": _array(space.start)}
             return None if None in arrays.values() else {**arrays, "dtype": str(space.dtype)}
@@ -75,7 +76,7 @@ def _box(space: spaces.Box) -> dict[str, Json] | None:
 def _bound(values: np.ndarray) -> Json:
     """Return one number where all are the same, as of images."""
     # An empty array cannot be made of a number and a shape.
-    return _number(values.flat[0].item()) if values.size and (values == values.flat[0]).all() else _array(values)
+    return _bound_number(values.flat[0].item()) if values.size and (values == values.flat[0]).all() else _array(values)
 
 
 def _array(values: np.ndarray) -> Json:
@@ -85,5 +86,11 @@ def _array(values: np.ndarray) -> Json:
     return {"array": flat, "dtype": str(values.dtype), "shape": list(values.shape)}
 
 
+def _bound_number(x: float) -> Json:
+    """Return a bound as gymnasium takes it; it refuses a bool, though it takes an array of them."""
+    return _number(int(x) if isinstance(x, bool) else x)
+
+
 def _number(x: float) -> Json:
+    x = float(x) if isinstance(x, np.floating) else x  # Python has no number of long doubles
     return x if math.isfinite(x) else {"float": str(x)}

@@ -7,10 +7,11 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, TypedDict
+from typing import ClassVar, TypedDict, cast
 
 from rlpyt.logging.files import write_json
 from rlpyt.logging.sinks import Row, RunSink
+from rlpyt.run_records import read_json
 
 RECORD = "sinks.json"
 """File of a run with the runs of its trackers: by kind, the id and the step of the last row."""
@@ -73,8 +74,7 @@ class TrackerSink(RunSink):
 
     def _records(self) -> dict[str, _Record]:
         path = self._directory / RECORD
-        records: dict[str, _Record] = json.loads(path.read_text()) if path.exists() else {}
-        return records
+        return cast(dict[str, _Record], read_json(path, needed=False)[0])
 
     def _keep(self) -> None:
         record: _Record = {"id": self._id, "last_step": self._last_step}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlpyt.logging.files import replace_file
 from rlpyt.results.curves import aligned_curves
 from rlpyt.results.statistics import (
     Array,
@@ -25,7 +26,7 @@ from rlpyt.results.statistics import (
     stratified_bootstrap_interval,
 )
 from rlpyt.results.study import Study, read_study
-from rlpyt.run_records import STEPS
+from rlpyt.run_records import STEPS, refuse_link
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,6 +213,8 @@ def plot_study(
     """
     study = read_study(folder, y, x)
     target = Path(folder, "plots") if out is None else Path(out)
+    if out is None:
+        refuse_link(target)
     target.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     drawn = plots_of(study)
@@ -219,7 +222,8 @@ def plot_study(
         (target / f"{name}.png").unlink(missing_ok=True)  # the scores of other runs than those in curves.png
     for name, (_, draw) in drawn.items():
         paths.append(target / f"{name}.png")
-        draw(study).savefig(paths[-1], dpi=150)
+        with replace_file(paths[-1]) as file:
+            draw(study).savefig(file, format="png", dpi=150)
     return paths
 
 

@@ -14,7 +14,7 @@ from rlpyt.logging import current_logger
 from rlpyt.logging.checkpoint_files import Content, Saved
 from rlpyt.logging.checkpoints import Checkpoints
 from rlpyt.logging.segments import CheckpointError
-from rlpyt.run_records import CHECKPOINTS
+from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.agreement import Agreement
 from rlpyt.types import StateDict
 
@@ -172,7 +172,7 @@ def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_defaul
     """
     different = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]
     names = [name for name in different if name in saved or name not in at_default]
-    texts = {name: f"{name} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
+    texts = {name: f"{printable(name)} is {now.get(name)!r:.100}, and was {saved.get(name)!r:.100}" for name in names}
     refused = [text for name, text in texts.items() if not _MAY_CHANGE.match(name)]
     if refused:
         more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""

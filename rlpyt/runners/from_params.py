@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
+import importlib.util
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
@@ -20,6 +21,7 @@ from rlpyt.logging import current_logger
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.params import versions
 from rlpyt.logging.space_record import SPACES
+from rlpyt.run_records import load_json, printable
 from rlpyt.runners.diagnostics import LoggedRun
 from rlpyt.runners.record import NUMBERS, found_in, path_of
 from rlpyt.settings import Settings
@@ -28,17 +30,63 @@ from rlpyt.utils.compute import ComputeSettings
 if TYPE_CHECKING:
     from rlpyt.runners.base import MinibatchRlBase
 
-# What a setting of a record may name. A run calls such a value with arguments of the record, so files, processes and
-# imports are out of reach: logging, utils and all but this of torch and gymnasium are left out.
-_LIBRARIES = ("rlpyt", "torch.nn", "torch.optim", "gymnasium")
+# Modules that a record may name, with those in them. Nothing else is imported.
 _ROOMS = ("agents", "algos", "distributions", "envs", "functional", "models", "replays", "samplers", "spaces", "types")
-_FUNCTIONS = (gymnasium.make, gymnasium.make_vec)
-_DTYPES = {str(x).removeprefix("torch."): x for x in vars(torch).values() if isinstance(x, torch.dtype)}
+_OF_GYMNASIUM = tuple(f"gymnasium.{name}" for name in ("envs", "spaces", "vector", "wrappers"))
+_MODULES = (
+    *(f"rlpyt.{room}" for room in (*_ROOMS, "runners", "results", "utils.compute", "utils.affinity")),
+    *("torch.nn", "torch.optim", *_OF_GYMNASIUM),
+)
+_PACKAGES = ("rlpyt", "rlpyt.utils", "gymnasium")
+"""Modules that a record may name, without those in them."""
+# A run calls a class or function of a record with arguments of the record. So files, processes and imports have to be
+# out of reach: these kinds of classes, what stands in these modules, and these functions.
 _CLASSES = (torch.nn.Module, torch.optim.Optimizer, gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.spaces.Space)
+_HARMLESS = tuple(f"rlpyt.{room}" for room in ("distributions", "functional", "models", "spaces", "types"))
+_MAKERS = frozenset(
+    {
+        *("gymnasium.envs.registration:make", "gymnasium.envs.registration:make_vec"),
+        *("rlpyt.envs.gym:make", "rlpyt.envs.gym:gym_make"),
+    }
+)
+"""Functions that import what stands before the colon of an id; `Reader` judges it."""
+_OTHERS = _MAKERS | {
+    *("rlpyt.envs.atari_vec:atari_make_vec", "rlpyt.envs.dm_control:dm_control_make"),
+    *("rlpyt.envs.envpool:envpool_make_vec", "rlpyt.envs.gym:GymEnvWrapper"),
+    *("rlpyt.samplers.collector:Collector", "rlpyt.samplers.collector:WaitResetCollector"),
+    "rlpyt.samplers.evaluator:Evaluator",
+}
+_REFUSED = ("RecordVideo",)
+"""Wrappers of gymnasium that write files."""
+_IDS = ("id", "env_id")
+"""Names of arguments that are ids: shimmy's environments of old gym have the second."""
+_KINDS: dict[str, tuple[type, ...]] = {
+    **{"compute": (dict, type(None)), "logger": (dict,), "spaces": (dict,)},
+    **{"plan": (dict,), "name": (str,)},
+}
+"""Entries of params.json that are read, as far as they are there."""
+_DTYPES = {str(x).removeprefix("torch."): x for x in vars(torch).values() if isinstance(x, torch.dtype)}
+_MOST_ENTRIES = 1 << 27
+"""Entries of a recorded space, such as the pixels of an image: a few numbers must not fill the memory."""
 
 
 class RecordError(ValueError):
-    """Record that cannot be made into a part again: damaged, incomplete, or with names that are not trusted."""
+    """Record that cannot be made into a part again: damaged, incomplete, or with names that are not trusted.
+
+    Args:
+        what: is wrong with it.
+        module: that may be trusted, so that the record can be read; empty if that is no remedy.
+        name: of a class or function in it.
+    """
+
+    def __init__(self, what: str, module: str = "", name: str = "") -> None:
+        self.what = printable(what)
+        """What is wrong, without a remedy in Python."""
+        self.module = module if _is_name(module) else ""
+        """Package that may be trusted; empty if that is no remedy."""
+        remedy = f"trusted=({self.module!r},) for its module" if name else f"trusted=({self.module!r},)"
+        known = f"known=[{name}], or " if name and _is_name(name) else ""
+        super().__init__(f"{self.what} If it is yours, give {known}{remedy}." if self.module else self.what)
 
 
 def runner_from_params(
@@ -124,14 +172,21 @@ def read_params(path: str | os.PathLike[str], who: str = "runner_from_params") -
         beside = f"; {file.parent} has the runs {', '.join(runs)}" if runs else ""
         raise FileNotFoundError(f"{who}: there is no {file}; expected the directory of a run{beside}.")
     try:
-        params: Content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        params = load_json(file)
+    except ValueError as error:
         raise RecordError(f"{who}: {file} is no JSON file: {error}.") from None
+    except OSError as error:
+        raise RecordError(f"{who}: {file} cannot be read: {error.strerror}.") from None
     record = params.get("runner") if isinstance(params, dict) else None
-    if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+    if not isinstance(params, dict) or not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise RecordError(
             f"{who}: {file} has no record of a runner under 'runner'; expected the params.json that "
             "a run of this version writes at its start."
+        )
+    wrong = next((key for key, kind in _KINDS.items() if key in params and not isinstance(params[key], kind)), None)
+    if wrong is not None:
+        raise RecordError(
+            f"{who}: {file} has {params[wrong]!r:.100} under {wrong!r}; expected {_KINDS[wrong][0].__name__}."
         )
     return params
 
@@ -142,7 +197,7 @@ def compare_versions(recorded: object) -> None:
     before = recorded if isinstance(recorded, dict) else {}
     other = [f"{name} {before[name]} (now {now[name]})" for name in now if before.get(name, now[name]) != now[name]]
     if other:
-        current_logger().log(f"The record was made with {', '.join(other)}: the numbers may differ.")
+        current_logger().log(printable(f"The record was made with {', '.join(other)}: the numbers may differ."))
 
 
 class Reader:
@@ -168,7 +223,7 @@ class Reader:
             "partial": self._partial,
             "tuple": lambda x, place: tuple(self.value(x["tuple"], place)),
             "float": lambda x, place: float(x["float"]),
-            "dict": lambda x, place: {self.value(k, place): self.value(item, place) for k, item in x["dict"]},
+            "dict": self._dict,
             "array": lambda x, place: self._array("array", x, place),
             "tensor": lambda x, place: torch.from_numpy(self._array("tensor", x, place)),
             "space": self._space,
@@ -188,9 +243,9 @@ class Reader:
             tag = next((tag for tag in self._kinds if tag in value), None)
             if tag is not None:
                 return self._tagged(tag, value, place)
-            return {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
-        if isinstance(value, str):
-            self._check_text(value, place)
+            content = {key: self.value(item, f"{place}.{key}") for key, item in value.items()}
+            self._check_ids(content, place)
+            return content
         return value
 
     def _tagged(self, tag: str, value: dict[str, Any], place: str) -> Any:
@@ -198,9 +253,9 @@ class Reader:
             return self._kinds[tag](value, place)
         except RecordError:
             raise
-        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # numpy and gymnasium assert, too
             raise RecordError(
-                f"{self._who}: {place} is {value!r:.100}; expected a record with {tag!r} ({error!r})."
+                f"{self._who}: {place} is {value!r:.100}; expected a record with {tag!r} ({error!r:.200})."
             ) from error
 
     def part(self, record: Mapping[str, Any], place: str, changes: Mapping[str, Any] | None = None) -> Any:
@@ -212,7 +267,17 @@ class Reader:
         prefix = f"{place}." if place else ""
         kept = {name: self.value(x, prefix + name) for name, x in settings.items() if name not in changes}
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
-        return cls(**kept, **changed)
+        self._check_calls(kept, changed, prefix)
+        try:
+            return cls(**kept, **changed)
+        except RecordError:
+            raise
+        except Exception as error:
+            if changed:  # it may be what was given
+                raise
+            raise RecordError(
+                f"{self._who}: {place or 'the runner'} cannot be made of its record: {type(error).__name__}: {error}"
+            ) from error
 
     def _changed(self, recorded: object, change: object, place: str) -> object:
         """Return a changed setting: a part with changed settings where these were given, else what was given."""
@@ -224,8 +289,10 @@ class Reader:
         """Return a class that may be called: a class of settings, or a frozen dataclass of rlpyt such as a schedule."""
         if not isinstance(path, str):
             self._unrecorded(path, place)
-        found = self._known.get(path) or self._found(path, place)
-        if path in self._known or self._is_trusted(found.__module__) or _is_harmless(found):
+        if path in self._known:
+            return self._known[path]
+        found = self._found(path, place)
+        if self._is_trusted(found.__module__) or _is_harmless(found):
             return found
         raise self._refused(path, place)
 
@@ -239,10 +306,9 @@ class Reader:
         raise self._refused(path, place)
 
     def _found(self, path: str, place: str) -> Any:
-        """Return a class or function of a module that may be imported."""
+        """Return a class or function of a module that may be imported; the name is judged before."""
         module, _, name = path.partition(":")
-        is_name = all(word.isidentifier() for word in f"{module}.{name}".split("."))
-        if not is_name or not (self._is_trusted(module) or _is_in(module, _LIBRARIES)):
+        if not (_is_name(module) and _is_name(name) and self._may_import(module)):
             raise self._refused(path, place)
         try:
             found = found_in(importlib.import_module(module), name)
@@ -252,6 +318,9 @@ class Reader:
             raise RecordError(f"{self._who}: {place} names {path}; expected a class or function of that module.")
         return found
 
+    def _may_import(self, module: str) -> bool:
+        return module in _PACKAGES or _is_in(module, _MODULES) or self._is_trusted(module)
+
     def _is_trusted(self, module: str) -> bool:
         return _is_in(module, self._trusted)
 
@@ -259,23 +328,65 @@ class Reader:
         module, _, name = path.partition(":")
         return RecordError(
             f"{self._who}: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
-            "environment of rlpyt, torch or gymnasium: a file may not choose other code to run. If it is yours, give "
-            f"known=[{name.rpartition('.')[2]}], or trusted=({module.partition('.')[0]!r},) for its module."
+            "environment of rlpyt, torch or gymnasium: a file may not choose other code to run.",
+            "" if _is_in(module, ("rlpyt", "torch", "gymnasium")) else module.partition(".")[0],
+            name.rpartition(".")[2],
         )
 
-    def _check_text(self, text: str, place: str) -> None:
-        """Refuse a text that `gymnasium.make` takes for a module to import, as in "module:Name-v0"."""
-        module, colon, _ = text.partition(":")
-        is_module = colon and all(word.replace("-", "_").isidentifier() for word in module.split("."))
-        if is_module and not _is_in(module, (*_LIBRARIES, *self._trusted, "cuda")):
+    def _check_calls(self, kept: Mapping[str, Any], changed: Mapping[str, Any], prefix: str) -> None:
+        """Judge what the settings of a part let other code do: make environments, and join a cluster."""
+        function = {**kept, **changed}.get("EnvCls")
+        for name in ("env_kwargs", "eval_env_kwargs"):
+            if isinstance(kept.get(name), dict) and _path(function) in _MAKERS:
+                self._check_ids(kept[name], prefix + name, is_made=True)
+        address = kept.get("ray_address")
+        if address not in (None, "auto", "local") and address not in self._trusted:
             raise RecordError(
-                f"{self._who}: {place} is {text!r}, which gymnasium.make takes for a module to import; expected "
-                f"a module of rlpyt or gymnasium. If it is yours, give trusted=({module!r},)."
+                f"{self._who}: {prefix}ray_address is {address!r:.100}, a cluster, which would run code here; "
+                f"expected 'auto' or 'local'. If it is yours, trust {address!r:.100} as you trust a module."
             )
+
+    def _check_ids(self, arguments: Mapping[Any, object], place: str, is_made: bool = False) -> None:
+        """Judge the ids among the arguments of a call.
+
+        Any other text is data. `gymnasium.make` imports what stands before the colon of an id, and so may a function of
+        the user's that hands one on. What it could not import is no id.
+
+        Args:
+            arguments: by name.
+            place: of them, for messages.
+            is_made: whether it is `gymnasium.make`, or its like, that gets them.
+        """
+        for name in _IDS:
+            text = arguments.get(name)
+            if isinstance(text, str) and ":" in text and (is_made or _can_be_imported(text)):
+                self._check_id(text, f"{place}.{name}")
+
+    def _check_id(self, text: str, place: str) -> None:
+        module, _, name = text.partition(":")
+        if not (_is_name(module) and ":" not in name):
+            raise RecordError(
+                f"{self._who}: {place} is {text!r:.200}; expected an id of gymnasium, or module:id with the name of a "
+                "module, which gymnasium imports."
+            )
+        if not (module == "gymnasium" or _is_in(module, ("gymnasium.envs", *self._trusted))):
+            raise RecordError(
+                f"{self._who}: {place} is {text!r:.200}, for which gymnasium imports {module}; expected no module, or "
+                "gymnasium: a file may not choose other code to run.",
+                module.partition(".")[0],
+            )
+
+    def _dict(self, record: dict[str, Any], place: str) -> Any:
+        content = {self.value(key, place): self.value(item, place) for key, item in record["dict"]}
+        self._check_ids(content, place)
+        return content
 
     def _partial(self, record: dict[str, Any], place: str) -> Any:
         content = self.value(record["partial"], place)
-        return partial(content["function"], *content["args"], **content["keywords"])
+        made = partial(content["function"], *content["args"], **content["keywords"])  # joins a partial of a partial
+        if _path(made) in _MAKERS:
+            self._check_ids({**dict(zip(_IDS[:1], made.args, strict=False)), **made.keywords}, place, is_made=True)
+        return made
 
     def _array(self, tag: str, record: dict[str, Any], place: str) -> np.ndarray:
         dtype = str(record["dtype"])
@@ -285,8 +396,15 @@ class Reader:
 
     def _space(self, record: dict[str, Any], place: str) -> Any:
         SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
+        recorded = record["settings"]
+        entries = [recorded["n"] if SpaceCls is gymnasium.spaces.MultiBinary else recorded.get("shape", [])]
+        if math.prod(np.atleast_1d(np.asarray(entries[0], dtype=object))) > _MOST_ENTRIES:
+            raise ValueError(f"more than {_MOST_ENTRIES:,} entries")
         # One by one, as "dtype" would be taken for the mark of a dtype of torch.
         settings = {name: x if name == "dtype" else self.value(x, place) for name, x in record["settings"].items()}
+        for name in ("low", "high"):  # as earlier versions wrote the bounds of a bool Box, which gymnasium refuses
+            if isinstance(settings.get(name), bool):
+                settings[name] = int(settings[name])
         if SpaceCls is gymnasium.spaces.Tuple:
             settings["spaces"] = [part for _, part in settings["spaces"]]
         return SpaceCls(**settings)
@@ -321,6 +439,29 @@ def _is_harmless(cls: object) -> bool:
 
 
 def _may_be_a_setting(found: Any) -> bool:
-    if _is_in(found.__module__, [f"rlpyt.{room}" for room in _ROOMS] + ["torch.nn.functional"]):
+    if found.__name__ in _REFUSED:
+        return False
+    if _is_in(found.__module__, (*_HARMLESS, "torch.nn.functional")) or _path(found) in _OTHERS or _is_harmless(found):
         return True
-    return issubclass(found, _CLASSES) if isinstance(found, type) else found in _FUNCTIONS
+    is_replay = _is_in(found.__module__, ["rlpyt.replays"]) and found.__module__ != "rlpyt.replays.mapped_file"
+    return isinstance(found, type) and (is_replay or issubclass(found, _CLASSES))
+
+
+def _path(function: object) -> str:
+    """Return where a function is defined; of a partial, what it calls."""
+    function = function.func if isinstance(function, partial) else function
+    if not isinstance(function, type | FunctionType | BuiltinFunctionType):
+        return ""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _is_name(text: str) -> bool:
+    return all(word.isidentifier() for word in text.split("."))
+
+
+def _can_be_imported(text: str) -> bool:
+    """Return whether there is a package or module of the name before the colon; nothing is imported to see."""
+    try:
+        return importlib.util.find_spec(text.partition(":")[0].partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return True

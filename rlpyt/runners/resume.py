@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rlpyt.logging import Sink, logger_context
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
-from rlpyt.runners.from_params import chose_settings, read_params, runner_from_params
+from rlpyt.runners.from_params import RecordError, chose_settings, read_params, runner_from_params
 from rlpyt.runners.hooked import HookedRun
 
 
@@ -58,17 +58,26 @@ class ResumableRun(HookedRun):
         if not isinstance(runner, cls):
             name = type(runner).__name__
             raise TypeError(f"{cls.__name__}.resume: {directory} is a run of {name}; expected {name}.resume.")
-        given = params["logger"]
         with logger_context(
             directory.parent,
             directory.name.removeprefix("run_"),
-            params["name"],
-            snapshot_mode=given["snapshot_mode"],
-            snapshot_gap=given["snapshot_gap"],
-            use_summary_writer=given["use_summary_writer"],
+            params.get("name", ""),
             sinks=sinks,
             resume=True,
-            verbosity=given.get("verbosity", "table"),
+            **_of_logger(directory, params.get("logger", {})),
         ):
             runner.train()
         return runner
+
+
+def _of_logger(directory: Path, recorded: Mapping[str, object]) -> dict[str, Any]:
+    """Return the arguments of `logger_context` that a run keeps when it goes on."""
+    defaults = {"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False, "verbosity": "table"}
+    found = {name: recorded.get(name, default) for name, default in defaults.items()}
+    wrong = next((name for name, x in found.items() if type(x) is not type(defaults[name])), None)
+    if wrong is not None:
+        raise RecordError(
+            f"resume: {directory / 'params.json'} has {found[wrong]!r:.100} under 'logger', {wrong!r}; expected "
+            f"{type(defaults[wrong]).__name__}, as {defaults[wrong]!r}."
+        )
+    return found

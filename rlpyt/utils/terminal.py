@@ -17,6 +17,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import TextIO, cast
 
+from rlpyt.run_records import printable
 from rlpyt.utils.output import drop_lost_output
 
 _LEVELS = ("▁▂▃▄▅▆▇█", "_.-=+*%#")
@@ -66,7 +67,7 @@ class Region:
             if not self._at_line_start:
                 return  # somebody prints a line in pieces
             size = shutil.get_terminal_size()
-            shown = [line[: size.columns - 1] for line in lines[: max(1, size.lines - 1)]]
+            shown = [printable(line)[: size.columns - 1] for line in lines[: max(1, size.lines - 1)]]
             self._write(self._erased(size.columns) + "".join(f"{line}\n" for line in shown))
             self._widths = [len(line) for line in shown]
 

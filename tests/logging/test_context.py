@@ -389,3 +389,48 @@ def test_a_silent_logger_keeps_warnings_and_shows_no_bar(monkeypatch):
         assert (logger.take_warnings(), logger.take_warnings()) == (["a worker was lost"], [])
         assert ProgBarCounter(10)._bar is None
     assert ProgBarCounter(10)._bar is not None
+
+
+NAMES = (
+    "run.lock",
+    "debug.log",
+    "progress.csv",
+    "status.json",
+    "params.json",
+    "params.pkl",
+    "checkpoints",
+    "histograms",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_writes_through_no_link(tmp_path, name):
+    """An archive may carry links: a run that goes on in it must not change what they lead to."""
+    with logger_context(tmp_path / "data", 0) as logger:
+        log_one_row(logger)
+    path, victim = tmp_path / "data/run_0" / name, tmp_path / "victim"
+    path.unlink(missing_ok=True)
+    if name in ("checkpoints", "histograms"):
+        victim.mkdir()
+        (victim / "000000000009").mkdir()
+    else:
+        victim.write_text("precious")
+    path.symlink_to(victim)
+    with (
+        pytest.raises(RunDirectoryError, match=f"{name} is a link to .*cp -rL"),
+        logger_context(tmp_path / "data", 0, resume=True),
+    ):
+        pass
+    assert victim.is_dir() or victim.read_text() == "precious"
+    assert victim.is_file() or [file.name for file in victim.iterdir()] == ["000000000009"]
+
+
+def test_a_lock_with_another_name_elsewhere_is_refused(tmp_path):
+    with logger_context(tmp_path, 0):
+        pass
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "run_0/run.lock").unlink()
+    os.link(tmp_path / "victim", tmp_path / "run_0/run.lock")
+    with pytest.raises(OSError, match="another name elsewhere"), logger_context(tmp_path, 0, resume=True):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"

@@ -126,6 +126,48 @@ def test_a_space_comes_back_with_its_order_and_its_frames():
     assert again(Holder(value=FrameStack(0, 255, (4, 8, 8), np.uint8, n_frames=2))).value.n_frames == 2
 
 
+BOUNDS: dict[str, list[Any]] = {
+    "b": [(0, 1), (np.zeros(3, bool), np.array([1, 0, 1], bool)), (np.ones(3, bool), np.ones(3, bool))],
+    "i": [(-7, 7), (np.array([-3, 0, 1]), np.array([0, 4, 5]))],
+    "u": [(0, 7), (np.array([3, 0, 1]), np.array([3, 4, 5]))],
+    "f": [(-1, 0.5), (-np.inf, np.inf), (np.array([-1, -np.inf, 0.5]), np.array([-1, 2, np.inf]))],
+}
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32")
+
+
+@pytest.mark.parametrize("name", [*DTYPES, "float64", "longdouble"])
+def test_a_box_of_every_dtype_comes_back(name):
+    dtype = np.dtype(name)
+    whole = [(np.iinfo(dtype).min, np.iinfo(dtype).max)] if dtype.kind in "iu" else []
+    for low, high in [*BOUNDS[dtype.kind], *whole]:
+        low, high = (x.astype(dtype) if isinstance(x, np.ndarray) else x for x in (low, high))
+        for shape in ((3,), ()) if not isinstance(low, np.ndarray) else ((3,),):
+            space = spaces.Box(low, high, shape, dtype.type)
+            found = again(Holder(value=space)).value
+            assert found == space
+            assert (found.dtype, found.low.dtype) == (space.dtype, space.low.dtype)
+            assert np.array_equal(found.low, space.low)
+            assert np.array_equal(found.high, space.high)
+        stack = FrameStack(0, 1, (2, 3, 3), dtype.type, n_frames=2)
+        assert again(Holder(value=stack)).value == stack
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "uint64", "int64"])
+def test_discrete_spaces_of_every_dtype_come_back(name):
+    dtype = np.dtype(name).type
+    found = again(
+        Holder(value=[spaces.Discrete(4, start=1, dtype=dtype), spaces.MultiDiscrete([2, 3], dtype=dtype)])
+    ).value
+    assert [space.dtype for space in found] == [np.dtype(name)] * 2
+    assert found[0].start == 1
+
+
+def test_bounds_that_were_written_as_truth_values_are_read():
+    """Earlier versions wrote those of a bool Box so: the agents of such runs must load."""
+    record = {"space": "Box", "settings": {"low": False, "high": True, "shape": [3], "dtype": "bool"}}
+    assert part_from_record(holder(record), known=[Holder]).value == spaces.Box(0, 1, (3,), np.bool_)
+
+
 def test_numbers_come_back_as_plain_ones():
     values = again(Holder(value=[np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan")])).value
     assert [type(x) for x in values] == [float, int, bool, float]
@@ -294,6 +336,10 @@ def holder(value: Any) -> dict[str, Any]:
             for name in ("torch:load", "torch.serialization:load", "numpy:load", "importlib:import_module")
         ),
         *({"name": name} for name in ("rlpyt.logging:write_json", "rlpyt.logging.files:replace_file")),
+        *({"name": f"rlpyt.envs.{name}"} for name in ("video:write_video", "video:VideoFile", "adapter:make_env")),
+        *({"name": f"rlpyt.{name}"} for name in ("agents:save_weights", "samplers:evaluate", "replays:mapped_file")),
+        *({"name": f"rlpyt.{name}"} for name in ("cli:main", "launching:run_experiments", "testing.runs:Path")),
+        *({"name": f"gymnasium.wrappers{name}:RecordVideo"} for name in ("", ".vector")),
         {"name": "rlpyt.utils.processes:Worker"},
         {"name": "rlpyt.logging.params:subprocess.run"},
         {"name": "rlpyt.envs.dm_control:import_module"},
@@ -321,8 +367,9 @@ def holder(value: Any) -> dict[str, Any]:
         {"partial": {"function": {"name": "os:system"}, "args": ["true"], "keywords": {}}},
         {"partial": {"function": {"name": "gymnasium:make"}, "args": ["antigravity:X-v0"], "keywords": {}}},
         {"id": f"{TRAP}:X-v0"},
-        ["os:X"],
-        ["my-module:X"],
+        {"id": "os:X"},
+        {"dict": [["id", "os:X"]]},
+        {"env_kwargs": {"id": f"{TRAP}:X-v0"}},
         {"tuple": 5},
         {"dtype": "load"},
         {"device": "import os"},
@@ -357,3 +404,110 @@ def test_what_is_handed_in_is_found():
         part_from_record(holder({"name": f"{__name__}:sys.exit"}), trusted=OURS)
     with pytest.raises(RecordError, match=f"names {__name__}:Path"):
         part_from_record(holder({"name": f"{__name__}:Path"}), trusted=OURS)
+
+
+MODULES = ("gymnasium.utils.save_video", "gymnasium.utils.play", "rlpyt.launching.cluster", "torch.utils.collect_env")
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("kind", ["class", "name"])
+def test_a_module_is_judged_before_it_is_imported(module, kind, monkeypatch):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(RecordError, match=f"names {module}:x"):
+        part_from_record(holder({kind: f"{module}:x", "settings": {}}), known=[Holder])
+    assert module not in sys.modules
+
+
+# ---- ids, which gymnasium imports from ----
+
+
+def sampler(EnvCls: Any, **settings: Any) -> dict[str, Any]:
+    recorded = {"EnvCls": EnvCls, "batch_T": 1, "batch_B": 1, "env_kwargs": {"id": "CartPole-v1"}, **settings}
+    return {"class": "rlpyt.samplers:SerialSampler", "settings": recorded}
+
+
+MAKE: dict[str, Any] = {"name": "gymnasium:make"}
+TEXTS = (
+    "localhost:5005",
+    "easy:v2",
+    "blue: 3 red: 2",
+    "http://x/y",
+    "a.b:c",
+    "os:path",
+    "a:b:c",
+    "8m_vs_9m",
+    ":",
+    "os:",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_with_a_colon_is_data(text):
+    """Only an id is more than that: a server's address or a mode in env_kwargs makes no run unreadable."""
+    value = {"server": text, "deep": [{"mode": text}], "name of it": {"x": (text,)}}
+    assert same(again(Holder(value=value)).value, value)
+    made = part_from_record(sampler(MAKE, env_kwargs={"id": "CartPole-v1", "server": text}))
+    assert made.env_kwargs["server"] == text
+
+
+def test_an_id_may_name_gymnasium_and_what_is_trusted():
+    assert part_from_record(sampler(MAKE, env_kwargs={"id": "gymnasium:CartPole-v1"})).EnvCls is gymnasium.make
+    assert part_from_record(sampler(MAKE, env_kwargs={"id": "my_envs.a:Own-v0"}), trusted=["my_envs"]).batch_T == 1
+    # What cannot be imported is no id, where the class is the user's.
+    assert part_from_record(holder({"id": "room:3"}), known=[Holder]).value == {"id": "room:3"}
+
+
+@pytest.mark.parametrize(
+    "text", [f"{TRAP}:X-v0", "tests.runners.trap module:X-v0", "os:X:Y", " os:X", "../os:X", "ö ä:X", ":X"]
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda text: sampler(MAKE, env_kwargs={"id": text}),
+        lambda text: sampler(MAKE, eval_env_kwargs={"id": text}),
+        lambda text: sampler({"name": "gymnasium:make_vec"}, env_kwargs={"id": text}),
+        lambda text: sampler({"name": "rlpyt.envs:gym_make"}, env_kwargs={"id": text}),
+        lambda text: sampler(MAKE, env_kwargs={"id": "GymV26Environment-v0", "env_id": text}),
+        lambda text: sampler(MAKE, env_kwargs={"dict": [["id", text]]}),
+        lambda text: sampler({"partial": {"function": MAKE, "args": [text], "keywords": {}}}),
+        lambda text: sampler({"partial": {"function": MAKE, "args": [], "keywords": {"id": text}}}),
+        lambda text: sampler({"partial": {"function": MAKE, "args": [], "keywords": {}}}, env_kwargs={"id": text}),
+        lambda text: sampler(
+            {
+                "partial": {
+                    "function": {"partial": {"function": MAKE, "args": [], "keywords": {}}},
+                    "args": {"tuple": [text]},
+                    "keywords": {},
+                }
+            }
+        ),
+    ],
+)
+def test_an_id_cannot_choose_what_is_imported(form, text):
+    with pytest.raises(RecordError, match="gymnasium imports"):
+        part_from_record(form(text))
+    assert TRAP not in sys.modules
+
+
+def test_a_cluster_of_elsewhere_is_joined_only_if_it_is_trusted():
+    """Its machines send what this process unpickles."""
+    record = sampler(MAKE, ray_address="203.0.113.5:6379")
+    record["class"] = "rlpyt.samplers:RaySampler"
+    with pytest.raises(RecordError, match=r"ray_address is '203\.0\.113\.5:6379', a cluster"):
+        part_from_record(record)
+    assert part_from_record(record, trusted=["203.0.113.5:6379"]).ray_address == "203.0.113.5:6379"
+    assert part_from_record(record, ray_address="auto").ray_address == "auto"
+
+
+def test_what_a_part_refuses_is_an_error_of_the_record():
+    with pytest.raises(RecordError, match=r"value cannot be made of its record: TypeError: .*epoch"):
+        part_from_record(holder({"class": "rlpyt.algos:PPO", "settings": {"epoch": 3}}), known=[Holder])
+    box = {"low": 0, "high": 1, "shape": [10**6, 10**6], "dtype": "uint8"}
+    with pytest.raises(RecordError, match=r"value is .*more than 134,217,728 entries"):
+        part_from_record(holder({"space": "Box", "settings": box}), known=[Holder])
+
+
+def test_a_message_obeys_no_terminal():
+    with pytest.raises(RecordError) as error:
+        part_from_record(holder({"name": "a\x1b]52;c;eA==\x07\u202e\n:b"}), known=[Holder])
+    assert str(error.value).isprintable()
