@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeVar
@@ -215,10 +215,34 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
     Raises:
         ValueError: if a setting is unknown or is refused.
     """
+    sampler, changed = vars(runner)["sampler"], changes.get("sampler")
+    if isinstance(sampler, BaseSampler) and isinstance(changed, Mapping):
+        changes = {**changes, "sampler": _with_evaluation(sampler, changed)}
     try:
         return update_config(runner, changes)
     except (TypeError, KeyError) as error:
         raise ValueError(str(error.args[0])) from error
+
+
+def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return changes of a sampler, after which evaluation follows training in all that it has not of its own.
+
+    Evaluation has of its own the arguments in which it has differed so far, and those that the changes name: on the
+    command line a dictionary changes some entries of the old one.
+    """
+    asked = {name: changes[name] for name in ("eval_env_kwargs", "eval_env_overrides") if name in changes}
+    train, evaluation = sampler.env_kwargs or {}, sampler.evaluation_kwargs
+    if not (asked or "env_kwargs" in changes) or not train.keys() <= evaluation.keys():
+        return changes  # overrides cannot say that evaluation lacks an argument of training
+    if asked and not any(asked.values()):  # None is as training, and {} is without arguments
+        return {"eval_env_overrides": None, **changes}
+    # By their texts: a value may be an array, which has no one answer to !=.
+    own = {key: value for key, value in evaluation.items() if key not in train or repr(train[key]) != repr(value)}
+    whole = sampler.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
+    for entries in asked.values():
+        named = update_config(whole, {"eval_env_kwargs": entries}).evaluation_kwargs
+        own |= {key: named[key] for key in entries or {}}  # type: ignore[attr-defined]
+    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own or None}
 
 
 def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> MinibatchRlBase:
@@ -233,7 +257,7 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         sampler=SamplerCls(
             EnvCls=env.EnvCls,
             env_kwargs=env.env_kwargs,
-            eval_env_kwargs=env.eval_env_kwargs,
+            eval_env_overrides=env.eval_env_overrides or None,
             **given,
         ),
         n_steps=n_steps,

@@ -38,4 +38,4 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
     agent = load_agent(run, snapshot=snapshot, trusted=trust)
     record = read_params(run, "load_agent")["runner"]["settings"]["sampler"]
     sampler = part_from_record(record, trusted=trust)
-    return Trained(agent, sampler.EnvCls, dict(sampler.eval_env_kwargs or sampler.env_kwargs), sampler.TrajInfoCls)
+    return Trained(agent, sampler.EnvCls, dict(sampler.evaluation_kwargs), sampler.TrajInfoCls)

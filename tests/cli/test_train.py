@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 
 import pytest
 
@@ -9,10 +10,15 @@ from rlpyt.algos import DQN
 from rlpyt.cli import main
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
-from rlpyt.cli.train import TrainChoices, runner_of, start_of
+from rlpyt.cli.launch import variants_of
+from rlpyt.cli.train import TrainChoices, runner_of, start_of, updated
+from rlpyt.cli.trained import read_trained
 from rlpyt.cli.values import kinds_of, text_of, value_of
+from rlpyt.envs import AtariEnv
+from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
-from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval
+from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval, runner_from_params
+from rlpyt.runners.record import record_of
 from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
 from rlpyt.types import Kwargs
 from rlpyt.utils import ComputeSettings
@@ -121,6 +127,151 @@ def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch
     for more in ["--replicas", "8"], ["--lag", "1"]:
         settings = start_of([*pong, "--precision", "float32", *more]).runner.settings
         assert settings == ComputeSettings(channels_last=True, torch_threads=1)
+
+
+# ---- environments by name ----
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("gymnasium:InvertedPendulum-v5", "InvertedPendulum-v5"),
+        ("gymnasium:Pendulum-v1", "Pendulum-v1"),
+        ("ale_py:ALE/Pong-v5", "ALE/Pong-v5"),
+        ("shimmy:dm_control/cheetah-run-v0", "dm_control/cheetah-run"),
+    ],
+)
+def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
+    if "dm_control" in name:
+        pytest.importorskip("dm_control")
+    one, other = environment(name), environment(same)
+    assert (one.kind, one.episode_steps) == (other.kind, other.episode_steps)
+    assert one.EnvCls is other.EnvCls
+    algo, same_algo = (algorithm("ppo").make(env).algo for env in (one, other))
+    assert algo.given() == same_algo.given()
+
+
+@pytest.mark.parametrize(
+    ("name", "discount"),
+    [("Pendulum-v1", 0.9), ("MountainCarContinuous-v0", 0.99), ("InvertedPendulum-v5", 0.99), ("CartPole-v1", 0.98)],
+)
+def test_a_short_horizon_is_for_the_task_alone_that_it_fits(name, discount, capsys):
+    assert start_of(["ppo", name]).runner.algo.discount == discount
+
+
+def test_an_id_of_an_installed_package_is_told_with_it(monkeypatch, capsys):
+    assert main(["train", "ppo", "NoSuch-Thing-v0"]) == 2
+    assert "written with the package, such as minigrid:MiniGrid-Empty-5x5-v0" in capsys.readouterr().err
+    assert main(["train", "ppo", "PyTest-Thing-v0"]) == 2
+    assert "did you mean pytest:PyTest-Thing-v0?" in capsys.readouterr().err
+
+
+GAMES = """
+import gymnasium
+
+def make(game="a", image_size=8):
+    assert image_size == 8, "another environment"
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+def test_a_smoke_run_makes_the_images_of_atari_small_and_changes_no_other_environment(in_folder):
+    (in_folder / "my_games.py").write_text(GAMES)
+    runner = start_of(["ppo", "my_games:make", "--env-kwargs", "game=b", "--smoke"]).runner
+    assert runner.sampler.env_kwargs == {"game": "b"}
+    sampler = start_of(["dqn", "pong", "--smoke"]).runner.sampler
+    assert (sampler.env_kwargs["image_size"], sampler.evaluation_kwargs["image_size"]) == (36, 36)
+    of_partial = update_config(start_of(["dqn", "pong"]).runner, {"sampler": {"EnvCls": partial(AtariEnv, "pong")}})
+    assert smoke(of_partial).sampler.env_kwargs["image_size"] == 36
+
+
+# ---- how a run is evaluated ----
+
+LAKE, GAME = ["ppo", "FrozenLake-v1"], ["dqn", "pong"]
+WHOLE_GAMES = {"episodic_lives": False, "clip_reward": False}
+
+
+def written(runner, folder, **changes):
+    """Write the record of a runner as that of a run, with some settings of the sampler as an older version had them."""
+    record = record_of(runner)[0]
+    record["settings"]["sampler"]["settings"] |= changes
+    folder.mkdir(exist_ok=True)
+    (folder / "params.json").write_text(json.dumps({"runner": record}))
+    return str(folder)
+
+
+WAYS = {
+    "option": lambda name, change, _: start_of([*name, "--sampler.env-kwargs", change]).runner,
+    "env-kwargs": lambda name, change, _: start_of([*name, "--env-kwargs", change]).runner,
+    "variant of a grid": lambda name, change, _: updated(
+        start_of(name).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "variant of a script": lambda name, change, _: update_config(
+        start_of(name).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "run again": lambda name, change, folder: (
+        start_of([written(start_of(name).runner, folder), "--sampler.env-kwargs", change]).runner
+    ),
+    "grid of a run": lambda name, change, folder: updated(
+        start_of([written(start_of(name).runner, folder)]).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "from params": lambda name, change, folder: runner_from_params(
+        written(start_of(name).runner, folder),
+        sampler={"env_kwargs": start_of([*name, "--env-kwargs", change]).runner.sampler.env_kwargs},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "own"), [(LAKE, "map_name=8x8", {}), (GAME, "frame_skip=2", WHOLE_GAMES)], ids=["lake", "game"]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, name, change, own, tmp_path, monkeypatch):
+    runner = WAYS[way](name, change, tmp_path / "run_0")
+    key, _, value = change.partition("=")
+    assert str(runner.sampler.env_kwargs[key]) == value
+    assert runner.sampler.evaluation_kwargs == {**runner.sampler.env_kwargs, **own}
+    # eval and play act in the same environment.
+    monkeypatch.setattr("rlpyt.cli.trained.load_agent", lambda *args, **kwargs: None)
+    assert read_trained(written(runner, tmp_path / "run_1"), None, ()).env_kwargs == runner.sampler.evaluation_kwargs
+
+
+@pytest.mark.parametrize(("name", "own"), [(LAKE, {}), (GAME, WHOLE_GAMES)], ids=["lake", "game"])
+def test_evaluation_follows_in_a_run_whose_record_has_all_its_arguments(name, own, tmp_path):
+    """Records of older versions have them, and scripts may give them."""
+    runner = start_of(name).runner
+    run = written(runner, tmp_path / "run_0", eval_env_kwargs=runner.sampler.evaluation_kwargs, eval_env_overrides=None)
+    again = start_of([run]).runner.sampler
+    assert (again.eval_env_kwargs, again.eval_env_overrides) == (runner.sampler.evaluation_kwargs, None)
+    changed = start_of([run, "--sampler.env-kwargs", "new=1"]).runner.sampler
+    assert changed.env_kwargs["new"] == 1
+    assert changed.evaluation_kwargs == {**changed.env_kwargs, **own}
+
+
+@pytest.mark.parametrize(
+    ("given", "evaluated"),
+    [
+        (["--sampler.eval-env-kwargs", "horizon=9"], {**WHOLE_GAMES, "horizon": 9, "frame_skip": 2}),
+        (["--sampler.eval-env-kwargs", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
+        (["--sampler.eval-env-overrides", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
+        (["--sampler.eval-env-kwargs", "None"], {"frame_skip": 2}),
+        (["--env-kwargs", "clip_reward=True"], {"episodic_lives": False, "clip_reward": True, "frame_skip": 2}),
+        (["--sampler.env-kwargs", "clip_reward=True"], {**WHOLE_GAMES, "frame_skip": 2}),
+    ],
+)
+def test_what_evaluation_is_given_of_its_own_holds_there_alone(given, evaluated):
+    runner = updated(start_of([*GAME, *given]).runner, {"sampler": {"env_kwargs": {"frame_skip": 2}}})
+    assert runner.sampler.evaluation_kwargs == {"game": "pong", **evaluated}
+    assert runner.sampler.env_kwargs["frame_skip"] == 2
+
+
+def test_evaluation_without_arguments_is_no_evaluation_as_training(tmp_path, monkeypatch):
+    runner = start_of([*LAKE, "--sampler.eval-env-kwargs", "{}"]).runner
+    assert (runner.sampler.eval_env_kwargs, runner.sampler.evaluation_kwargs) == ({}, {})
+    monkeypatch.setattr("rlpyt.cli.trained.load_agent", lambda *args, **kwargs: None)
+    assert read_trained(written(runner, tmp_path / "run_0"), None, ()).env_kwargs == {}
+    # An argument that evaluation lacks is its own choice, also later.
+    assert updated(runner, {"sampler": {"env_kwargs": {"map_name": "8x8"}}}).sampler.evaluation_kwargs == {}
 
 
 @pytest.mark.parametrize(
