@@ -17,7 +17,7 @@ from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
-from rlpyt.cli.values import Values, value_of
+from rlpyt.cli.values import Values, pairs_of, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import RunDirectoryError, current_logger, logger_context
@@ -83,7 +83,7 @@ class TrainChoices(RunChoices):
     evaluate: Flag = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = ()
-    """Further arguments of the environment, as key=value."""
+    """Further arguments of the environment, as key=value, or JSON; a text that looks like a number is quoted."""
 
 
 @dataclass(kw_only=True)
@@ -332,18 +332,6 @@ def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
     if len(found) > 1:
         return found
     return found[0] or None
-
-
-def pairs_of(texts: Sequence[str]) -> dict[str, object]:
-    """Return values by name.
-
-    Raises:
-        ValueError: if a text is not key=value.
-    """
-    for text in texts:
-        if "=" not in text:
-            raise ValueError(f"--env-kwargs: got {text!r}; expected key=value, such as render_mode=rgb_array.")
-    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts)}
 
 
 def _folder(name: str) -> str:

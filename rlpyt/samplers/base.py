@@ -108,8 +108,8 @@ class BaseSampler(Settings, MovableSampler):
         if self.eval_env_kwargs is not None and self.eval_env_overrides:
             raise ValueError(
                 f"{type(self).__name__}: got eval_env_kwargs {self.eval_env_kwargs!r:.100} and eval_env_overrides "
-                f"{self.eval_env_overrides!r:.100}; expected one of them: all arguments of the evaluation environments, "
-                "or those that differ from training. Set the other to None."
+                f"{self.eval_env_overrides!r:.100}; expected one of them: all arguments of evaluation environments, or "
+                "those that differ from training. Set the other to None."
             )
         self.batch_spec = BatchSpec(self._whole("batch_T"), self._whole("batch_B"))
         self._whole("max_decorrelation_steps", 0)

@@ -13,7 +13,7 @@ from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
 from rlpyt.cli.train import TrainChoices, runner_of, start_of, updated
 from rlpyt.cli.trained import read_trained
-from rlpyt.cli.values import kinds_of, text_of, value_of
+from rlpyt.cli.values import kinds_of, pairs_of, text_of, value_of
 from rlpyt.envs import AtariEnv
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
@@ -369,6 +369,78 @@ def test_texts_and_values(text, hint, value):
     assert type(found) is type(value)
     if text[0] != "{":
         assert value_of(text_of(value), kinds_of(hint)) == value
+
+
+TEXTS = [
+    *("plain", "two words", "4x4", "hello, world", "a=b", "smile :)", "http://localhost:80/x?a=b", "ümläut"),
+    *("path/to/file.xml", "[tag] title", "C:(D)", "-x", "007", "", "it's", "it's, so", "a (b, c) d", "x[1,2]"),
+]
+ODD_TEXTS = [
+    "7",
+    "None",
+    "true",
+    "1e5",
+    "nan",
+    "1,2",
+    "[1]",
+    "{}",
+    "a=1,b=2",
+    "[x",
+    ' "x" ',
+    '"',
+    "a,b",
+    " x",
+    "(",
+    "=,]",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_that_looks_like_nothing_else_is_itself(text):
+    assert pairs_of([f"text={text}"]) == {"text": text}
+    assert pairs_of([f"size=3,text={text}"]) == {"size": 3, "text": text}
+    assert value_of(f"text={text},size=3", kinds_of(Kwargs)) == {"size": 3, "text": text}
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *ODD_TEXTS])
+def test_any_text_can_be_quoted(text):
+    quoted = json.dumps(text, ensure_ascii=False)
+    assert pairs_of([f"text={quoted}"]) == pairs_of([json.dumps({"text": text})]) == {"text": text}
+    if "'" not in text:
+        assert pairs_of([f"text='{text}'", "size=3"]) == {"text": text, "size": 3}
+    variants, _ = variants_of([f'sampler.env_kwargs.text={quoted},{quoted[:-1]}x"'])
+    assert [variant["sampler"]["env_kwargs"]["text"] for variant in variants] == [text, f"{text}x"]
+    # As a record is shown.
+    for value in ({"text": text, "size": 3}, {"text": {"b": text}}, {"text": (text, 1)}):
+        assert pairs_of([text_of(value)]) == value
+
+
+@pytest.mark.parametrize("option", ["--env-kwargs", "--sampler.env-kwargs"])
+@pytest.mark.parametrize(
+    "texts",
+    [["size=3", "name=maze"], ["size=3,name=maze"], ['{"size": 3}', "name=maze"]],
+)
+def test_both_forms_of_a_dictionary_are_taken_by_both_options(option, texts, in_folder):
+    (in_folder / "my_mazes.py").write_text(
+        "import gymnasium\n\ndef make(size=1, name=''):\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    for given in (
+        [option, *texts],
+        [x for text in texts for x in (option, text)],
+        [f"{option}={texts[0]}", option, *texts],
+    ):
+        runner = start_of(["ppo", "my_mazes:make", "--seed", "1", *given, "--algo.epochs", "2"]).runner
+        assert runner.sampler.env_kwargs == {"size": 3, "name": "maze"}
+        assert (runner.given_seed, runner.algo.epochs) == (1, 2)
+
+
+def test_a_dictionary_without_a_value_and_what_is_no_json_are_refused(capsys):
+    for given in (["--sampler.env-kwargs"], ["--sampler.env-kwargs", "a=1", "b"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["train", "ppo", "CartPole-v1", *given])
+        assert "expected" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert main(["train", "ppo", "CartPole-v1", "--env-kwargs", '{"a": 1,}']) == 2
+    assert "which is no JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "hint"), [("0.5", int), ("x", float), ("None", int), ("a", Kwargs)])
