@@ -347,15 +347,25 @@ OTHER_NAMES = {
 }
 
 
+def _key(name: str) -> str:
+    key = name.lower().replace("-", "_")
+    return OTHER_NAMES.get(key, key)
+
+
+def is_algorithm(name: str) -> bool:
+    """Return whether a name is that of an algorithm, in any of its spellings."""
+    return _key(name) in ALGORITHMS
+
+
 def algorithm(name: str) -> Algorithm:
     """Return an algorithm by its name.
 
     Raises:
         ValueError: if there is none; the text has close names.
     """
-    key = name.lower().replace("-", "_")
-    if (key := OTHER_NAMES.get(key, key)) in ALGORITHMS:
-        return ALGORITHMS[key]
+    if is_algorithm(name):
+        return ALGORITHMS[_key(name)]
+    key = _key(name)
     close = get_close_matches(key, [*ALGORITHMS, *OTHER_NAMES], n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(close)}?" if close else f"; expected one of {', '.join(ALGORITHMS)}."
     raise ValueError(f"there is no algorithm {name!r}{hint} rlpyt algos lists them.")

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import torch
 import tyro
 
-from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
+from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import changes_of, options_class
@@ -142,13 +142,17 @@ def start_of(arguments: Sequence[str]) -> Start:
         ValueError: if they describe none.
     """
     first, arguments = arguments[0], joined(arguments)
-    if first.endswith(".json") or Path(first).is_dir():
+    is_folder = Path(first).is_dir()
+    if first.endswith(".json") or (is_folder and not is_algorithm(first)):
         return _again(first, arguments[1:])
     chosen = algorithm(first)
     if len(arguments) < 2 or arguments[1] in HELP:
         name = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
         if len(arguments) < 2:
-            raise ValueError(f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}")
+            folder = f" For the folder of that name write ./{first}" if is_folder else ""
+            raise ValueError(
+                f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}{folder}"
+            )
         return _new(first, name, arguments[1:])
     if arguments[1].startswith("-"):
         raise ValueError(f"got {arguments[1]!r} after {first}; expected the environment. Options come after it.")
@@ -353,7 +357,7 @@ def usage() -> str:
         "",
         "  ALGO  " + ", ".join(ALGORITHMS),
         "  ENV   an id of gymnasium; a game of Atari; dm_control/cheetah-run; module:Class of your own",
-        "  RUN   directory of a run, or its params.json",
+        "  RUN   directory of a run, or its params.json; ./ppo for a folder that is named as an algorithm",
         "",
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",
         "rlpyt algos and rlpyt envs tell more about both.",
