@@ -48,7 +48,7 @@ def main() -> None:
     sampler = SAMPLERS[args.sample_mode](
         EnvCls=atari_make_vec if args.sample_mode == "native" else AtariEnv,
         env_kwargs=dict(game=args.game),
-        eval_env_kwargs=dict(game=args.game, episodic_lives=False, clip_reward=False),
+        eval_env_overrides=dict(episodic_lives=False, clip_reward=False),
         batch_T=4,
         batch_B=4 if args.smoke else 8,
         max_decorrelation_steps=20 if args.smoke else 1_000,

@@ -42,7 +42,7 @@ def main() -> None:
     sampler = SAMPLERS[args.sample_mode](
         EnvCls=AtariEnv,
         env_kwargs=dict(game=args.game, clip_reward=False),
-        eval_env_kwargs=dict(game=args.game, clip_reward=False, episodic_lives=False),
+        eval_env_overrides=dict(episodic_lives=False),
         batch_T=10 if args.smoke else 40,
         batch_B=4 if args.smoke else 32,
         max_decorrelation_steps=20 if args.smoke else 1_000,

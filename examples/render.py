@@ -28,7 +28,7 @@ def environment(run: Path, render_mode: str | None, trusted: list[str]) -> EnvAd
     """Return an environment as the run evaluates in, or else trains in."""
     params = json.loads((run / "params.json").read_text())
     sampler = part_from_record(params["runner"]["settings"]["sampler"], trusted=trusted)
-    env_kwargs = sampler.env_kwargs if sampler.eval_env_kwargs is None else sampler.eval_env_kwargs
+    env_kwargs = sampler.evaluation_kwargs
     if sampler.EnvCls is gymnasium.make and render_mode is not None:
         env_kwargs = {**env_kwargs, "render_mode": render_mode}
     return make_env(sampler.EnvCls, env_kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
@@ -48,19 +49,19 @@ Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ..
 Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
 """Values by name."""
 
-LISTS = ("--vary", "--env-kwargs", "--trust")
+_LISTS = re.compile(r"--(vary|trust|([\w.-]+-)?(kwargs|overrides))")
 """Options that take several values, and may be given several times."""
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with all values of an option of `LISTS` behind one, as the parser keeps the last alone."""
+    """Return the arguments with all values of an option of several behind one, as the parser keeps the last alone."""
     others: list[str] = []
     lists: dict[str, list[str]] = {}
     place = others
     for argument in arguments:
         name, equals, value = argument.partition("=")
         name = name.replace("_", "-")
-        if argument.startswith("-") and name in LISTS:
+        if _LISTS.fullmatch(name):
             place = lists.setdefault(name, [])
             if equals:
                 place.append(value)

@@ -13,8 +13,8 @@ from rlpyt.agents import PgAgent
 from rlpyt.cli.arguments import Pairs
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
-from rlpyt.cli.train import SAMPLERS, pairs_of
-from rlpyt.cli.values import Values
+from rlpyt.cli.train import SAMPLERS
+from rlpyt.cli.values import Values, pairs_of
 from rlpyt.runners.compute_choice import choose_settings
 from rlpyt.samplers import BaseSampler
 from rlpyt.types import Run

@@ -10,7 +10,7 @@ import tyro
 from rlpyt.agents import PgAgent
 from rlpyt.cli.arguments import Pairs
 from rlpyt.cli.environment import environment
-from rlpyt.cli.train import pairs_of
+from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvError, make_env
 from rlpyt.envs.check import check_env as check_values
 from rlpyt.envs.state_check import restores_exactly

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -43,9 +44,10 @@ class Environment:
     EnvCls: Callable[..., object]
     """What makes it."""
     env_kwargs: Kwargs
-    """Arguments of `EnvCls` for training."""
-    eval_env_kwargs: Kwargs
-    """Arguments of `EnvCls` for evaluation."""
+    """Arguments of `EnvCls`."""
+    eval_env_overrides: Kwargs
+    """Arguments that are others in evaluation: in Atari an agent learns from lives and clipped rewards, and is
+    evaluated by whole games and scores."""
     spaces: EnvSpaces
     """Its observations and actions."""
     episode_steps: int | None = None
@@ -68,8 +70,9 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
     """Return the environment of a name; it is built once, to see its spaces.
 
     Args:
-        name: an id of gymnasium, a game of Atari such as "pong" or "ALE/Pong-v5", a task such as
-            "dm_control/cheetah-run", or "module:name" of a class or function of the user's.
+        name: an id of gymnasium, or of a package such as "minigrid:MiniGrid-Empty-5x5-v0"; a game of Atari such as
+            "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; or "module:name" of a class or function
+            of the user's.
         env_kwargs: further arguments.
 
     Raises:
@@ -77,7 +80,7 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
         ImportError: if it needs a package that is not installed.
     """
     kind, EnvCls, given, evaluation = _found(name)
-    kwargs, eval_kwargs = {**given, **(env_kwargs or {})}, {**given, **evaluation, **(env_kwargs or {})}
+    kwargs = {**given, **(env_kwargs or {})}
     try:
         env = make_env(EnvCls, kwargs)
     except EnvError as error:
@@ -86,32 +89,39 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
             raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
         raise ValueError(str(error)) from error
     env.close()
-    spec = gymnasium.registry.get(name)
+    spec = gymnasium.registry.get(_id_of(name)) if EnvCls is gymnasium.make else None
     return Environment(
         name=name,
         kind=kind,
         EnvCls=EnvCls,
         env_kwargs=kwargs,
-        eval_env_kwargs=eval_kwargs,
+        eval_env_overrides={key: value for key, value in evaluation.items() if key not in (env_kwargs or {})},
         spaces=env.spaces,
         episode_steps=None if spec is None else spec.max_episode_steps,
     )
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
-    """Return the kind of an environment, EnvCls, its arguments, and what they are in evaluation."""
-    game = atari_game(name)
-    if game is not None or name.startswith("ALE/"):
-        return "atari", AtariEnv, {"game": game or name}, {"episodic_lives": False, "clip_reward": False}
-    if match := _DM_CONTROL.fullmatch(name):
+    """Return the kind of an environment, EnvCls, its arguments, and those that are others in evaluation."""
+    # gymnasium's own form of an id has the module that registers it, and means the same environment.
+    alone = name.removeprefix("ale_py:")
+    game = atari_game(alone)
+    if game is not None or alone.startswith("ALE/"):
+        return "atari", AtariEnv, {"game": game or alone}, {"episodic_lives": False, "clip_reward": False}
+    if match := _DM_CONTROL.fullmatch(name.removeprefix("shimmy:")):
         return "mujoco", dm_control_make, {**match.groupdict(), "flatten": True}, {}
     if ":" in name and (own := _own(name)) is not None:
         return "other", own, {}, {}
     if ":" not in name and name not in gymnasium.registry:
         raise ValueError(_unknown(name))
-    spec = gymnasium.registry.get(name)
+    spec = gymnasium.registry.get(_id_of(name))
     physics = spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco")
     return ("mujoco" if physics else "other"), gymnasium.make, {"id": name}, {}
+
+
+def _id_of(name: str) -> str:
+    """Return an id without the module that registers it, as in "minigrid:MiniGrid-Empty-5x5-v0"."""
+    return name.rpartition(":")[2]
 
 
 def _own(name: str) -> Callable[..., object] | None:
@@ -152,10 +162,20 @@ def _hidden(module: str, found: Mapping[str, object]) -> str:
 def _unknown(name: str) -> str:
     known = {key.lower(): key for key in [*gymnasium.registry, *ATARI_SCORES]}
     close = [known[key] for key in get_close_matches(name.lower(), known, n=4)]
+    if not close and (package := _package_of(name)) is not None:
+        close = [f"{package}:{name}"]
     return (
         f"there is no environment {name!r}{_did_you_mean(close)} Expected an id of gymnasium, a game of Atari, a task "
-        "such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them."
+        "such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "
+        "registers when it is imported is written with the package, such as minigrid:MiniGrid-Empty-5x5-v0."
     )
+
+
+def _package_of(name: str) -> str | None:
+    """Return the installed package whose name an id begins with, such as minigrid for "MiniGrid-Empty-5x5-v0"."""
+    word = re.match(r"[A-Za-z]\w*", name)
+    found = word[0].lower() if word else ""
+    return found if found not in sys.stdlib_module_names and found and find_spec(found) is not None else None
 
 
 def _did_you_mean(close: list[str]) -> str:

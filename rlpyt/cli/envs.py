@@ -103,11 +103,11 @@ def _matching(names: Iterable[str], pattern: str) -> tuple[str, ...]:
 
 def _newest(names: Iterable[str]) -> list[str]:
     """Return the names without those that have a newer version."""
-    newest: dict[str, str] = {}
+    newest: dict[str, tuple[int, str]] = {}
     for name in names:
         stem, _, version = name.rpartition("-v")
         if version.isdecimal() and stem:
-            newest[stem] = max(newest.get(stem, ""), name)
+            newest[stem] = max(newest.get(stem, (-1, "")), (int(version), name))
         else:
-            newest[name] = name
-    return list(newest.values())
+            newest[name] = (0, name)
+    return [name for _, name in newest.values()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,14 +14,17 @@ import tyro
 
 from rlpyt.cli.algorithms import ALGORITHMS
 from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
+from rlpyt.cli.launched import on_slot
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, start_of, updated
 from rlpyt.cli.values import value_of
-from rlpyt.launching import VariantLevel, make_variants, quick_affinity_code, run_experiments
+from rlpyt.launching import Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
 
 SCRIPT = Path(__file__).with_name("launched.py")
 OWN = ("--vary", "--seeds", "--runs-at-once", "--affinity", "--title", "--data-dir", "--retries", "--dry-run")
 """Options of the grid; the others are those of each run."""
+LONGEST = 200
+"""Bytes of the name of a folder; files beside it have longer names."""
 OF_ONE_RUN = {
     "--seed": "the seed of each run is its number. Others are varied: --vary seed=5,6",
     "--log-dir": "the folder of a grid is --title in --data-dir",
@@ -63,22 +68,27 @@ def launch(arguments: Sequence[str]) -> int:
         raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
     own, of_runs = split(arguments)
     grid = tyro.cli(Grid, prog="rlpyt launch", args=own)
+    for name, number, least in (("--seeds", grid.seeds, 1), ("--retries", grid.retries, 0)):
+        if number < least:
+            raise ValueError(f"{name}: got {number}; expected a whole number from {least}.")
     variants, log_dirs = variants_of(grid.vary)
-    script, title = SCRIPT, grid.title
+    script, title, on_slots = SCRIPT, grid.title, []
     if of_runs and of_runs[0].endswith(".py"):
         script, of_runs = Path(of_runs[0]), of_runs[1:]
         title = title or script.stem
     else:
         _refuse_options_of_one_run(of_runs)
         start = start_of(of_runs)
-        for variant in variants:  # refused before anything starts
-            updated(start.runner, variant)
+        runners = [updated(start.runner, variant) for variant in variants]  # refused before anything starts
+        on_slots = runners if start.choices.device is None else []
         title = title or f"{start.name}_grid"
     if grid.dry_run:
         print("\n".join(listing(Path(grid.data_dir) / title, log_dirs, grid.seeds)))
         return 0
     try:
         code = grid.affinity or quick_affinity_code(grid.runs_at_once)
+        for runner in on_slots:
+            on_slot(runner, replace(Slots.from_code(code), run_slot=0).affinity())
         return run_experiments(
             script,
             code,
@@ -145,13 +155,22 @@ def _level(text: str) -> VariantLevel:
         raise ValueError(f"--vary: got {text!r}; expected a setting and its values, as algo.learning_rate=1e-3,3e-4.")
     found = value_of(f"[{values}]", frozenset([list]))
     assert isinstance(found, tuple)
-    names = [f"{place.rpartition('.')[2]}_{_name(value)}" for value in found]
+    names = [_name(place.rpartition(".")[2], value) for value in found]
+    twice = {name for name, n in Counter(names).items() if n > 1}  # as those of 1 and "1"
+    names = [_hashed(name, value) if name in twice else name for name, value in zip(names, found, strict=True)]
     return VariantLevel([tuple(place.split("."))], [(value,) for value in found], names)
 
 
-def _name(value: object) -> str:
+def _name(setting: str, value: object) -> str:
+    """Return the name of the folder of a value: short enough for a file system, for which 255 bytes are too long."""
     text = "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return text.replace(os.sep, "_")
+    name = f"{setting}_{text}".replace(os.sep, "_")
+    return name if len(name.encode()) <= LONGEST else _hashed(name[: LONGEST // 4], value)
+
+
+def _hashed(name: str, value: object) -> str:
+    """Return a name with a mark of the value, which no other value has."""
+    return f"{name}_{hashlib.sha256(repr(value).encode()).hexdigest()[:8]}"
 
 
 def listing(folder: Path, log_dirs: Sequence[str], seeds: int) -> list[str]:

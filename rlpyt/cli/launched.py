@@ -14,8 +14,10 @@ if (
 
 from rlpyt.cli.train import start_of, updated
 from rlpyt.launching import launched_run
+from rlpyt.launching.affinity import AnyAffinity
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import logger_context
+from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRlBase, SyncRl, SyncRlEval
 
 
 def main() -> int:
@@ -28,12 +30,22 @@ def main() -> int:
     runner = updated(start.runner.replace(seed=run.run_ID), run.variant)
     # Cores and devices are those of the slot, unless a device was named.
     if start.choices.device is None:
-        runner = runner.replace(affinity=run.affinity)
+        runner = on_slot(runner, run.affinity)
     if start.choices.smoke:
         runner = smoke(runner)
     with logger_context(run.log_dir, run.run_ID, start.name, resume="auto"):
         runner.train()
     return 0
+
+
+def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:
+    """Return the runner with the cores and devices of its slot, which several replicas deal to each other."""
+    n_replicas = runner.given().get("n_replicas", 1)
+    several = isinstance(runner, SyncRl | SyncRlEval) or (n_replicas and isinstance(runner, AsyncRl | AsyncRlEval))
+    if several and n_replicas != 1 and isinstance(affinity, dict) and "sampler" not in affinity:
+        # All would be pinned to the cores that are named. The process has those of the slot, whose share each takes.
+        affinity = {name: affinity[name] for name in ("cuda_idx", "set_affinity")}
+    return runner.replace(affinity=affinity)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated, get_type_hints
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, text_of, value_of
+from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings, setting_docs
 
@@ -98,13 +98,15 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
     kinds, choices = kinds_of(hint), choices_of(hint)
 
     def given(arguments: list[str]) -> Given:
-        value = value_of(arguments[0], kinds)
+        if not arguments:
+            raise ValueError(f"got no value; expected {metavar_of(kinds, hint)}.")
+        value = value_of(arguments[0], kinds) if len(arguments) == 1 else pairs_of(arguments, "a dictionary")
         if choices and str(value) not in choices:
             raise ValueError(f"got {arguments[0]!r}; expected one of {', '.join(choices)}.")
         return Given(value)
 
     return PrimitiveConstructorSpec(
-        nargs=1,
+        nargs="*" if dict in kinds else 1,
         metavar=metavar_of(kinds, hint),
         instance_from_str=given,
         is_instance=lambda x: True,

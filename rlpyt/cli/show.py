@@ -31,7 +31,7 @@ STEPS = "Diagnostics/CumSteps"
 RETURN = "ReturnAverage"
 PARTS = ("algo", "agent", "sampler")
 _TOLD = (
-    *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "affinity", "settings"),
+    *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "eval_env_overrides", "affinity", "settings"),
     *("log_interval_steps", "checkpoint_interval_steps", "checkpoint_interval_minutes"),
 )
 """Settings that the first lines tell, or that say nothing about what was learned."""
@@ -190,8 +190,19 @@ def _environment(record: Mapping[str, object]) -> str:
     made_by = _name(_dict(record, "EnvCls").get("name", "?"))
     if not isinstance(kwargs, dict):
         return made_by
+    own = _own_of_evaluation(record, kwargs)
     name = str(kwargs.pop("id", kwargs.pop("game", made_by)))
-    return f"{name} ({text_of(kwargs)})" if kwargs else name
+    told = f"{name} ({text_of(kwargs)})" if kwargs else name
+    return f"{told}, evaluated with {text_of(own)}" if own else told
+
+
+def _own_of_evaluation(record: Mapping[str, object], train: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments in which evaluation differs from training; see `BaseSampler.evaluation_kwargs`."""
+    whole, own = _plain(record.get("eval_env_kwargs")), _plain(record.get("eval_env_overrides"))
+    if not isinstance(whole, dict):
+        return own if isinstance(own, dict) else {}
+    left_out = {key: "its default" for key in train if key not in whole}
+    return {key: value for key, value in whole.items() if key not in train or train[key] != value} | left_out
 
 
 # ---- a grid ----

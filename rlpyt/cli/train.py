@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeVar
@@ -11,13 +11,13 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import torch
 import tyro
 
-from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits
+from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records
-from rlpyt.cli.values import Values, value_of
+from rlpyt.cli.values import Values, pairs_of, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
 from rlpyt.logging import RunDirectoryError, current_logger, logger_context
@@ -84,7 +84,7 @@ class TrainChoices(RunChoices):
     evaluate: Flag = False
     """Evaluate at every row of the log, in environments of its own."""
     env_kwargs: Pairs = ()
-    """Further arguments of the environment, as key=value."""
+    """Further arguments of the environment, as key=value, or JSON; a text that looks like a number is quoted."""
 
 
 @dataclass(kw_only=True)
@@ -143,13 +143,17 @@ def start_of(arguments: Sequence[str]) -> Start:
         ValueError: if they describe none.
     """
     first, arguments = arguments[0], joined(arguments)
-    if first.endswith(".json") or Path(first).is_dir():
+    is_folder = Path(first).is_dir()
+    if first.endswith(".json") or (is_folder and not is_algorithm(first)):
         return _again(first, arguments[1:])
     chosen = algorithm(first)
     if len(arguments) < 2 or arguments[1] in HELP:
         name = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
         if len(arguments) < 2:
-            raise ValueError(f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}")
+            folder = f" For the folder of that name write ./{first}" if is_folder else ""
+            raise ValueError(
+                f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}{folder}"
+            )
         return _new(first, name, arguments[1:])
     if arguments[1].startswith("-"):
         raise ValueError(f"got {arguments[1]!r} after {first}; expected the environment. Options come after it.")
@@ -216,10 +220,34 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
     Raises:
         ValueError: if a setting is unknown or is refused.
     """
+    sampler, changed = vars(runner)["sampler"], changes.get("sampler")
+    if isinstance(sampler, BaseSampler) and isinstance(changed, Mapping):
+        changes = {**changes, "sampler": _with_evaluation(sampler, changed)}
     try:
         return update_config(runner, changes)
     except (TypeError, KeyError) as error:
         raise ValueError(str(error.args[0])) from error
+
+
+def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return changes of a sampler, after which evaluation follows training in all that it has not of its own.
+
+    Evaluation has of its own the arguments in which it has differed so far, and those that the changes name: on the
+    command line a dictionary changes some entries of the old one.
+    """
+    asked = {name: changes[name] for name in ("eval_env_kwargs", "eval_env_overrides") if name in changes}
+    train, evaluation = sampler.env_kwargs or {}, sampler.evaluation_kwargs
+    if not (asked or "env_kwargs" in changes) or not train.keys() <= evaluation.keys():
+        return changes  # overrides cannot say that evaluation lacks an argument of training
+    if asked and not any(asked.values()):  # None is as training, and {} is without arguments
+        return {"eval_env_overrides": None, **changes}
+    # By their texts: a value may be an array, which has no one answer to !=.
+    own = {key: value for key, value in evaluation.items() if key not in train or repr(train[key]) != repr(value)}
+    whole = sampler.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
+    for entries in asked.values():
+        named = update_config(whole, {"eval_env_kwargs": entries}).evaluation_kwargs
+        own |= {key: named[key] for key in entries or {}}  # type: ignore[attr-defined]
+    return {**changes, "eval_env_kwargs": None, "eval_env_overrides": own or None}
 
 
 def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> MinibatchRlBase:
@@ -234,7 +262,7 @@ def runner_of(chosen: Algorithm, env: Environment, choices: TrainChoices) -> Min
         sampler=SamplerCls(
             EnvCls=env.EnvCls,
             env_kwargs=env.env_kwargs,
-            eval_env_kwargs=env.eval_env_kwargs,
+            eval_env_overrides=env.eval_env_overrides or None,
             **given,
         ),
         n_steps=n_steps,
@@ -311,18 +339,6 @@ def affinity_of(device: str) -> Kwargs | list[Kwargs] | None:
     return found[0] or None
 
 
-def pairs_of(texts: Sequence[str]) -> dict[str, object]:
-    """Return values by name.
-
-    Raises:
-        ValueError: if a text is not key=value.
-    """
-    for text in texts:
-        if "=" not in text:
-            raise ValueError(f"--env-kwargs: got {text!r}; expected key=value, such as render_mode=rgb_array.")
-    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts)}
-
-
 def _folder(name: str) -> str:
     return name.rpartition("ALE/")[2].replace("/", "_").replace(":", "_")
 
@@ -342,7 +358,7 @@ def usage() -> str:
         "",
         "  ALGO  " + ", ".join(ALGORITHMS),
         "  ENV   an id of gymnasium; a game of Atari; dm_control/cheetah-run; module:Class of your own",
-        "  RUN   directory of a run, or its params.json",
+        "  RUN   directory of a run, or its params.json; ./ppo for a folder that is named as an algorithm",
         "",
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",
         "rlpyt algos and rlpyt envs tell more about both.",

@@ -15,6 +15,7 @@ from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import unrecorded_in
 from rlpyt.runners import RecordError, load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
+from rlpyt.samplers import BaseSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, TrajInfo
 
@@ -44,12 +45,12 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         params = read_params(run, "load_agent")
         record = params["runner"]["settings"].get("sampler")
         sampler = part_from_record(record if isinstance(record, dict) else {}, trusted=trust)
-        if not {"EnvCls", "env_kwargs", "eval_env_kwargs", "TrajInfoCls"} <= vars(sampler).keys():
+        if not isinstance(sampler, BaseSampler):
             raise RecordError(f"{run}: the record has a {type(sampler).__name__} as its sampler, without environments.")
-        kwargs = sampler.eval_env_kwargs or sampler.env_kwargs or {}
-        if not isinstance(kwargs, dict):
-            raise RecordError(f"{run}: the record has env_kwargs {kwargs!r:.100}; expected a dictionary.")
-        kwargs = dict(kwargs)
+        for given in (sampler.env_kwargs, sampler.eval_env_kwargs, sampler.eval_env_overrides):
+            if not isinstance(given, dict | None):
+                raise RecordError(f"{run}: the record has env_kwargs {given!r:.100}; expected a dictionary.")
+        kwargs = dict(sampler.evaluation_kwargs)
         is_recorded = unrecorded_in(params.get("spaces", {"unrecorded": "no entry"})) is None
         given = None if is_recorded else spaces_of(sampler.EnvCls, kwargs)
         agent = load_agent(run, snapshot=snapshot, trusted=trust, env_spaces=given)

@@ -64,25 +64,69 @@ def metavar_of(kinds: frozenset[type], hint: object) -> str:
 def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
     """Return the value that a text stands for.
 
-        3e-4    5e4    True    None    lin_1e-3    64,64    hidden_sizes=[64,64],noisy=True
+        3e-4    5e4    True    None    lin_1e-3    64,64    hidden_sizes=[64,64],noisy=True    "7"    007
 
     Args:
-        text: of the command line.
+        text: of the command line. Between quotes it is a text, whatever it looks like.
         kinds: those that are allowed.
 
     Raises:
         ValueError: if the text stands for none of them.
     """
+    if str in kinds and _QUOTED.fullmatch(text):
+        return _unquoted(text)
+    is_name = str in kinds and re.match(r"[+-]?0\d", text)  # such as the number of a map, 007
     for kind in (type(None), bool, int, float):
-        if kind in kinds and (value := _READERS[kind](text)) is not _NOT:
+        if kind in kinds and not is_name and (value := _READERS[kind](text)) is not _NOT:
             return value
     if dict in kinds and (text[:1] == "{" or _looks_like_dict(text)):
-        return _dict_of(text)
-    if list in kinds and (str not in kinds or text[:1] in ("[", "(") or ("," in text and len(_parts(text)) > 1)):
+        return dict_of(text)
+    if list in kinds and (str not in kinds or _looks_like_list(text)):
         return _list_of(text)
     if str in kinds:
+        if list in kinds and not _is_prose(text):
+            _check_brackets(text)
         return text
     raise ValueError(f"got {text!r}; expected {metavar_of(kinds, None)}.")
+
+
+def pairs_of(texts: Sequence[str], option: str = "--env-kwargs") -> dict[str, object]:
+    """Return the values by name that several texts stand for: `a=1 b=2`, `a=1,b=2`, or JSON.
+
+    Raises:
+        ValueError: if a text is of another form.
+    """
+    found: dict[str, object] = {}
+    for text in texts:
+        if "=" not in text and text[:1] != "{":
+            raise ValueError(f"{option}: got {text!r}; expected key=value, such as render_mode=rgb_array, or JSON.")
+        found |= dict_of(text)
+    return found
+
+
+def dict_of(text: str) -> dict[str, object]:
+    """Return the values by name that a text stands for: `a=1,b=[2,3]`, or JSON.
+
+    Raises:
+        ValueError: if it is no JSON, or brackets do not match.
+    """
+    if text[:1] == "{":
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ValueError(
+                f'got {text!r}, which is no JSON: {error}; expected such as {{"size": 3, "name": "maze"}}.'
+            ) from error
+        assert isinstance(found, dict)
+        return found
+    pairs: list[str] = []
+    for part in _split(text):
+        # A comma that no key follows is part of the value.
+        if pairs and not re.match(r"\s*\w+=", part):
+            pairs[-1] += f",{part}"
+        else:
+            pairs.append(part)
+    return {key.strip(): _inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def text_of(value: object) -> str:
@@ -91,9 +135,9 @@ def text_of(value: object) -> str:
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={_inner(item)}" for key, item in value.items()) or "{}"
+        return ",".join(f"{key}={_inner(item, _inner_value)}" for key, item in value.items()) or "{}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_inner, value))}]"
+        return f"[{','.join(_inner(item, value_of) for item in value)}]"
     return str(value)
 
 
@@ -106,7 +150,14 @@ def is_plain(value: object) -> bool:
     return value is None or isinstance(value, PLAIN)
 
 
-def _inner(value: object) -> str:
+def _inner(value: object, read: Callable[[str], object]) -> str:
+    """Return the text of a value in a dictionary or list; a text that would be read as something else is quoted."""
+    if isinstance(value, str):
+        try:
+            plain = read(value) == value.strip() == value != "" and not set(value) & set("[](){},")
+        except ValueError:
+            plain = False
+        return value if plain else json.dumps(value, ensure_ascii=False)
     return json.dumps(value) if isinstance(value, Mapping) else text_of(value)
 
 
@@ -136,39 +187,108 @@ _READERS: dict[type, Callable[[str], object]] = {
 }
 
 
-def _parts(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "[({") - (char in "])}")
-        if depth < 0:
-            break
-        if char == "," and depth == 0:
+# A text in quotes, which begins a value and ends it.
+_QUOTED = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')(?=\s*(?:[,:\])}]|$))""")
+
+
+def _unquoted(text: str) -> str:
+    if text[0] == "'":
+        return text[1:-1]
+    try:
+        return str(json.loads(text))
+    except ValueError:  # a backslash of a path
+        return text[1:-1]
+
+
+def _inner_value(text: str) -> object:
+    """Return the value of an entry of a dictionary; a dictionary in it is JSON, so that a text may have an =."""
+    text = text.strip()
+    if text[:1] == "{" and not _is_prose(text):
+        return dict_of(text)
+    return value_of(text, frozenset(_NAMES) - {dict})
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside of quotes, and of brackets that match."""
+    quotes, closing = _places_in_quotes(text), _closing_brackets(text)
+    parts, place = [""], 0
+    while place < len(text):
+        end = closing.get(place, place)
+        if text[place] == "," and place not in quotes:
             parts.append("")
         else:
-            parts[-1] += char
+            parts[-1] += text[place : end + 1]
+        place = end + 1
+    return parts
+
+
+def _closing_brackets(text: str) -> dict[int, int]:
+    """Return the places of opening brackets and of those that close them, outside of quotes."""
+    quotes = _places_in_quotes(text)
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for place, char in enumerate(text):
+        if place not in quotes and char in "[({":
+            opened.append(place)
+        elif place not in quotes and char in "])}" and opened:
+            found[opened.pop()] = place
+    return found
+
+
+def _places_in_quotes(text: str) -> set[int]:
+    """Return the places of the letters between quotes, these among them; an apostrophe in a word is none."""
+    found: set[int] = set()
+    place, before = 0, ","
+    while place < len(text):
+        quoted = _QUOTED.match(text, place) if before in ",=:[({" else None
+        if quoted:
+            found |= {*range(place, quoted.end())}
+        before = before if text[place].isspace() else text[place]
+        place = quoted.end() if quoted else place + 1
+    return found
+
+
+def _check_brackets(text: str) -> None:
+    depth, quotes = 0, _places_in_quotes(text)
+    for place, char in enumerate(text):
+        if place not in quotes:
+            depth += (char in "[({") - (char in "])}")
+        if depth < 0:
+            break
     if depth != 0:
-        raise ValueError(f"got {text!r}, whose brackets do not match.")
-    return [part.strip() for part in parts]
+        raise ValueError(f"got {text!r}, whose brackets do not match. If it is a text, quote it: '\"{text}\"'.")
+
+
+def _is_prose(text: str) -> bool:
+    """Return whether a text has words apart, which no list or dictionary has: "smile :)", "[tag] title", "so, so"."""
+    if not re.search(r"[^\W\d]", text) or not re.search(r"\s", text.strip()):
+        return False
+    if text[0] in "[({":
+        end = _closing_brackets(text).get(0)
+        return end is not None and re.match(r"\s+\w", text[end + 1 :]) is not None
+    return any(_is_word(part) for part in _split(text))
+
+
+def _is_word(part: str) -> bool:
+    """Return whether a part of a text between commas is neither a number nor a value between brackets or quotes."""
+    part = part.strip()
+    known = any(read(part) is not _NOT for read in _READERS.values())
+    return bool(part) and not known and part[0] not in "[({\"'"
+
+
+def _looks_like_list(text: str) -> bool:
+    return not _is_prose(text) and (text[:1] in ("[", "(") or len(_split(text)) > 1)
 
 
 def _looks_like_dict(text: str) -> bool:
-    return all(re.match(r"\w+=", part) for part in _parts(text))
-
-
-def _dict_of(text: str) -> dict[str, object]:
-    if text[0] == "{":
-        found = json.loads(text)
-        assert isinstance(found, dict)
-        return found
-    pairs = [part.partition("=") for part in _parts(text)]
-    return {key: value_of(item) for key, _, item in pairs}
+    return re.match(r"\w+=", text) is not None
 
 
 def _list_of(text: str) -> Sequence[object]:
-    parts = _parts(text)
-    if len(parts) == 1 and (whole := parts[0])[:1] in ("[", "("):
+    parts = _split(text.strip())
+    if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
+        _check_brackets(whole)
         if whole[-1] not in "])":
             raise ValueError(f"got {text!r}; expected nothing after the bracket.")
-        parts = _parts(whole[1:-1])
-    return tuple(value_of(item) for item in parts if item)
+        parts = _split(whole[1:-1])
+    return tuple(value_of(part.strip()) for part in parts if part.strip())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeVar
 
+from rlpyt.envs import AtariEnv, atari_make_vec
 from rlpyt.launching.variants import update_config
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
@@ -36,13 +38,22 @@ def smoke(runner: RunnerT) -> RunnerT:
     if given["eval_n_envs"]:
         sampler |= _limited(parts["sampler"], EVALUATION)
     given = {**given, **sampler}
-    images = {name: IMAGES for name in ("env_kwargs", "eval_env_kwargs") if "game" in (given[name] or {})}
+    images: dict[str, object] = {}
+    if _makes_atari(given["EnvCls"]):
+        images = {name: IMAGES for name in ("env_kwargs", "eval_env_kwargs") if name == "env_kwargs" or given[name]}
     rows = given["batch_T"] * given["batch_B"]
     if "replay_ratio" in parts["algo"].given():
         algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
     n_steps = ALGO["min_steps_learn"] + 2 * rows
     changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
     return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
+
+
+def _makes_atari(EnvCls: object) -> bool:
+    """Return whether environments are games of Atari as rlpyt makes them: others may have an argument `game`, too."""
+    while isinstance(EnvCls, partial):
+        EnvCls = EnvCls.func
+    return EnvCls is atari_make_vec or (isinstance(EnvCls, type) and issubclass(EnvCls, AtariEnv))
 
 
 def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:

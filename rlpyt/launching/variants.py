@@ -22,6 +22,7 @@ Variant: TypeAlias = dict[str, Any]
 """Changes of a configuration by name, nested: `{"algo": {"learning_rate": 1e-3}}`."""
 Part = TypeVar("Part", bound=Settings)
 _CHANGEABLE = (Settings, dict, list, tuple)
+_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class VariantLevel:
         for name in self.dir_names:
             if not isinstance(name, str) or not name or {".", ".."} & set(name.split(os.sep)) or name[0] == os.sep:
                 raise ValueError(f"{self._who}: got the dir_name {name!r}; expected the name of a folder. Correct it.")
+            if any(len(part.encode()) > _LONGEST_NAME for part in name.split(os.sep)):
+                raise ValueError(
+                    f"{self._who}: the dir_name {name!r:.60} is longer than {_LONGEST_NAME} bytes, which no file "
+                    "system takes; expected a shorter one. Name the value instead of writing it out."
+                )
         doubles = sorted({name for name in self.dir_names if list(self.dir_names).count(name) > 1})
         if doubles:
             raise ValueError(

@@ -38,7 +38,8 @@ def atari_game(name: str) -> str | None:
         name: a game or an id, such as "ms_pacman", "MsPacman", "ALE/MsPacman-v5" or "MsPacmanNoFrameskip-v4". An id of
             another namespace is none, such as "MinAtar/Breakout-v1".
     """
-    stem = re.sub(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$", "", name.removeprefix("ALE/"))
+    name = name.removeprefix("ale_py:").removeprefix("ALE/")
+    stem = re.sub(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$", "", name)
     return _BY_LETTERS.get(stem.replace("_", "").lower())
 
 

@@ -33,11 +33,30 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
     own = {name: value for name, value in params.items() if name not in left_out}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
     if isinstance(runner, dict) and recorded:
-        found |= _flat(runner["settings"]) | {"runner": str(runner.get("class"))}
+        found |= _flat(_with_evaluation(runner["settings"])) | {"runner": str(runner.get("class"))}
     plan = params.get("plan")
     if isinstance(plan, dict) and "replicas" in plan:  # which an affinity may give, that is no difference otherwise
         found |= _flat({"replicas": plan["replicas"]})
     return found
+
+
+def _with_evaluation(settings: object) -> object:
+    """Return settings of a runner whose sampler has, as `eval_env_kwargs`, those that are others than in training.
+
+    A record may have all arguments of evaluation, or those that differ: runs that are evaluated alike are no two
+    methods. An argument that evaluation leaves to its default is None.
+    """
+    sampler = settings.get("sampler") if isinstance(settings, dict) else None
+    given = sampler.get("settings") if isinstance(sampler, dict) else None
+    if not isinstance(settings, dict) or not isinstance(sampler, dict) or not isinstance(given, dict):
+        return settings
+    train, whole, own = (given.get(name) for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"))
+    if isinstance(whole, dict) and isinstance(train, dict):
+        own = {key: whole.get(key) for key in {**whole, **train} if key not in whole or train.get(key) != whole[key]}
+    elif whole is not None:
+        return settings
+    given = {name: value for name, value in given.items() if name != "eval_env_overrides"}
+    return {**settings, "sampler": {**sampler, "settings": {**given, "eval_env_kwargs": own or None}}}
 
 
 def text_of(value: Value, width: int = 40, *, short: bool = True) -> str:

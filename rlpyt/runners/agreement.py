@@ -19,7 +19,8 @@ from rlpyt.utils.replicas import Replicas
 
 T = TypeVar("T")
 _OF_A_MACHINE = re.compile(
-    r"(affinity|settings\.device|algo\.replay_folder|sampler\.(n_workers|acting_threads|env_kwargs|eval_env_kwargs))\b"
+    r"(affinity|settings\.device|algo\.replay_folder"
+    r"|sampler\.(n_workers|acting_threads|env_kwargs|eval_env_kwargs|eval_env_overrides))\b"
 )
 
 

@@ -278,6 +278,7 @@ class MinibatchRlBase(ResumableRun):
             "iterations": n_itr,
             "steps": n_itr * self.steps_per_itr,
             "batch": "T {} x B {}".format(*self.sampler.batch_spec),
+            "discount": self.algo.discount_at_start(),
             **self.algo.plan(),
             **self.sampler.plan(),
             **self.plan(),

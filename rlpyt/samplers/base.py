@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from gymnasium.spaces import Box
@@ -70,7 +70,7 @@ class BaseSampler(Settings, MovableSampler):
     eval_CollectorCls: Callable[..., Evaluator] | None = Evaluator
     """The loop of an evaluation; None is the default."""
     eval_env_kwargs: Kwargs | None = None
-    """Arguments of the evaluation environments; None is those of training."""
+    """All arguments of the evaluation environments; None is those of training. See `eval_env_overrides`."""
     eval_max_steps: int | None = None
     """Steps of one evaluation at most, all environments together."""
     eval_max_trajectories: int | None = None
@@ -87,6 +87,9 @@ class BaseSampler(Settings, MovableSampler):
     time_breakdown: bool = False
     """Log how the time of collecting was spent: columns EnvironmentsTime, NetworkTime, WaitingTime and CopyingTime,
     seconds since the last row of the log, as the mean over the processes that collect."""
+    eval_env_overrides: Kwargs | None = field(default=None, kw_only=True)
+    """Arguments in which the evaluation environments differ from those of training, such as `dict(clip_reward=False)`;
+    all others follow training, also where it is changed later. Not together with `eval_env_kwargs`."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be meant; a subclass adds its own checks and calls this."""
@@ -98,9 +101,15 @@ class BaseSampler(Settings, MovableSampler):
         self._check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
         for name in ("CollectorCls", "eval_CollectorCls"):
             self._check_kind(name, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
-        for name in ("env_kwargs", "eval_env_kwargs"):
+        for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"):
             self._check_kind(
                 name, lambda x: isinstance(x, Mapping | None), "a dictionary of the environment's arguments"
+            )
+        if self.eval_env_kwargs is not None and self.eval_env_overrides:
+            raise ValueError(
+                f"{type(self).__name__}: got eval_env_kwargs {self.eval_env_kwargs!r:.100} and eval_env_overrides "
+                f"{self.eval_env_overrides!r:.100}; expected one of them: all arguments of evaluation environments, or "
+                "those that differ from training. Set the other to None."
             )
         self.batch_spec = BatchSpec(self._whole("batch_T"), self._whole("batch_B"))
         self._whole("max_decorrelation_steps", 0)
@@ -116,6 +125,43 @@ class BaseSampler(Settings, MovableSampler):
         self._evaluates_beside = False
         self._collector: Collector  # set by `build`
         self._evaluator: Evaluator
+
+    @property
+    def evaluation_kwargs(self) -> Kwargs:
+        """Arguments of the evaluation environments: those of training, but for what evaluation was given of its own."""
+        if self.eval_env_kwargs is not None:
+            return self.eval_env_kwargs
+        return {**(self.env_kwargs or {}), **(self.eval_env_overrides or {})}
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a new sampler with some settings changed; see `Settings.replace`.
+
+        Raises:
+            ValueError: if `env_kwargs` changes an argument for which `eval_env_kwargs` has the old value too, so that
+                the agent would be evaluated in another environment than it is trained in.
+        """
+        if changes.get("eval_env_kwargs", self.eval_env_kwargs) is not None and "env_kwargs" in changes:
+            self._check_evaluation_follows(changes["env_kwargs"] or {}, changes.get("eval_env_kwargs"))
+        return super().replace(**changes)
+
+    def _check_evaluation_follows(self, env_kwargs: Kwargs, eval_env_kwargs: Kwargs | None) -> None:
+        old, evaluation = self.env_kwargs or {}, self.eval_env_kwargs or {}
+        asked = evaluation if eval_env_kwargs is None else eval_env_kwargs
+        # By their texts: a value may be an array, which has no one answer to ==.
+        changed = [key for key, value in old.items() if key not in env_kwargs or repr(env_kwargs[key]) != repr(value)]
+        left = [
+            key
+            for key in changed
+            if key in evaluation and repr(old[key]) == repr(evaluation[key]) == repr(asked.get(key))
+        ]
+        if left:
+            raise ValueError(
+                f"{type(self).__name__}: env_kwargs changes {', '.join(left)} of the training environments, and "
+                f"eval_env_kwargs has {', '.join(f'{key}={old[key]!r:.60}' for key in left)} as before, so that the "
+                "agent would be evaluated in another environment than it is trained in; expected both to change. "
+                "Change eval_env_kwargs too; or set it to None, and name in eval_env_overrides what evaluation has of "
+                "its own: all else follows training."
+            )
 
     def given(self) -> dict[str, Any]:
         """Return all settings by name, `mid_batch_reset` without what the `CollectorCls` has changed."""
@@ -220,7 +266,7 @@ class BaseSampler(Settings, MovableSampler):
         evaluation = FleetSpec(
             role=FleetRole.EVAL,
             EnvCls=self.EnvCls,
-            env_kwargs=self.env_kwargs if self.eval_env_kwargs is None else self.eval_env_kwargs,
+            env_kwargs=self.evaluation_kwargs,
             env_ranks=list(range(size.n_envs)),  # of all replicas
             global_B=size.n_envs,
             seed=run.seed,

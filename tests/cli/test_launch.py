@@ -9,6 +9,7 @@ import pytest
 from rlpyt.cli import main
 from rlpyt.cli.arguments import joined
 from rlpyt.cli.launch import split, variants_of
+from rlpyt.cli.launched import on_slot
 from rlpyt.cli.train import start_of
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
@@ -22,6 +23,58 @@ def test_values_of_settings_make_a_grid():
     assert variants[3] == {"algo": {"learning_rate": "lin_1e-4"}, "agent": {"model_kwargs": {"hidden_sizes": (8,)}}}
     assert log_dirs[0] == "learning_rate_0.001/hidden_sizes_64_64"
     assert variants_of([]) == ([{}], ["."])
+
+
+@pytest.mark.parametrize(
+    ("values", "n_named"),
+    [
+        (f"{'x' * 300}a,{'x' * 300}b", 2),
+        (f'"{"ü" * 200}","{"ü" * 201}"', 2),
+        (f"[{','.join(map(str, range(200)))}],[1]", 2),
+        ('1,"1"', 2),
+        ("a/b,a_b", 2),
+        ('1,2,"a, b"', 3),
+    ],
+)
+def test_each_value_has_a_folder_of_its_own_with_a_name_that_is_possible(values, n_named, tmp_path):
+    _, log_dirs = variants_of([f"sampler.env_kwargs.layout={values}"])
+    for log_dir in log_dirs:
+        (tmp_path / log_dir / "run_0").mkdir(parents=True)
+    assert len({*tmp_path.iterdir()}) == len(log_dirs) == n_named
+    assert variants_of([f"sampler.env_kwargs.layout={values}"])[1] == log_dirs  # the same command goes on
+    with pytest.raises(ValueError, match="comes twice"):
+        variants_of(["sampler.env_kwargs.layout=" + ",".join([f"{'x' * 300}"] * 2)])
+
+
+@pytest.mark.parametrize("command", ["train", "launch"])
+def test_a_folder_that_is_named_as_an_algorithm_is_written_with_its_path(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("ppo", "Categorical-DQN"):
+        (tmp_path / name).mkdir()
+        assert start_of([name, "CartPole-v1"]).name == f"{name}_CartPole-v1"
+        assert main([command, f"./{name}"]) == 2
+        assert "there is no params.json in" in capsys.readouterr().err
+        assert main([command, name]) == 2
+        assert f"For the folder of that name write ./{name}" in capsys.readouterr().err
+
+
+CORES = dict(master_cpus=[0, 1], workers_cpus=[[0], [1]], master_torch_threads=2, set_affinity=True, cuda_idx=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_dealt"),
+    [
+        ([], False),
+        (["--lag", "1"], False),
+        (["--replicas", "1"], False),
+        (["--replicas", "2"], True),
+        (["--replicas", "2", "--evaluate", "--sampler-type", "cpu"], True),
+        (["--lag", "1", "--replicas", "2", "--evaluate"], True),
+    ],
+)
+def test_replicas_deal_the_cores_of_a_slot(options, is_dealt):
+    runner = on_slot(start_of(["ppo", "CartPole-v1", *options]).runner, CORES)
+    assert runner.affinity == ({"cuda_idx": None, "set_affinity": True} if is_dealt else CORES)
 
 
 def test_options_of_the_grid_and_of_the_runs_are_told_apart():
@@ -74,7 +127,10 @@ def test_a_dry_run_lists_the_runs(tmp_path, capsys):
         (["--vary", "algo.epochs"], "expected a setting and its values"),
         (["--vary", "algo.discount=0.9,3"], "discount is 3; expected a number in [0, 1]"),
         (["--vary", "algo.epochs=2,2"], "comes twice"),
-        (["--seeds", "0"], "expected a whole number from 1"),
+        (["--seeds", "0"], "--seeds: got 0; expected a whole number from 1"),
+        (["--seeds", "0", "--dry-run"], "--seeds: got 0; expected a whole number from 1"),
+        (["--retries", "-1", "--dry-run"], "--retries: got -1; expected a whole number from 0"),
+        (["--affinity", "2cpu_2cpr_1ass"], "one with optimizer and sampler for AsyncRl"),
         (["--runs-at-once", "999"], "Take fewer"),
         (["--seed", "5"], "--vary seed=5,6"),
         (["--log_dir=x"], "--title in --data-dir"),

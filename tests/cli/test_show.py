@@ -9,7 +9,8 @@ import pytest
 
 from rlpyt.cli import main
 from rlpyt.cli.defaults import UNKNOWN, defaults_of
-from rlpyt.cli.envs import families
+from rlpyt.cli.envs import _newest, families
+from rlpyt.cli.show import run_lines
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,24 @@ def test_show_reads_records_without_torch(tmp_path):
     assert result.stdout.endswith("False False\n")
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "told"),
+    [
+        ({}, "CartPole-v1 (pay=1)"),
+        ({"eval_env_kwargs": {"id": "CartPole-v1", "pay": 1}}, "CartPole-v1 (pay=1)"),
+        ({"eval_env_kwargs": {"id": "Acrobot-v1"}}, "(pay=1), evaluated with id=Acrobot-v1,pay=its default"),
+        ({"eval_env_overrides": {"pay": 2}}, "CartPole-v1 (pay=1), evaluated with pay=2"),
+    ],
+)
+def test_a_run_tells_in_what_its_evaluation_differs(tmp_path, evaluation, told):
+    settings = {"EnvCls": {"name": "gymnasium:make"}, "env_kwargs": {"id": "CartPole-v1", "pay": 1}, **evaluation}
+    sampler = {"class": "rlpyt.samplers:SerialSampler", "settings": settings}
+    runner = {"class": "rlpyt.runners:MinibatchRl", "settings": {"sampler": sampler}}
+    (tmp_path / "params.json").write_text(json.dumps({"runner": runner}))
+    (line,) = [line for line in run_lines(tmp_path) if line.startswith("environment ")]
+    assert line.endswith(told)
+
+
 def test_a_directory_that_is_no_run_is_refused(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     assert main(["show", str(tmp_path / "dat")]) == 2
@@ -70,6 +89,10 @@ def test_environments_are_listed_by_a_part_of_the_name(capsys):
     assert "Hopper" not in out
     assert main(["envs", "brekout"]) == 2
     assert "did you mean breakout" in capsys.readouterr().err
+
+
+def test_the_newest_version_is_the_one_with_the_largest_number():
+    assert _newest(["A-v2", "A-v9", "A-v10", "B-v0", "C"]) == ["A-v10", "B-v0", "C"]
 
 
 def test_what_is_missing_is_named_with_the_command(capsys, monkeypatch):

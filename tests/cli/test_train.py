@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 
 import pytest
 
@@ -9,10 +10,15 @@ from rlpyt.algos import DQN
 from rlpyt.cli import main
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
-from rlpyt.cli.train import TrainChoices, runner_of, start_of
-from rlpyt.cli.values import kinds_of, text_of, value_of
+from rlpyt.cli.launch import variants_of
+from rlpyt.cli.train import TrainChoices, runner_of, start_of, updated
+from rlpyt.cli.trained import read_trained
+from rlpyt.cli.values import kinds_of, pairs_of, text_of, value_of
+from rlpyt.envs import AtariEnv
+from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
-from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval
+from rlpyt.runners import AsyncRl, MinibatchRl, SyncRlEval, runner_from_params
+from rlpyt.runners.record import record_of
 from rlpyt.samplers import AlternatingSampler, CpuSampler, SerialSampler
 from rlpyt.types import Kwargs
 from rlpyt.utils import ComputeSettings
@@ -123,6 +129,151 @@ def test_precision_and_compilation_take_the_place_of_the_measurement(monkeypatch
         assert settings == ComputeSettings(channels_last=True, torch_threads=1)
 
 
+# ---- environments by name ----
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("gymnasium:InvertedPendulum-v5", "InvertedPendulum-v5"),
+        ("gymnasium:Pendulum-v1", "Pendulum-v1"),
+        ("ale_py:ALE/Pong-v5", "ALE/Pong-v5"),
+        ("shimmy:dm_control/cheetah-run-v0", "dm_control/cheetah-run"),
+    ],
+)
+def test_an_id_with_its_module_has_the_facts_of_the_id(name, same):
+    if "dm_control" in name:
+        pytest.importorskip("dm_control")
+    one, other = environment(name), environment(same)
+    assert (one.kind, one.episode_steps) == (other.kind, other.episode_steps)
+    assert one.EnvCls is other.EnvCls
+    algo, same_algo = (algorithm("ppo").make(env).algo for env in (one, other))
+    assert algo.given() == same_algo.given()
+
+
+@pytest.mark.parametrize(
+    ("name", "discount"),
+    [("Pendulum-v1", 0.9), ("MountainCarContinuous-v0", 0.99), ("InvertedPendulum-v5", 0.99), ("CartPole-v1", 0.98)],
+)
+def test_a_short_horizon_is_for_the_task_alone_that_it_fits(name, discount, capsys):
+    assert start_of(["ppo", name]).runner.algo.discount == discount
+
+
+def test_an_id_of_an_installed_package_is_told_with_it(monkeypatch, capsys):
+    assert main(["train", "ppo", "NoSuch-Thing-v0"]) == 2
+    assert "written with the package, such as minigrid:MiniGrid-Empty-5x5-v0" in capsys.readouterr().err
+    assert main(["train", "ppo", "PyTest-Thing-v0"]) == 2
+    assert "did you mean pytest:PyTest-Thing-v0?" in capsys.readouterr().err
+
+
+GAMES = """
+import gymnasium
+
+def make(game="a", image_size=8):
+    assert image_size == 8, "another environment"
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+def test_a_smoke_run_makes_the_images_of_atari_small_and_changes_no_other_environment(in_folder):
+    (in_folder / "my_games.py").write_text(GAMES)
+    runner = start_of(["ppo", "my_games:make", "--env-kwargs", "game=b", "--smoke"]).runner
+    assert runner.sampler.env_kwargs == {"game": "b"}
+    sampler = start_of(["dqn", "pong", "--smoke"]).runner.sampler
+    assert (sampler.env_kwargs["image_size"], sampler.evaluation_kwargs["image_size"]) == (36, 36)
+    of_partial = update_config(start_of(["dqn", "pong"]).runner, {"sampler": {"EnvCls": partial(AtariEnv, "pong")}})
+    assert smoke(of_partial).sampler.env_kwargs["image_size"] == 36
+
+
+# ---- how a run is evaluated ----
+
+LAKE, GAME = ["ppo", "FrozenLake-v1"], ["dqn", "pong"]
+WHOLE_GAMES = {"episodic_lives": False, "clip_reward": False}
+
+
+def written(runner, folder, **changes):
+    """Write the record of a runner as that of a run, with some settings of the sampler as an older version had them."""
+    record = record_of(runner)[0]
+    record["settings"]["sampler"]["settings"] |= changes
+    folder.mkdir(exist_ok=True)
+    (folder / "params.json").write_text(json.dumps({"runner": record}))
+    return str(folder)
+
+
+WAYS = {
+    "option": lambda name, change, _: start_of([*name, "--sampler.env-kwargs", change]).runner,
+    "env-kwargs": lambda name, change, _: start_of([*name, "--env-kwargs", change]).runner,
+    "variant of a grid": lambda name, change, _: updated(
+        start_of(name).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "variant of a script": lambda name, change, _: update_config(
+        start_of(name).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "run again": lambda name, change, folder: (
+        start_of([written(start_of(name).runner, folder), "--sampler.env-kwargs", change]).runner
+    ),
+    "grid of a run": lambda name, change, folder: updated(
+        start_of([written(start_of(name).runner, folder)]).runner, variants_of([f"sampler.env_kwargs.{change}"])[0][0]
+    ),
+    "from params": lambda name, change, folder: runner_from_params(
+        written(start_of(name).runner, folder),
+        sampler={"env_kwargs": start_of([*name, "--env-kwargs", change]).runner.sampler.env_kwargs},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "own"), [(LAKE, "map_name=8x8", {}), (GAME, "frame_skip=2", WHOLE_GAMES)], ids=["lake", "game"]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, name, change, own, tmp_path, monkeypatch):
+    runner = WAYS[way](name, change, tmp_path / "run_0")
+    key, _, value = change.partition("=")
+    assert str(runner.sampler.env_kwargs[key]) == value
+    assert runner.sampler.evaluation_kwargs == {**runner.sampler.env_kwargs, **own}
+    # eval and play act in the same environment.
+    monkeypatch.setattr("rlpyt.cli.trained.load_agent", lambda *args, **kwargs: None)
+    assert read_trained(written(runner, tmp_path / "run_1"), None, ()).env_kwargs == runner.sampler.evaluation_kwargs
+
+
+@pytest.mark.parametrize(("name", "own"), [(LAKE, {}), (GAME, WHOLE_GAMES)], ids=["lake", "game"])
+def test_evaluation_follows_in_a_run_whose_record_has_all_its_arguments(name, own, tmp_path):
+    """Records of older versions have them, and scripts may give them."""
+    runner = start_of(name).runner
+    run = written(runner, tmp_path / "run_0", eval_env_kwargs=runner.sampler.evaluation_kwargs, eval_env_overrides=None)
+    again = start_of([run]).runner.sampler
+    assert (again.eval_env_kwargs, again.eval_env_overrides) == (runner.sampler.evaluation_kwargs, None)
+    changed = start_of([run, "--sampler.env-kwargs", "new=1"]).runner.sampler
+    assert changed.env_kwargs["new"] == 1
+    assert changed.evaluation_kwargs == {**changed.env_kwargs, **own}
+
+
+@pytest.mark.parametrize(
+    ("given", "evaluated"),
+    [
+        (["--sampler.eval-env-kwargs", "horizon=9"], {**WHOLE_GAMES, "horizon": 9, "frame_skip": 2}),
+        (["--sampler.eval-env-kwargs", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
+        (["--sampler.eval-env-overrides", "frame_skip=1"], {**WHOLE_GAMES, "frame_skip": 1}),
+        (["--sampler.eval-env-kwargs", "None"], {"frame_skip": 2}),
+        (["--env-kwargs", "clip_reward=True"], {"episodic_lives": False, "clip_reward": True, "frame_skip": 2}),
+        (["--sampler.env-kwargs", "clip_reward=True"], {**WHOLE_GAMES, "frame_skip": 2}),
+    ],
+)
+def test_what_evaluation_is_given_of_its_own_holds_there_alone(given, evaluated):
+    runner = updated(start_of([*GAME, *given]).runner, {"sampler": {"env_kwargs": {"frame_skip": 2}}})
+    assert runner.sampler.evaluation_kwargs == {"game": "pong", **evaluated}
+    assert runner.sampler.env_kwargs["frame_skip"] == 2
+
+
+def test_evaluation_without_arguments_is_no_evaluation_as_training(tmp_path, monkeypatch):
+    runner = start_of([*LAKE, "--sampler.eval-env-kwargs", "{}"]).runner
+    assert (runner.sampler.eval_env_kwargs, runner.sampler.evaluation_kwargs) == ({}, {})
+    monkeypatch.setattr("rlpyt.cli.trained.load_agent", lambda *args, **kwargs: None)
+    assert read_trained(written(runner, tmp_path / "run_0"), None, ()).env_kwargs == {}
+    # An argument that evaluation lacks is its own choice, also later.
+    assert updated(runner, {"sampler": {"env_kwargs": {"map_name": "8x8"}}}).sampler.evaluation_kwargs == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -218,6 +369,78 @@ def test_texts_and_values(text, hint, value):
     assert type(found) is type(value)
     if text[0] != "{":
         assert value_of(text_of(value), kinds_of(hint)) == value
+
+
+TEXTS = [
+    *("plain", "two words", "4x4", "hello, world", "a=b", "smile :)", "http://localhost:80/x?a=b", "ümläut"),
+    *("path/to/file.xml", "[tag] title", "C:(D)", "-x", "007", "", "it's", "it's, so", "a (b, c) d", "x[1,2]"),
+]
+ODD_TEXTS = [
+    "7",
+    "None",
+    "true",
+    "1e5",
+    "nan",
+    "1,2",
+    "[1]",
+    "{}",
+    "a=1,b=2",
+    "[x",
+    ' "x" ',
+    '"',
+    "a,b",
+    " x",
+    "(",
+    "=,]",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_that_looks_like_nothing_else_is_itself(text):
+    assert pairs_of([f"text={text}"]) == {"text": text}
+    assert pairs_of([f"size=3,text={text}"]) == {"size": 3, "text": text}
+    assert value_of(f"text={text},size=3", kinds_of(Kwargs)) == {"size": 3, "text": text}
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *ODD_TEXTS])
+def test_any_text_can_be_quoted(text):
+    quoted = json.dumps(text, ensure_ascii=False)
+    assert pairs_of([f"text={quoted}"]) == pairs_of([json.dumps({"text": text})]) == {"text": text}
+    if "'" not in text:
+        assert pairs_of([f"text='{text}'", "size=3"]) == {"text": text, "size": 3}
+    variants, _ = variants_of([f'sampler.env_kwargs.text={quoted},{quoted[:-1]}x"'])
+    assert [variant["sampler"]["env_kwargs"]["text"] for variant in variants] == [text, f"{text}x"]
+    # As a record is shown.
+    for value in ({"text": text, "size": 3}, {"text": {"b": text}}, {"text": (text, 1)}):
+        assert pairs_of([text_of(value)]) == value
+
+
+@pytest.mark.parametrize("option", ["--env-kwargs", "--sampler.env-kwargs"])
+@pytest.mark.parametrize(
+    "texts",
+    [["size=3", "name=maze"], ["size=3,name=maze"], ['{"size": 3}', "name=maze"]],
+)
+def test_both_forms_of_a_dictionary_are_taken_by_both_options(option, texts, in_folder):
+    (in_folder / "my_mazes.py").write_text(
+        "import gymnasium\n\ndef make(size=1, name=''):\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    for given in (
+        [option, *texts],
+        [x for text in texts for x in (option, text)],
+        [f"{option}={texts[0]}", option, *texts],
+    ):
+        runner = start_of(["ppo", "my_mazes:make", "--seed", "1", *given, "--algo.epochs", "2"]).runner
+        assert runner.sampler.env_kwargs == {"size": 3, "name": "maze"}
+        assert (runner.given_seed, runner.algo.epochs) == (1, 2)
+
+
+def test_a_dictionary_without_a_value_and_what_is_no_json_are_refused(capsys):
+    for given in (["--sampler.env-kwargs"], ["--sampler.env-kwargs", "a=1", "b"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["train", "ppo", "CartPole-v1", *given])
+        assert "expected" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert main(["train", "ppo", "CartPole-v1", "--env-kwargs", '{"a": 1,}']) == 2
+    assert "which is no JSON" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "hint"), [("0.5", int), ("x", float), ("None", int), ("a", Kwargs)])

@@ -55,6 +55,7 @@ def test_variants_share_no_value():
         ([], [], [], "has no keys"),
         ([("a",)], [], [], "has no values"),
         (["a"], [(1,)], ["x"], r"Write \('a',\)"),
+        ([("a",)], [(1,)], ["b/" + "ü" * 128], "longer than 255 bytes"),
         ([("a",), ("a",)], [(1, 2)], ["x"], "comes twice"),
         ([("a",), ("a", "b")], [(None, 2)], ["x"], "or is inside another one"),
         ([("a", "b"), ("a",)], [(1, {"b": 2})], ["x"], "or is inside another one"),

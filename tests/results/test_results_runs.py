@@ -217,6 +217,21 @@ def test_tasks_of_one_name_are_told_apart(tmp_path, name, values, tasks):
     assert study.scores == {}
 
 
+def test_one_evaluation_in_two_records_is_no_difference(tmp_path):
+    alike = [{"id": "X-v1"}, {"id": "X-v1", "pay": 2}]
+    records = [{"eval_env_kwargs": alike[0]}, {}, {"eval_env_kwargs": None, "eval_env_overrides": None}]
+    records += [{"eval_env_kwargs": alike[1]}, {"eval_env_kwargs": None, "eval_env_overrides": {"pay": 2}}]
+    for i, record in enumerate(records):
+        run = write_run(tmp_path / f"run_{i}", env="X-v1", seed=i)
+        params = json.loads((run / "params.json").read_text())
+        params["runner"]["settings"]["sampler"]["settings"] |= record
+        (run / "params.json").write_text(json.dumps(params))
+    assert [[run.name for run in group.runs] for group in group_runs(find_runs(tmp_path))] == [
+        ["run_0", "run_1", "run_2"],
+        ["run_3", "run_4"],
+    ]
+
+
 def test_the_order_of_the_entries_of_a_dictionary_is_no_difference(tmp_path):
     write_run(tmp_path / "run_0", settings={"hooks": [{"a": 1, "b": 2}], "env": {"c": 1, "d": [2]}})
     write_run(tmp_path / "run_1", settings={"env": {"d": {"tuple": [2]}, "c": 1}, "hooks": [{"b": 2, "a": 1}]})

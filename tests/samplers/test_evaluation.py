@@ -304,7 +304,8 @@ def test_any_number_of_workers_gives_the_same_evaluations(EnvCls, kinds):
         assert results[kind] == results["serial"], kind
 
 
-def test_evaluation_environments_have_their_own_arguments_and_seeds():
+@pytest.mark.parametrize("name", ["eval_env_kwargs", "eval_env_overrides"])
+def test_evaluation_environments_have_their_own_arguments_and_seeds(name):
     training_numbers = {stream_seed(SEED, Role.ENV, rank) % 1024 for rank in range(3)}
     for kind in ("serial", "cpu2"):
         with running(
@@ -313,8 +314,8 @@ def test_evaluation_environments_have_their_own_arguments_and_seeds():
             seed=SEED,
             eval_n_envs=2,
             eval_max_trajectories=2,
-            eval_env_kwargs={"lengths": (17,)},
             TrajInfoCls=RecordingTrajInfo,
+            **{name: {"lengths": (17,)}},
         ) as sampler:
             result = sampler.evaluate_agent(0)
             samples, _ = sampler.obtain_samples(0)

@@ -13,7 +13,7 @@ from tests.toy_envs import CountingEnv
 
 
 def make(SamplerCls: Any = CpuSampler, **kwargs: Any) -> Any:
-    return SamplerCls(CountingEnv, {}, **{"batch_T": 4, "batch_B": 2, **kwargs})
+    return SamplerCls(**{"EnvCls": CountingEnv, "env_kwargs": {}, "batch_T": 4, "batch_B": 2, **kwargs})
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,50 @@ def test_what_is_no_whole_number_is_refused(name, value, expected):
         ("CollectorCls", 100, "a class, or None"),  # max_decorrelation_steps, had it a name
         ("eval_CollectorCls", "last", "a class, or None"),
         ("eval_env_kwargs", "CartPole-v1", "a dictionary of the environment's arguments"),
+        ("eval_env_overrides", "CartPole-v1", "a dictionary of the environment's arguments"),
     ],
 )
 def test_what_is_of_another_kind_is_refused(name, value, expected):
     with pytest.raises(TypeError, match=f"CpuSampler: {name} is {value!r}; expected {expected}"):
         make(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "evaluated"),
+    [
+        ({}, {"size": 3, "pay": 1}),
+        ({"eval_env_kwargs": {}}, {}),
+        ({"eval_env_kwargs": {"pay": 2}}, {"pay": 2}),
+        ({"eval_env_overrides": {}}, {"size": 3, "pay": 1}),
+        ({"eval_env_overrides": {"pay": 2, "more": 4}}, {"size": 3, "pay": 2, "more": 4}),
+        ({"eval_env_kwargs": {"pay": 2}, "eval_env_overrides": {}}, {"pay": 2}),
+    ],
+)
+def test_evaluation_has_the_arguments_of_training_but_for_its_own(given, evaluated):
+    sampler = make(env_kwargs={"size": 3, "pay": 1}, **given)
+    assert sampler.evaluation_kwargs == evaluated
+    assert make(env_kwargs=None).replace(env_kwargs=None).evaluation_kwargs == {}
+
+
+def test_evaluation_is_not_given_its_arguments_twice():
+    with pytest.raises(
+        ValueError, match=r"got eval_env_kwargs \{'pay': 2\} and eval_env_overrides \{'pay': 3\}; expected"
+    ):
+        make(eval_env_kwargs={"pay": 2}, eval_env_overrides={"pay": 3})
+
+
+def test_training_does_not_leave_an_evaluation_behind_that_was_alike():
+    sampler = make(env_kwargs={"game": "a", "pay": 1}, eval_env_kwargs={"game": "a", "pay": 2})
+    for changed in ({"game": "b", "pay": 1}, {"pay": 1}):
+        with pytest.raises(ValueError, match=r"changes game of the training .* has game='a' as before"):
+            sampler.replace(env_kwargs=changed)
+        with pytest.raises(ValueError, match="changes game"):  # as update_config copies what it does not change
+            sampler.replace(env_kwargs=changed, eval_env_kwargs={**sampler.evaluation_kwargs})
+    assert sampler.replace(env_kwargs={"game": "a", "pay": 5, "new": 1}).evaluation_kwargs == {"game": "a", "pay": 2}
+    both = sampler.replace(env_kwargs={"game": "b"}, eval_env_kwargs={"game": "b", "pay": 2})
+    assert both.evaluation_kwargs == {"game": "b", "pay": 2}
+    follows = sampler.replace(env_kwargs={"game": "b"}, eval_env_kwargs=None, eval_env_overrides={"pay": 2})
+    assert follows.replace(env_kwargs={"game": "c"}).evaluation_kwargs == {"game": "c", "pay": 2}
 
 
 def test_resets_are_of_the_collector_and_not_of_the_settings():
