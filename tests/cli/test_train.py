@@ -268,7 +268,8 @@ def test_what_evaluation_is_given_of_its_own_holds_there_alone(given, evaluated)
 def test_evaluation_without_arguments_is_no_evaluation_as_training(tmp_path, monkeypatch):
     runner = start_of([*LAKE, "--sampler.eval-env-kwargs", "{}"]).runner
     assert (runner.sampler.eval_env_kwargs, runner.sampler.evaluation_kwargs) == ({}, {})
-    monkeypatch.setattr("rlpyt.cli.trained.load_agent", lambda *args, **kwargs: None)
+    for name in ("load_agent", "spaces_of"):  # which would build an environment without its id
+        monkeypatch.setattr(f"rlpyt.cli.trained.{name}", lambda *args, **kwargs: None)
     assert read_trained(written(runner, tmp_path / "run_0"), None, ()).env_kwargs == {}
     # An argument that evaluation lacks is its own choice, also later.
     assert updated(runner, {"sampler": {"env_kwargs": {"map_name": "8x8"}}}).sampler.evaluation_kwargs == {}
@@ -479,7 +480,7 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
 
     # The module may run code: it has to be trusted.
     assert main(["resume", "data/x/run_0", "--n-steps", "200"]) == 2
-    assert "trusted=('my_small_envs',)" in capsys.readouterr().err
+    assert "--trust my_small_envs" in capsys.readouterr().err
     assert main(["resume", "data/x/run_0", "--n-steps", "2e2", "--trust", "my_small_envs"]) == 0
     assert main(["show", "data/x/run_0"]) == 0
     assert "steps         200 of 200" in capsys.readouterr().out
