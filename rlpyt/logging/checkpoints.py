@@ -9,13 +9,13 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from math import inf, isfinite
 from pathlib import Path
 from threading import Event
 
-from rlpyt.logging.checkpoint_files import FORMAT, CheckpointFiles, Content, Saved, without_rings
+from rlpyt.logging.checkpoint_files import FORMAT, MANIFEST, CheckpointFiles, Content, Saved, without_rings
 from rlpyt.logging.files import MAY_PASS, replace_file, sync_directory, write_json
 from rlpyt.logging.params import versions
 from rlpyt.logging.segments import HashingFile, Overtaken, RingWriter, held_still, sha256_of
@@ -262,6 +262,12 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Return the steps of all checkpoints that the run can go on from, the newest first."""
         return self._files.steps()
+
+    def unfinished(self, steps: Sequence[int]) -> list[int]:
+        """Return the steps of checkpoints without a manifest that are newer than all of `steps`, the newest first."""
+        newest = max(steps, default=-1)
+        places = {step: self._files.place(step) for step in self._files.all_steps() if step > newest}
+        return [step for step, place in places.items() if not (place / MANIFEST).exists()]
 
     def best(self) -> int | None:
         """Return the step of the checkpoint with the best score; None if none has one."""

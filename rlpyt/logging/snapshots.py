@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from rlpyt.logging.files import replace_file
+from rlpyt.run_records import printable
 
 SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
 """Which snapshots a run keeps: `params.pkl` for last, `itr_<N>.pkl` for all and gap."""
@@ -154,11 +156,13 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
         return torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:
         foreign = _foreign_names(path)
-        if not foreign:
-            raise SnapshotError(f"loading a snapshot: {path} does not load: {error}") from error
+        if not foreign and not isinstance(error, pickle.UnpicklingError):
+            why = printable((str(error).splitlines() or [type(error).__name__])[0])
+            raise SnapshotError(f"loading a snapshot: {path} does not load: {why}") from error
         # Not chained, as the message of torch recommends to load the file with code.
+        names = f"names {printable(foreign)}" if foreign else "is damaged, or holds more than plain data"
         raise SnapshotError(
-            f"loading a snapshot: {path} names {foreign}, expected plain data only; to load such a "
+            f"loading a snapshot: {path} {names}, expected plain data only; to load such a "
             "file is to run its code, so it was not loaded. Save it again with save_snapshot where "
             "it comes from."
         ) from None
@@ -171,18 +175,32 @@ def _check_archive(path: Path) -> None:
             return
     try:
         with zipfile.ZipFile(path) as archive:
+            _check_sizes(path, archive)
             damaged = archive.testzip()
+    except SnapshotError:
+        raise
     except Exception as error:
         # A damaged archive makes zipfile raise BadZipFile, EOFError, NotImplementedError and more.
         raise SnapshotError(
-            f"loading a snapshot: {path} is no whole snapshot file ({error}), expected one written "
+            f"loading a snapshot: {path} is no whole snapshot file ({printable(error)}), expected one written "
             "by save_snapshot. Is it truncated, or a pickle of something else; the snapshots beside "
             "it may be whole."
         ) from error
     if damaged is not None:
         raise SnapshotError(
-            f"loading a snapshot: {path} is damaged, its part {damaged} differs from its checksum. "
+            f"loading a snapshot: {path} is damaged, its part {printable(damaged)} differs from its checksum. "
             "Take another snapshot of the run."
+        )
+
+
+def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse an archive that is larger than its file, before anything is unpacked; torch.save compresses nothing."""
+    parts = archive.infolist()
+    size = sum(part.file_size for part in parts)
+    if size > path.stat().st_size or any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        raise SnapshotError(
+            f"loading a snapshot: {path} has {path.stat().st_size:,} bytes and unpacks to {size:,}; expected a file of "
+            "save_snapshot, which is not compressed. It was not unpacked."
         )
 
 

@@ -15,7 +15,9 @@ import torch
 from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
+from rlpyt.logging.segments import CheckpointError
 from rlpyt.old_names import serve_old_names
+from rlpyt.run_records import printable
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
@@ -337,7 +339,13 @@ class MinibatchRlBase(ResumableRun):
             self.checkpoints.continue_from(None)
             return 0
         saved = self.checkpoints.read_newest()
-        self.load_state_dict(saved.state)
+        try:
+            self.load_state_dict(saved.state)
+        except (LookupError, TypeError, AttributeError) as error:
+            why = printable(f"{type(error).__name__}: {error}")
+            raise CheckpointError(
+                f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
+            ) from error
         self.checkpoints.continue_from(saved)
         n_done = int(saved.info["itr"])
         ended = ": the run is finished. A larger n_steps lets it go on" if n_done >= self.n_itr else ""

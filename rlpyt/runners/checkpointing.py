@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Container, Mapping
+from dataclasses import fields
 from math import inf
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS, printable
 from rlpyt.runners.agreement import Agreement
 from rlpyt.types import StateDict
+from rlpyt.utils.compute import ComputeSettings
 
 DEFAULT_MINUTES = 10.0
 """Minutes between checkpoints of a run that is to be resumed, where no interval was given."""
@@ -79,7 +81,7 @@ class RunCheckpoints:
         errors = []
         for step in steps:
             try:
-                return self._files.info(step)
+                return _of_a_run(self._files.info(step), step)
             except CheckpointError as error:
                 errors.append(str(error))
         if steps:
@@ -98,12 +100,20 @@ class RunCheckpoints:
             CheckpointError: if none is whole.
         """
         errors = []
-        for step in self._agreement.broadcast(self._files.steps()):
+        steps = self._agreement.broadcast(self._files.steps())
+        for step in self._agreement.broadcast(self._files.unfinished(steps)):
+            current_logger().warn(
+                f"The checkpoint of step {step:,} has no manifest.json, and the one before is taken: a kill while it "
+                "was written leaves it so, or the file was removed."
+            )
+        for step in steps:
             saved, error = None, ""
             try:
                 saved = self._files.read(step)
             except CheckpointError as damage:
                 error = str(damage)
+            if saved is not None and "itr" not in saved.info:
+                error = f"Resuming a run: the manifest of step {step:,} has no 'itr'; expected that of a run."
             found = [text for text in self._agreement.gather(error) if text]
             if not found and saved is not None:
                 self.newest_step = step
@@ -156,6 +166,22 @@ class RunCheckpoints:
         if stays := self._files.take_stays():
             current_logger().warn_once("old checkpoint", f"{stays}. The run goes on, and tries again later.")
         return missing is None
+
+
+def _of_a_run(info: Content, step: int) -> Content:
+    """Return what the manifest of a checkpoint says of the run.
+
+    Raises:
+        CheckpointError: if it is the manifest of something else.
+    """
+    missing = [key for key in ("seed", "settings", "compute", "itr") if key not in info]
+    chosen = info.get("compute", {})
+    names = {f.name: type(f.default) for f in fields(ComputeSettings)}
+    wrong = [key for key, x in chosen.items() if key not in names or (key != "tf32" and type(x) is not names[key])]
+    if missing or wrong or "torch_threads" not in chosen:
+        what = f"without {', '.join(missing)}" if missing else f"with the computation {printable(chosen):.200}"
+        raise CheckpointError(f"Resuming a run: the manifest of step {step:,} is {what}; expected that of a run.")
+    return info
 
 
 def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_default: Container[str]) -> list[str]:

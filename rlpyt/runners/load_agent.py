@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlpyt.core import Agent
-from rlpyt.logging import current_logger, load_snapshot
+from rlpyt.logging import SnapshotError, current_logger, load_snapshot
 from rlpyt.logging.checkpoint_files import CheckpointFiles
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import Json, unrecorded_in
-from rlpyt.run_records import CHECKPOINTS
+from rlpyt.run_records import CHECKPOINTS, refuse_link
 from rlpyt.runners.from_params import Reader, RecordError, compare_versions, read_params
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict
@@ -68,8 +68,8 @@ def load_agent(
     params = read_params(path, "load_agent")
     directory = Path(path) if Path(path).is_dir() else Path(path).parent
     reader = Reader(known, trusted, "load_agent")
+    found = _find(directory, snapshot)  # first: a run that has failed has neither weights nor spaces
     spaces = env_spaces or _spaces(reader, params.get("spaces"), directory)
-    found = _find(directory, snapshot)
     record = params["runner"]["settings"].get("agent")
     recorded = record.get("settings") if isinstance(record, dict) else None
     # An agent that began with given weights acts by them before its first update.
@@ -78,7 +78,7 @@ def load_agent(
     agent = reader.part(record if isinstance(record, Mapping) else {}, "", {**weights, **changes})
     if not isinstance(agent, Agent):
         raise RecordError(f"load_agent: {directory} has the record of a {type(agent).__name__}; expected an agent's.")
-    agent.initialize(spaces)
+    _initialize(agent, spaces, directory)
     _load(agent, found, spaces)
     agent.to_device(ComputeSettings(device=device))
     compare_versions(params.get("versions"))
@@ -111,10 +111,12 @@ def _find(directory: Path, snapshot: str | None) -> _Found:
         return _checkpoint(files, best)
     if snapshot is not None:
         return _snapshot(directory / snapshot)
-    numbered = {int(file.stem[4:]): file for file in directory.glob("itr_*.pkl") if file.stem[4:].isdigit()}
+    numbered = {int(file.stem[4:]): file for file in directory.glob("itr_*.pkl") if file.stem[4:].isdecimal()}
     snapshots = [numbered[max(numbered)]] if numbered else []
     if (directory / "params.pkl").is_file():
         snapshots.append(directory / "params.pkl")
+    for file in snapshots:
+        refuse_link(file)
     found = max(map(_snapshot, snapshots), key=lambda x: x.step, default=None)
     return _newer_checkpoint(files, found) or found or _nothing(directory)
 
@@ -124,7 +126,10 @@ def _snapshot(file: Path) -> _Found:
     state = content.get("agent_state_dict") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping):
         raise ValueError(f"load_agent: {file} has no 'agent_state_dict'; expected a snapshot of a run of this version.")
-    return _Found(file, content.get("cum_steps", 0), dict(state))
+    steps = content.get("cum_steps", 0)
+    if not isinstance(steps, int | float):
+        raise SnapshotError(f"load_agent: {file} has 'cum_steps' {steps!r:.100}; expected a number.")
+    return _Found(file, steps, dict(state))
 
 
 def _newer_checkpoint(files: CheckpointFiles, found: _Found | None) -> _Found | None:
@@ -141,7 +146,10 @@ def _newer_checkpoint(files: CheckpointFiles, found: _Found | None) -> _Found | 
 
 def _checkpoint(files: CheckpointFiles, step: int) -> _Found:
     saved = files.read(step, rank=0, with_rings=False)  # rows of a replay may be gigabytes
-    return _Found(files.place(step), step, saved.state["agent"])
+    state = saved.state.get("agent")
+    if not isinstance(state, dict):
+        raise CheckpointError(f"load_agent: {files.place(step)} has no state of an agent; expected that of a run.")
+    return _Found(files.place(step), step, state)
 
 
 def _nothing(directory: Path) -> _Found:
@@ -151,10 +159,20 @@ def _nothing(directory: Path) -> _Found:
     )
 
 
+def _initialize(agent: Agent, spaces: EnvSpaces, directory: Path) -> None:
+    try:
+        agent.initialize(spaces)
+    except Exception as error:  # of a model, whose settings the record has
+        raise RecordError(
+            f"load_agent: the {type(agent).__name__} that {directory / 'params.json'} describes cannot be built for "
+            f"{spaces}: {type(error).__name__}: {error}"
+        ) from error
+
+
 def _load(agent: Agent, found: _Found, spaces: EnvSpaces) -> None:
     try:
         agent.load_state_dict(found.state)
-    except (RuntimeError, KeyError, ValueError) as error:
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             f"load_agent: the weights of {found.file} do not fit the {type(agent).__name__} that params.json describes "
             f"for {spaces}; expected those of this agent. Were settings changed, or other env_spaces given? {error}"
