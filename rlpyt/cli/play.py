@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import gymnasium
 import tyro
 
-from rlpyt.cli.arguments import Modules
+from rlpyt.cli.arguments import Modules, Pairs
 from rlpyt.cli.trained import Trained, read_trained
+from rlpyt.cli.values import pairs_of
 from rlpyt.envs.video import (
     RecordFrames,
     VideoFile,
@@ -20,6 +24,7 @@ from rlpyt.envs.video import (
     numbered,
     require_video,
 )
+from rlpyt.types import Kwargs
 
 
 def play(
@@ -30,6 +35,7 @@ def play(
     sample: bool = False,
     seed: int = 0,
     snapshot: str | None = None,
+    env_kwargs: Pairs = (),
     trust: Modules = (),
 ) -> int:
     """Show episodes of a trained agent in a window, or write them to videos.
@@ -41,6 +47,7 @@ def play(
         sample: sample actions instead of taking the most probable one.
         seed: of the first episode; the next ones have the next seeds.
         snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
+        env_kwargs: arguments of the environment, as key=value, in place of those of the run's evaluations.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
     if episodes < 1:
@@ -51,7 +58,7 @@ def play(
         require_video()
         draw_without_display()
     trained = read_trained(run, snapshot, trust)
-    env = _environment(trained, "human" if video is None else "rgb_array")
+    env = _environment(trained, "human" if video is None else "rgb_array", pairs_of(env_kwargs))
     try:
         if video is not None:
             check_frames(env)
@@ -65,18 +72,54 @@ def play(
     return 0
 
 
-def _environment(trained: Trained, render_mode: str) -> gymnasium.Env[object, object]:
-    kwargs = trained.env_kwargs
-    if trained.EnvCls is gymnasium.make:
-        kwargs = {**kwargs, "render_mode": render_mode}
-    env = trained.EnvCls(**kwargs)
+def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> gymnasium.Env[object, object]:
+    """Return an environment of the run that draws itself in a render mode."""
+    EnvCls, kwargs = trained.EnvCls, {**trained.env_kwargs, **env_kwargs}
+    drawn = {**kwargs, **({} if "render_mode" in env_kwargs else {"render_mode": render_mode})}
+    takes = _takes_render_mode(EnvCls)
+    env = _made(EnvCls, drawn if takes == "yes" else kwargs)
+    modes = env.metadata.get("render_modes") or []
+    if takes == "perhaps" and env.render_mode != render_mode and render_mode in modes:
+        env.close()
+        env = _made(EnvCls, drawn)
+    if env.render_mode == render_mode and (not modes or render_mode in modes):
+        return env
+    env.close()
+    if render_mode == "human" and render_mode not in modes:
+        raise ValueError(f"rlpyt play: {env} has no window, only {modes}. Write a video: --video FILE.mp4")
+    raise ValueError(
+        f"rlpyt play: the render mode of {env} is {env.render_mode!r}, of {modes}; expected {render_mode!r}. Let your "
+        "class or function take an argument render_mode, which becomes the environment's self.render_mode; or name the "
+        "argument that makes it draw: --env-kwargs KEY=VALUE."
+    )
+
+
+def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps", "no"]:
+    """Return whether what makes an environment takes the render mode; perhaps if it passes arguments on."""
+    made_by = EnvCls
+    while isinstance(made_by, partial):
+        made_by = made_by.func
+    if made_by is gymnasium.make:
+        return "yes"
+    try:
+        parameters = inspect.signature(EnvCls).parameters
+    except ValueError:  # it is written in C
+        return "perhaps"
+    if "render_mode" in parameters:
+        return "yes"
+    passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return "perhaps" if passes_on else "no"
+
+
+def _made(EnvCls: Callable[..., object], kwargs: Kwargs) -> gymnasium.Env[object, object]:
+    try:
+        env = EnvCls(**kwargs)
+    except TypeError as error:
+        raise ValueError(f"rlpyt play: making the environment with {kwargs!r:.200} failed: {error}") from error
     if not isinstance(env, gymnasium.Env):
         raise ValueError(
             f"rlpyt play: the run has environments of the class {type(env).__name__}; expected a gymnasium.Env."
         )
-    if render_mode == "human" and env.render_mode != "human":
-        env.close()
-        raise ValueError(f"rlpyt play: {env} has no window. Write a video: --video FILE.mp4")
     return env
 
 
