@@ -10,8 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Modules
+from rlpyt.cli.arguments import Modules, Pairs
 from rlpyt.cli.trained import read_trained
+from rlpyt.cli.values import pairs_of
 from rlpyt.samplers import evaluate
 
 
@@ -24,6 +25,7 @@ def eval_command(
     seed: int = 0,
     snapshot: str | None = None,
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    env_kwargs: Pairs = (),
     trust: Modules = (),
 ) -> int:
     """Evaluate a trained agent: returns and lengths of whole episodes, a fixed number in each environment.
@@ -36,13 +38,14 @@ def eval_command(
         seed: of environments and actions.
         snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
         json_output: print one line of JSON instead of the table.
+        env_kwargs: arguments of the environments, as key=value, in place of those of the run's evaluations.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
     trained = read_trained(run, snapshot, trust)
     result = evaluate(
         trained.agent,
         trained.EnvCls,
-        trained.env_kwargs,
+        {**trained.env_kwargs, **pairs_of(env_kwargs)},
         n_trajectories=episodes,
         n_envs=n_envs,
         TrajInfoCls=trained.TrajInfoCls,

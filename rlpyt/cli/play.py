@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import gymnasium
 import tyro
 
-from rlpyt.cli.arguments import Modules
+from rlpyt.cli.arguments import Modules, Pairs
 from rlpyt.cli.trained import Trained, read_trained
+from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvAdapter, EnvError, make_env
 from rlpyt.envs.video import (
     RecordFrames,
     VideoFile,
-    check_frames,
     draw_without_display,
+    draws,
     fps_of,
     has_display,
     numbered,
+    render_modes,
     require_video,
 )
+from rlpyt.types import Kwargs
 
 
 def play(
@@ -31,6 +37,7 @@ def play(
     sample: bool = False,
     seed: int = 0,
     snapshot: str | None = None,
+    env_kwargs: Pairs = (),
     trust: Modules = (),
 ) -> int:
     """Show episodes of a trained agent in a window, or write them to videos.
@@ -42,6 +49,7 @@ def play(
         sample: sample actions instead of taking the most probable one.
         seed: of the first episode; the next ones have the next seeds.
         snapshot: a file of the run such as itr_99.pkl, or best; the default is the newest.
+        env_kwargs: arguments of the environment, as key=value, in place of those of the run's evaluations.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
     if episodes < 1:
@@ -52,10 +60,8 @@ def play(
         require_video()
         draw_without_display()
     trained = read_trained(run, snapshot, trust)
-    env = _environment(trained, "human" if video is None else "rgb_array")
+    env = _environment(trained, "human" if video is None else "rgb_array", pairs_of(env_kwargs))
     try:
-        if video is not None:
-            check_frames(env.env)
         files = list(numbered(video, episodes)) if video is not None else [None] * episodes
         for episode, file in enumerate(files):
             print(_episode(trained, env, file, seed + episode, sample))
@@ -70,15 +76,43 @@ def play(
     return 0
 
 
-def _environment(trained: Trained, render_mode: str) -> EnvAdapter:
-    kwargs = trained.env_kwargs
-    if trained.EnvCls is gymnasium.make:
-        kwargs = {**kwargs, "render_mode": render_mode}
-    env = make_env(trained.EnvCls, kwargs)
-    if render_mode == "human" and getattr(env.env, "render_mode", None) != "human":
+def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvAdapter:
+    """Return an environment of the run that draws itself in a render mode."""
+    EnvCls, kwargs = trained.EnvCls, {**trained.env_kwargs, **env_kwargs}
+    drawn = kwargs if "render_mode" in env_kwargs else {**kwargs, "render_mode": render_mode}
+    takes = _takes_render_mode(EnvCls)
+    env = make_env(EnvCls, drawn if takes == "yes" else kwargs)
+    if takes == "perhaps" and not draws(env.env, render_mode) and render_mode in render_modes(env.env):
         env.close()
-        raise ValueError(f"rlpyt play: {env.name} has no window. Write a video: --video FILE.mp4")
-    return env
+        env = make_env(EnvCls, drawn)
+    if draws(env.env, render_mode):
+        return env
+    env.close()
+    modes = render_modes(env.env)
+    if render_mode == "human" and render_mode not in modes:
+        raise ValueError(f"rlpyt play: {env.name} has no window, only {modes}. Write a video: --video FILE.mp4")
+    raise ValueError(
+        f"rlpyt play: the render mode of {env.name} is {getattr(env.env, 'render_mode', None)!r}, of {modes}; expected "
+        f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
+        "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
+    )
+
+
+def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps", "no"]:
+    """Return whether what makes an environment takes the render mode; perhaps if it passes arguments on."""
+    made_by = EnvCls
+    while isinstance(made_by, partial):
+        made_by = made_by.func
+    if made_by is gymnasium.make:
+        return "yes"
+    try:
+        parameters = inspect.signature(EnvCls).parameters
+    except ValueError:  # it is written in C
+        return "perhaps"
+    if "render_mode" in parameters:
+        return "yes"
+    passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return "perhaps" if passes_on else "no"
 
 
 def _episode(trained: Trained, env: EnvAdapter, file: Path | None, seed: int, sample: bool) -> str:

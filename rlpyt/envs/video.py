@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -138,13 +138,26 @@ def check_frames(env: object) -> None:
     Raises:
         ValueError: if it has no `render`, or one without a `mode` while its render mode is not "rgb_array".
     """
-    mode, render = getattr(env, "render_mode", None), getattr(env, "render", None)
-    if render is None or not (mode == "rgb_array" or _takes_mode(render)):
+    if not draws(env, "rgb_array"):
         raise ValueError(
-            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {mode!r}, of "
-            f"{_metadata(env).get('render_modes', [])}. Let the environment take render_mode='rgb_array', and return "
+            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {getattr(env, 'render_mode', None)!r}, "
+            f"of {render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
             "an image uint8 [height, width, 3] from render()."
         )
+
+
+def draws(env: object, mode: str) -> bool:
+    """Return whether an environment draws itself in a render mode; one of the old interface is told at each call."""
+    render, modes = getattr(env, "render", None), render_modes(env)
+    if render is None:
+        return False
+    is_in_mode = getattr(env, "render_mode", None) == mode and (not modes or mode in modes)
+    return is_in_mode or (mode == "rgb_array" and _takes_mode(render))
+
+
+def render_modes(env: object) -> Sequence[str]:
+    """Return the render modes that an environment names."""
+    return _metadata(env).get("render_modes") or []
 
 
 def frame_of(env: object) -> np.ndarray:

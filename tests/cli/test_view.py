@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import gymnasium
 import numpy as np
 import pytest
 
 from rlpyt.cli import main
+from rlpyt.cli.play import _environment as environment_of
+from rlpyt.cli.trained import Trained
+from rlpyt.envs import EnvError
 from rlpyt.envs.video import check_frames, frame_of, write_video
+from rlpyt.types import TrajInfo
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +71,87 @@ def test_a_video_without_frames_and_a_window_without_a_display_are_refused_befor
         check_frames(gymnasium.make("CartPole-v1"))
     with pytest.raises(ValueError, match=r"returned float64 \[2, 2, 3\]; expected uint8"):
         frame_of(Drawing())
+
+
+class Screen(gymnasium.Env):
+    """Environment that draws itself where it is made so."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None, size=3, draws=False) -> None:
+        self.render_mode, self.size = "rgb_array" if draws else render_mode, size
+
+
+class SilentScreen(Screen):
+    def __init__(self, size=3, draws=False) -> None:
+        super().__init__(None, size, draws)
+
+
+def make_screen(**kwargs):
+    return gymnasium.wrappers.TimeLimit(Screen(**kwargs), 10)
+
+
+def make_silent(**kwargs):
+    return SilentScreen(**kwargs)
+
+
+class LaterScreen(Screen):
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+
+
+def screen(EnvCls, mode="rgb_array", given=None, **kwargs):
+    return environment_of(Trained(None, EnvCls, kwargs, TrajInfo), mode, given or {})
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "kwargs"),
+    [
+        (Screen, {"size": 4}),
+        (Screen, {"size": 4, "render_mode": None}),
+        (LaterScreen, {"size": 4}),
+        (make_screen, {"size": 4}),
+        (partial(Screen, size=4), {}),
+        (partial(make_screen, size=4), {}),
+        (partial(Screen, render_mode=None), {"size": 4}),
+    ],
+)
+def test_play_lets_whatever_makes_an_environment_draw_it(EnvCls, kwargs):
+    env = screen(EnvCls, **kwargs)
+    assert (env.env.render_mode, env.env.unwrapped.size) == ("rgb_array", 4)
+
+
+def test_play_lets_gymnasium_draw_through_a_partial():
+    pytest.importorskip("pygame")
+    env = screen(partial(gymnasium.make, "CartPole-v1"))
+    assert env.env.render_mode == "rgb_array"
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "mode", "says"),
+    [
+        (SilentScreen, "rgb_array", r" is None, of \['rgb_array'\]; expected 'rgb_array'. Let your class"),
+        (make_silent, "rgb_array", r"Making environment 0: .* failed: .* 'render_mode'"),
+        (Screen, "human", r"has no window, only \['rgb_array'\]. Write a video"),
+        (lambda: 3, "rgb_array", "EnvAdapter: int has no observation_space"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_a_way_out(EnvCls, mode, says):
+    with pytest.raises((ValueError, EnvError), match=says):
+        screen(EnvCls, mode)
+
+
+def test_an_argument_that_lets_an_environment_draw_can_be_named():
+    assert screen(SilentScreen, given={"draws": True}).env.render_mode == "rgb_array"
+
+
+def test_eval_takes_other_arguments_of_the_environment(run, capsys):
+    given = ["--episodes", "2", "--json", "--env-kwargs", "max_episode_steps=3"]
+    assert main(["eval", str(run), *given]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["length"]["max"] == 3
 
 
 def test_odd_frames_are_filled(tmp_path):
