@@ -283,7 +283,9 @@ def test_a_replay_too_small_for_the_return():
 
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO, VTrace])
 def test_a_policy_gradient_with_a_q_learner(AlgoCls):
-    with pytest.raises(TypeError, match=f"{AlgoCls.__name__}: the agent, a DqnAgent, .*CategoricalPgAgent.*RlAlgorithm"):
+    with pytest.raises(
+        TypeError, match=f"{AlgoCls.__name__}: the agent, a DqnAgent, .*CategoricalPgAgent.*RlAlgorithm"
+    ):
         starting_without_value(AlgoCls(), DqnAgent())
 
 

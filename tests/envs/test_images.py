@@ -121,6 +121,11 @@ def test_what_becomes_of_an_image(shape: Any, dtype: Any, changed: Any) -> None:
         np.testing.assert_array_equal(observation, value[None] if len(shape) == 2 else value.transpose(2, 0, 1))
 
 
+def test_the_bound_of_the_values_that_occur() -> None:
+    env = ChannelsFirst(Bare(spaces.Dict(a=PICTURE, b=spaces.Box(0, 5, (4, 4), np.uint8))), high=10)
+    assert [int(part.high.max()) for part in env.observation_space.values()] == [10, 5]  # type: ignore[attr-defined]
+
+
 def test_parts_of_a_dict() -> None:
     parts: dict[str, Any] = dict(
         board=spaces.Box(0, 9, (4, 4), np.uint8), image=PICTURE, state=spaces.Box(-1, 1, (9, 9))
