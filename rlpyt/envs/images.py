@@ -17,7 +17,7 @@ from rlpyt.envs.adapter import read_reset, seeded_reset
 from rlpyt.envs.base import Reset
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space, as_gymnasium, is_image, subspaces
-from rlpyt.types import InfoDict
+from rlpyt.types import Kwargs
 
 _SMALLEST_SIDE = 8
 """Height and width from which on an array of two or more dimensions looks like an image."""
@@ -123,7 +123,7 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
         """Return the environment within all wrappers."""
         return getattr(self.env, "unwrapped", self.env)
 
-    def reset(self, *, seed: int | None = None, options: InfoDict | None = None) -> Reset:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> Reset:
         """Start an episode; return its first observation and the info.
 
         Args:
