@@ -17,7 +17,7 @@ from rlpyt.envs.adapter import read_reset, seeded_reset
 from rlpyt.envs.base import Reset
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space, as_gymnasium, is_image, subspaces
-from rlpyt.types import InfoDict
+from rlpyt.types import Kwargs
 
 _SMALLEST_SIDE = 8
 """Height and width from which on an array of two or more dimensions looks like an image."""
@@ -88,6 +88,8 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
     Args:
         env: environment of gymnasium, old gym or rlpyt 0.1, or of no base class.
         keys: of the Dict or Tuple, the parts to change; None changes all that are images by their dtype and dimensions.
+        high: largest value of these images, where the space declares a larger one than occurs, as minigrid does. The
+            default models divide images by it.
 
     Raises:
         TypeError: if `env` is a vector environment, whose images gymnasium's wrappers of `gymnasium.wrappers.vector`
@@ -95,7 +97,7 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
         ValueError: if a key is not there, or nothing is to be changed.
     """
 
-    def __init__(self, env: Buffer, keys: Collection[str | int] | None = None) -> None:
+    def __init__(self, env: Buffer, keys: Collection[str | int] | None = None, *, high: int | None = None) -> None:
         if isinstance(env, VectorEnv):
             raise TypeError(
                 f"ChannelsFirst: {type(env).__name__} is a vector environment; expected one environment. Wrap those "
@@ -104,7 +106,7 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
         self.env = env
         self.keys = None if keys is None else frozenset(map(str, keys))
         self._space = as_gymnasium(env.observation_space)
-        self.observation_space = _changed_space(self._space, self.keys)
+        self.observation_space = _changed_space(self._space, self.keys, high)
         self.action_space = as_gymnasium(env.action_space)
         names = [key for key, _ in subspaces(self._space)]
         if not (self.keys or set()) <= set(names) or self.observation_space == self._space:
@@ -121,7 +123,7 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
         """Return the environment within all wrappers."""
         return getattr(self.env, "unwrapped", self.env)
 
-    def reset(self, *, seed: int | None = None, options: InfoDict | None = None) -> Reset:
+    def reset(self, *, seed: int | None = None, options: Kwargs | None = None) -> Reset:
         """Start an episode; return its first observation and the info.
 
         Args:
@@ -182,8 +184,8 @@ def _changed_array(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1, *array.shape[2:])
 
 
-def _changed_space(space: Space, keys: frozenset[str] | None) -> Space:
-    parts = [(key, _changed_space(part, None) if _named(key, keys) else part) for key, part in subspaces(space)]
+def _changed_space(space: Space, keys: frozenset[str] | None, high: int | None) -> Space:
+    parts = [(key, _changed_space(part, None, high) if _named(key, keys) else part) for key, part in subspaces(space)]
     if isinstance(space, Dict):
         return Dict(dict(parts))
     if isinstance(space, Tuple):
@@ -191,7 +193,8 @@ def _changed_space(space: Space, keys: frozenset[str] | None) -> Space:
     if not _is_changed(space):
         return space
     assert isinstance(space, Box)
-    return Box(_changed_array(space.low), _changed_array(space.high), dtype=np.uint8)
+    bound = _changed_array(space.high)
+    return Box(_changed_array(space.low), bound if high is None else np.minimum(bound, high), dtype=np.uint8)
 
 
 def _changed_value(space: Space, value: Buffer, keys: frozenset[str] | None) -> Buffer:

@@ -88,9 +88,16 @@ class PixelConv2d(nn.Conv2d):
     """Upper bound of the images where it is not 255: a buffer, so that weights keep the scale they were trained with.
     Those from before had no other than 255, and a state without the entry stands for that."""
 
-    @wraps(nn.Conv2d.__init__)
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = 0,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, **kwargs)  # type: ignore[arg-type]
         self.register_buffer("divisor", None)
 
     def divide_by(self, high: float) -> None:
@@ -99,7 +106,7 @@ class PixelConv2d(nn.Conv2d):
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: object) -> None:
         add_old_divisor(self.divisor, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the convolution of images [B, C, height, width]."""

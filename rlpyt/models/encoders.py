@@ -82,7 +82,7 @@ class VectorEncoder(Encoder[torch.Tensor]):
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: object) -> None:
         add_old_divisor(self.divisor, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
         x = observation.float() if self.divisor is None else observation / self.divisor

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
-from rlpyt.agents import DqnAgent
+from rlpyt.agents import DqnAgent, QrDqnAgent
+from rlpyt.algos import DQN, QRDQN
+from rlpyt.runners import MinibatchRl
+from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.shared_memory import dumps
 from tests.agents.agent_kinds import Sampled
@@ -152,3 +157,59 @@ def test_the_target_starts_as_a_copy_and_moves_only_when_told():
         torch.testing.assert_close(p, 0.75 * old + 0.25 * new.detach())
     agent.update_target()
     assert torch.equal(agent.target(*inputs), agent(*inputs).detach())
+
+
+MASKED_RUN: dict[str, Any] = dict(min_steps_learn=48, replay_size=400, eps_steps=100, batch_size=16, replay_ratio=8)
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Allows two of four actions in every step; its final observation allows none."""
+
+    observation_space: Any = spaces.Dict(mask=spaces.MultiBinary(4), x=spaces.Box(-1, 1, (3,), np.float32))
+    action_space: Any = spaces.Discrete(4)
+
+    def __init__(self, taken: list[bool]) -> None:
+        self.taken = taken
+
+    def see(self) -> Any:
+        self.mask = np.zeros(4, np.int8)
+        self.mask[self.np_random.choice(4, 2, replace=False)] = self.t < 5
+        return dict(mask=self.mask, x=self.np_random.uniform(-1, 1, 3).astype(np.float32))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.see(), {}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(bool(self.mask[action]))
+        self.t += 1
+        return self.see(), float(action), self.t == 5, False, {}
+
+
+class MaskingNet(nn.Module):
+    def __init__(self, n_quantiles: int | None) -> None:
+        super().__init__()
+        self.net, self.n_quantiles = nn.Linear(3, 4 * (n_quantiles or 1)), n_quantiles
+
+    def forward(self, observation: Any, *others: Any) -> Any:
+        q = self.net(observation.x).unflatten(-1, (4, -1)).masked_fill(observation.mask[..., None] == 0, -torch.inf)
+        return q.squeeze(-1) if self.n_quantiles is None else q
+
+
+@pytest.mark.parametrize(
+    ("algo", "agent", "n_quantiles"),
+    [
+        (DQN(**MASKED_RUN), DqnAgent, None),
+        (DQN(**MASKED_RUN, double_dqn=True, prioritized_replay=True, n_step_return=3), DqnAgent, None),
+        (QRDQN(**MASKED_RUN), QrDqnAgent, 3),
+    ],
+)
+def test_a_model_may_mask_illegal_actions(algo: Any, agent: Any, n_quantiles: int | None) -> None:
+    taken: list[bool] = []
+    agent = agent(ModelCls=MaskingNet, model_kwargs=dict(n_quantiles=n_quantiles))
+    sampler = SerialSampler(lambda: Masked(taken), {}, batch_T=8, batch_B=2, max_decorrelation_steps=0)
+    MinibatchRl(algo, agent, sampler, n_steps=160, log_interval_steps=160, seed=0).train()
+    assert algo.update_counter > 0
+    assert all(taken[20:])  # the check at the start acts at random
+    assert len(taken) > 100

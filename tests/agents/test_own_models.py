@@ -139,7 +139,7 @@ class PopsMu(Pops):
 
 
 class PopsQ(Pops):
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any) -> Any:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any = None) -> Any:
         return self.v(observation).squeeze(-1)[None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -224,10 +225,11 @@ def test_check_env_builds_the_default_models(shape, code, said, capsys):
 
 
 class Pictures(Drawing):
-    def __init__(self, shape):
-        self.observation_space = gymnasium.spaces.Box(0, 255, tuple(shape), np.uint8)
+    def __init__(self, shape: list[int]) -> None:
+        images: Any = gymnasium.spaces.Box(0, 255, tuple(shape), np.uint8)
+        self.observation_space = images
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, seed=None, options=None):
         return np.zeros(self.observation_space.shape, np.uint8), {}
 
     def step(self, action):

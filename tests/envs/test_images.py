@@ -17,6 +17,7 @@ from rlpyt.envs.images import image_advice
 from rlpyt.types import InfoDict
 
 PICTURE = spaces.Box(0, 255, (5, 6, 3), np.uint8)
+BOOL: Any = spaces.Box(0, 1, (10, 10, 4), np.dtype("bool").type)
 
 
 def numbered(space: spaces.Box, n: int) -> np.ndarray:
@@ -72,7 +73,8 @@ class Rlpyt(Env):
         return self.inner.reset()
 
     def step(self, action: Any) -> EnvStep:
-        return EnvStep(*self.inner.step(action)[:3], InfoDict(timeout=True))
+        observation, reward, done, _ = self.inner.step(action)
+        return EnvStep(observation, reward, done, InfoDict(timeout=True))
 
 
 class Gymnasium(Bare, gymnasium.Env[Any, Any]):
@@ -121,17 +123,22 @@ def test_what_becomes_of_an_image(shape: Any, dtype: Any, changed: Any) -> None:
         np.testing.assert_array_equal(observation, value[None] if len(shape) == 2 else value.transpose(2, 0, 1))
 
 
+def test_the_bound_of_the_values_that_occur() -> None:
+    env = ChannelsFirst(Bare(spaces.Dict(a=PICTURE, b=spaces.Box(0, 5, (4, 4), np.uint8))), high=10)
+    assert [int(part.high.max()) for part in env.observation_space.values()] == [10, 5]  # type: ignore[attr-defined]
+
+
 def test_parts_of_a_dict() -> None:
     parts: dict[str, Any] = dict(
         board=spaces.Box(0, 9, (4, 4), np.uint8), image=PICTURE, state=spaces.Box(-1, 1, (9, 9))
     )
     both, one = ChannelsFirst(Bare(spaces.Dict(parts))), ChannelsFirst(Bare(spaces.Dict(parts)), keys=["image"])
-    assert {key: part.shape for key, part in both.observation_space.items()} == dict(
-        board=(1, 4, 4), image=(3, 5, 6), state=(9, 9)
-    )  # type: ignore[attr-defined]
-    assert {key: part.shape for key, part in one.observation_space.items()} == dict(
-        board=(4, 4), image=(3, 5, 6), state=(9, 9)
-    )  # type: ignore[attr-defined]
+
+    def shapes(env: Any) -> dict[str, Any]:
+        return {key: part.shape for key, part in env.observation_space.items()}
+
+    assert shapes(both) == dict(board=(1, 4, 4), image=(3, 5, 6), state=(9, 9))
+    assert shapes(one) == dict(board=(4, 4), image=(3, 5, 6), state=(9, 9))
     for env in (both, one):
         assert env.observation_space.contains(env.reset()[0])
         assert env.observation_space.contains(env.step(0)[0])
@@ -156,8 +163,8 @@ def test_values_that_are_not_of_the_space_are_not_cast() -> None:
 
 
 def test_its_state_is_that_of_the_environment() -> None:
-    envs = [make_env(lambda: ChannelsFirst(Bare()), {}) for _ in range(2)]
-    assert restores_exactly(*envs, seed=1, n_steps=20) is None
+    one, other = (make_env(lambda: ChannelsFirst(Bare()), {}) for _ in range(2))
+    assert restores_exactly(one, other, seed=1, n_steps=20) is None
 
 
 @pytest.mark.parametrize(
@@ -170,7 +177,7 @@ def test_its_state_is_that_of_the_environment() -> None:
         (spaces.Box(0, 1, (16, 4, 4), np.uint8), None),
         (spaces.Box(0, 255, (84, 84), np.uint8), r"uint8 \[84, 84\], looks like an image.*7,056 inputs.*ChannelsFirst"),
         (spaces.Box(0, 255, (4, 84, 84, 3), np.uint8), "cannot take it.*ChannelsFirst"),
-        (spaces.Box(0, 1, (10, 10, 4), np.bool_), "looks like an image.*400 inputs.*ChannelsFirst"),
+        (BOOL, "looks like an image.*400 inputs.*ChannelsFirst"),
         (spaces.MultiBinary([10, 10, 4]), "looks like an image.*ModelCls"),
         (spaces.Box(0, 1, (3, 64, 64), np.float32), "float32.*looks like an image.*12,288 inputs.*ModelCls"),
         (spaces.Box(0, 255, (64, 64, 3), np.int32), "looks like an image"),
