@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import time
 from collections.abc import Mapping
@@ -10,19 +11,21 @@ from pathlib import Path
 from typing import ClassVar
 
 from rlpyt.logging.sinks import Row, optional_package
-from rlpyt.logging.tracker_sink import TrackerSink, flat, within
+from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat, within
 
 _STATUSES = {"finished": "FINISHED", "failed": "FAILED"}  # all others are KILLED
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 _LONGEST = 500  # characters of a parameter that every store takes
 _PARAMS_A_CALL = 100
+_REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 
 
 @dataclass(eq=False)
 class MlflowSink(TrackerSink):
     """Sink that logs a run to MLflow.
 
-    Names of columns lose what MLflow does not accept: `Diagnostics/CumTime (s)` is `Diagnostics/CumTime s`.
+    Names of settings and columns lose what MLflow does not accept: `Diagnostics/CumTime (s)` is
+    `Diagnostics/CumTime s`. Where two would then have one name, the later one gets a number, as in `x0` and `x0_2`.
 
     Raises:
         ImportError: if mlflow is not installed.
@@ -33,7 +36,8 @@ class MlflowSink(TrackerSink):
     experiment: str = "Default"
     """Name of the experiment, which is made if there is none."""
     tracking_uri: str | None = None
-    """Server or folder; None asks MLFLOW_TRACKING_URI."""
+    """Server or database, such as `sqlite:///mlflow.db`; None asks MLFLOW_TRACKING_URI. MLflow takes a folder only
+    where MLFLOW_ALLOW_FILE_STORE is true."""
     name: str | None = None
     """Name of the run; None is that of the run directory."""
     finish_seconds: float = 60.0
@@ -43,11 +47,24 @@ class MlflowSink(TrackerSink):
         """Refuse a machine without MLflow."""
         self._mlflow = optional_package("mlflow", type(self).__name__, "mlflow")
         self._entities = optional_package("mlflow.entities", type(self).__name__, "mlflow")
+        self._errors = optional_package("mlflow.exceptions", type(self).__name__, "mlflow")
+
+    def name_of(self, name: str) -> str:
+        """Return a name without the signs that MLflow refuses, and not one that would lead to another folder."""
+        name = _NOT_IN_NAMES.sub("", name)
+        if posixpath.normpath(name) != name or name.startswith("/"):
+            name = name.replace("/", ".")
+        return f"_{name}" if name in ("", ".") or name.startswith("..") else name
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether MLflow does not take what it was given; a server that is away is another error."""
+        if isinstance(error, self._errors.MlflowException):
+            return error.error_code in _REFUSALS  # type: ignore[attr-defined]  # mlflow is optional
+        return super().is_refusal(error)
 
     def open(self, directory: Path, known: str | None) -> str:
         """Open a run, and return its id."""
         self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
-        self._is_new = known is None
         if known is not None:
             self._client.update_run(known, status="RUNNING")
             return known
@@ -57,26 +74,32 @@ class MlflowSink(TrackerSink):
 
     def log_settings(self, params: Mapping[str, object]) -> None:
         """Log the content of params.json; MLflow lets no parameter of a run change later."""
-        if not self._is_new:
-            return
-        made = [
-            self._entities.Param(_NOT_IN_NAMES.sub("", key)[:250], str(value)[:_LONGEST])
-            for key, value in flat(params).items()
-        ]
-        for first in range(0, len(made), _PARAMS_A_CALL):
-            self._client.log_batch(self._id, params=made[first : first + _PARAMS_A_CALL])
+        settings = flat(params)
+        names = NamesApart(self.name_of).of(settings)
+        known = self._client.get_run(self._id).data.params  # an earlier start may have ended before its first row
+        missing = {key: str(value)[:_LONGEST] for key, value in settings.items() if names[key] not in known}
+
+        def call(part: Mapping[str, str]) -> None:
+            made = [self._entities.Param(names[key], value) for key, value in part.items()]
+            for first in range(0, len(made), _PARAMS_A_CALL):
+                self._client.log_batch(self._id, params=made[first : first + _PARAMS_A_CALL])
+
+        self.put("settings", missing, call)
 
     def log(self, row: Row, step: int) -> None:
         """Log a row: numbers as metrics, text as tags."""
-        now = int(1000 * time.time())
-        names = {key: _NOT_IN_NAMES.sub("", key) for key in row}
-        numbers = {names[key]: x for key, x in row.items() if not isinstance(x, str)}
-        texts = {names[key]: x for key, x in row.items() if isinstance(x, str)}
-        self._client.log_batch(
-            self._id,
-            metrics=[self._entities.Metric(name, float(x), now, step) for name, x in numbers.items()],
-            tags=[self._entities.RunTag(name, x) for name, x in texts.items()],
-        )
+        now, names = int(1000 * time.time()), self.names.of(row)
+
+        def call(part: Mapping[str, float | int | str]) -> None:
+            numbers = {names[key]: x for key, x in part.items() if not isinstance(x, str)}
+            texts = {names[key]: x for key, x in part.items() if isinstance(x, str)}
+            self._client.log_batch(
+                self._id,
+                metrics=[self._entities.Metric(name, float(x), now, step) for name, x in numbers.items()],
+                tags=[self._entities.RunTag(name, x) for name, x in texts.items()],
+            )
+
+        self.put("columns", row, call)
 
     def end(self, outcome: str) -> None:
         """Log the outcome."""

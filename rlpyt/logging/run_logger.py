@@ -14,7 +14,7 @@ import numpy as np
 from rlpyt.logging.console import Console, Verbosity, pushed
 from rlpyt.logging.files import MAY_PASS, write_json
 from rlpyt.logging.params import to_json
-from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, Row, RunSink, Sink
+from rlpyt.logging.sinks import STATISTICS, ConsoleTable, CsvSink, RefusedBySink, Row, RunSink, Sink
 from rlpyt.logging.snapshots import (
     SnapshotMode,
     check_snapshot_settings,
@@ -308,6 +308,8 @@ class Logger(Console):
     def _sink_may_fail(self, sink: Sink) -> Iterator[None]:
         try:
             yield
+        except RefusedBySink as error:  # which a sink raises once for each setting or column
+            self.warn(f"the sink {type(sink).__name__}: {error}. They are missing there, and the run goes on.")
         except Exception as error:  # of any kind: a server that is down must not end a run of days
             name, what = type(sink).__name__, type(error).__name__
             self.warn_once(

@@ -64,6 +64,10 @@ class RunSink(ABC):
         """Release all resources; called once, after `end`."""
 
 
+class RefusedBySink(RuntimeError):
+    """Error for settings or columns that a sink does not take; it has all the others."""
+
+
 def optional_package(name: str, who: str, extra: str) -> ModuleType:
     """Return a package that is optional.
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rlpyt.logging.sinks import STATISTICS, Row, RunSink, optional_package
+from rlpyt.logging.tracker_sink import NamesApart
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -33,7 +34,8 @@ def tag_of(column: str) -> str:
 class TensorBoardSink(RunSink):
     """Sink that writes each number of a row as a TensorBoard scalar, in the groups of `tag_of`.
 
-    After a resume, the events behind the checkpoint are purged: TensorBoard shows each row once.
+    After a resume, the events behind the checkpoint are purged: TensorBoard shows each row once. Where two columns
+    would have one tag, the later one gets a number.
 
     Args:
         directory: for the event file; the run directory, for `tensorboard --logdir`.
@@ -47,6 +49,7 @@ class TensorBoardSink(RunSink):
         self._directory = str(directory)
         self._purge_step: int | None = None
         self._writer: SummaryWriter | None = None
+        self._tags = NamesApart(tag_of, longest=1000)
 
     def rewind(self, step: int) -> None:
         """Purge what was written of later steps."""
@@ -56,11 +59,12 @@ class TensorBoardSink(RunSink):
         """Add the row at `step`; text values become text summaries."""
         if self._writer is None:
             self._writer = self._package.SummaryWriter(self._directory, purge_step=self._purge_step)
+        tags = self._tags.of(row)
         for column, value in row.items():
             if isinstance(value, str):
-                self._writer.add_text(tag_of(column), value, step)
+                self._writer.add_text(tags[column], value, step)
             else:
-                self._writer.add_scalar(tag_of(column), value, step)
+                self._writer.add_scalar(tags[column], value, step)
         self._writer.flush()
 
     def close(self) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, TypedDict, cast
+from typing import ClassVar, TypedDict, TypeVar, cast
 
 from rlpyt.logging.files import write_json
-from rlpyt.logging.sinks import Row, RunSink
+from rlpyt.logging.sinks import RefusedBySink, Row, RunSink
 from rlpyt.run_records import read_json
 
 RECORD = "sinks.json"
 """File of a run with the runs of its trackers: by kind, the id and the step of the last row."""
+
+
+_Value = TypeVar("_Value")
 
 
 class _Record(TypedDict):
@@ -26,7 +29,8 @@ class TrackerSink(RunSink):
     """Base of the sink of a tracker, whose run has the settings of this run, its rows by CumSteps, and its outcome.
 
     The id of the tracker's run is kept in the run directory, so that a run that goes on after a stop goes on there too.
-    Rows that come again then, after a checkpoint, are left out.
+    Rows that come again then, after a checkpoint, are left out. A setting or a column that the tracker refuses costs
+    itself alone; a row does not wait for settings that could not be logged.
     """
 
     kind: ClassVar[str]
@@ -39,21 +43,72 @@ class TrackerSink(RunSink):
         self._last_step = record["last_step"] if record else -1
         # Rows of this start may share a step: a script of the user's that sets none logs all at step 0.
         self._known_step, self._has_settings = self._last_step, False
+        self._refused: set[str] = set()
+        self.names = NamesApart(self.name_of)
         self._id = self.open(directory, record["id"] if record else None)
         self._keep()
 
     def write(self, row: Row, step: int) -> None:
         """Log a row, unless an earlier start has done so; the first one of a start comes after the settings."""
+        refused: Exception | None = None
         if not self._has_settings:
-            self.log_settings(json.loads((self._directory / "params.json").read_text()))
-            self._has_settings = True
+            try:
+                self.log_settings(json.loads((self._directory / "params.json").read_text()))
+                self._has_settings = True
+            except Exception as error:  # of any kind; raised again below, when the row is there
+                # Settings that only some of which were refused are not tried again.
+                refused, self._has_settings = error, isinstance(error, RefusedBySink)
         if step > self._known_step:
-            self.log(row, step)
+            try:
+                self.log({name: x for name, x in row.items() if name not in self._refused}, step)
+            except RefusedBySink as error:
+                refused = RefusedBySink(f"{refused}\n{error}") if isinstance(refused, RefusedBySink) else error
             self._last_step = step
             self._keep()
+        if refused is not None:
+            raise refused
 
     def close(self) -> None:
         """Do nothing; `end` has closed the run of the tracker."""
+
+    def name_of(self, name: str) -> str:
+        """Return the name of a setting or column in the tracker, as far as it may have one."""
+        return name
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether an error means that the tracker does not take what it was given, ever."""
+        return isinstance(error, TypeError | ValueError | KeyError)
+
+    def put(self, what: str, values: Mapping[str, _Value], call: Callable[[dict[str, _Value]], object]) -> None:
+        """Log values together, and one by one if the tracker refuses that; what it refuses alone is left out.
+
+        Args:
+            what: "settings" or "columns", for the message. A column is not tried again.
+            values: by name.
+            call: logs some of the values.
+
+        Raises:
+            RefusedBySink: if some were refused; all others are logged.
+        """
+        try:
+            call(dict(values))
+            return
+        except Exception as error:
+            if not self.is_refusal(error):
+                raise
+        refused: dict[str, Exception] = {}
+        for name, value in values.items():
+            try:
+                call({name: value})
+            except Exception as error:
+                if not self.is_refusal(error):
+                    raise
+                refused[name] = error
+        if what == "columns":
+            self._refused |= refused.keys()
+        if refused:
+            first = next(iter(refused.values()))
+            raise RefusedBySink(f"{self.kind} does not take the {what} {sorted(refused)}: {first}") from first
 
     @abstractmethod
     def open(self, directory: Path, known: str | None) -> str:
@@ -79,6 +134,32 @@ class TrackerSink(RunSink):
     def _keep(self) -> None:
         record: _Record = {"id": self._id, "last_step": self._last_step}
         write_json(self._directory / RECORD, {**self._records(), self.kind: record})
+
+
+class NamesApart:
+    """Names that a tracker takes, one for each name here: where two would have the same, the later one gets a number.
+
+    Args:
+        name_of: returns a name that the tracker takes.
+        longest: letters of a name.
+    """
+
+    def __init__(self, name_of: Callable[[str], str], longest: int = 250) -> None:
+        self._name_of, self._longest = name_of, longest
+        self._found: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the name in the tracker for each name; those that may stay as they are come first."""
+        wanted = {name: self._name_of(name)[: self._longest] for name in names if name not in self._found}
+        for name, short in sorted(wanted.items(), key=lambda item: item[0] != item[1]):
+            number, unique = 1, short
+            while unique in self._taken:
+                number += 1
+                unique = f"{short[: self._longest - 5]}_{number}"
+            self._taken.add(unique)
+            self._found[name] = unique
+        return {name: self._found[name] for name in names}
 
 
 def within(seconds: float, call: Callable[[], object], what: str) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from rlpyt.logging.sinks import Row, optional_package
-from rlpyt.logging.tracker_sink import TrackerSink, within
+from rlpyt.logging.sinks import RefusedBySink, Row, optional_package
+from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, within
 
 
 class _Run(Protocol):
@@ -51,21 +51,49 @@ class TrackioSink(TrackerSink):
         return known or f"{self.name or directory.name}-{secrets.token_hex(3)}"
 
     def log_settings(self, params: Mapping[str, object]) -> None:
-        """Open the run with the content of params.json."""
-        self._run = self._trackio.init(
+        """Open the run with the content of params.json; trackio keeps names that begin with "_" for itself.
+
+        Raises:
+            RefusedBySink: if trackio refuses one of the settings, or all; the run is open without these.
+        """
+        names = NamesApart(lambda name: name.lstrip("_") or "setting").of(params)
+        config = {names[name]: x for name, x in params.items()}
+        if (refusal := self._refusal_of(config)) is None:
+            return
+        for name in config:
+            if self._refusal_of({key: x for key, x in config.items() if key != name}) is None:
+                raise RefusedBySink(f"trackio does not take the setting {name!r}: {refusal}") from refusal
+        if self._refusal_of({}) is None:
+            raise RefusedBySink(f"trackio does not take the settings {sorted(config)}: {refusal}") from refusal
+        raise refusal
+
+    def _refusal_of(self, config: dict[str, object]) -> Exception | None:
+        """Open the run with some settings; return the error if trackio refuses them."""
+        try:
+            self._run = self._opened(config)
+        except Exception as error:
+            if not self.is_refusal(error):
+                raise
+            return error
+        return None
+
+    def _opened(self, config: dict[str, object]) -> _Run:
+        run: _Run = self._trackio.init(
             project=self.project,
             name=self._id,
             group=self.group,
             space_id=self.space_id,
-            config=dict(params),
+            config=config,
             resume="allow",
             embed=False,
         )
+        return run
 
     def log(self, row: Row, step: int) -> None:
         """Log a row."""
-        if self._run is not None:
-            self._run.log(dict(row), step=step)
+        run = self._run
+        if run is not None:
+            self.put("columns", row, lambda part: run.log(part, step=step))
 
     def end(self, outcome: str) -> None:
         """Log the outcome, and wait for the upload."""

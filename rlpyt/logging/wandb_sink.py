@@ -66,11 +66,11 @@ class WandbSink(TrackerSink):
 
     def log_settings(self, params: Mapping[str, object]) -> None:
         """Log the content of params.json."""
-        self._run.config.update(dict(params), allow_val_change=True)
+        self.put("settings", params, lambda part: self._run.config.update(part, allow_val_change=True))
 
     def log(self, row: Row, step: int) -> None:
         """Log a row."""
-        self._run.log(dict(row), step=step)
+        self.put("columns", row, lambda part: self._run.log(part, step=step))
 
     def end(self, outcome: str) -> None:
         """Log the outcome, and wait for the upload; a failed run is marked so."""

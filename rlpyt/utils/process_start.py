@@ -17,6 +17,7 @@ import multiprocessing.process
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
@@ -26,6 +27,7 @@ from rlpyt.utils.worker_main import MASTER_OF_FORKSERVER, ONE_THREAD, STOP_SIGNA
 
 PRELOAD = ("rlpyt.utils.forkserver_signals", "rlpyt.utils.forkserver_socket", "rlpyt.utils.processes", "rlpyt.samplers")
 """Modules that the forkserver imports, so that its processes have them."""
+_LONGEST_TEMPORARY = 74  # letters, beside "/pymp-xxxxxxxx/listener-xxxxxxxx"
 
 
 def start_process(process: BaseProcess, start_method: str) -> None:
@@ -38,10 +40,11 @@ def start_process(process: BaseProcess, start_method: str) -> None:
     Raises:
         EOFError: if the forkserver was killed meanwhile.
         ConnectionError: if it was killed before.
+        OSError: if no folder for temporary files has a path that is short enough for the socket of the forkserver.
     """
     with _start_conditions():
         if start_method == "forkserver":
-            with _blocked_signals(), _named_master():
+            with _blocked_signals(), _named_master(), short_temporaries():
                 forkserver.ensure_running()
             continue_forkserver()
             process.start()  # waits for the imports of the forkserver, for seconds, with the signals received
@@ -67,6 +70,31 @@ def continue_forkserver() -> None:
 def forget_process(process: BaseProcess) -> None:
     """Let Python end without waiting for a process that cannot be killed."""
     multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]  # it joins all at its end
+
+
+@contextmanager
+def short_temporaries() -> Iterator[None]:
+    """Take a folder for temporary files in the block whose path is short enough for a socket; /tmp, if TMPDIR is not.
+
+    The kernel takes 107 letters, of which multiprocessing needs 33 for names of its own. The folder of a job on a
+    cluster can be longer than the rest.
+
+    Raises:
+        OSError: if neither is there.
+    """
+    before, given = tempfile.tempdir, tempfile.gettempdir()
+    if len(os.fsencode(given)) > _LONGEST_TEMPORARY:
+        short = [folder for folder in ("/tmp", "/var/tmp") if os.access(folder, os.W_OK | os.X_OK)]
+        if not short:
+            raise OSError(
+                f"Starting a process: the folder for temporary files is {given}, of {len(os.fsencode(given))} letters; "
+                f"expected at most {_LONGEST_TEMPORARY}, as a socket is made there. Set TMPDIR to a shorter one."
+            )
+        tempfile.tempdir = short[0]
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager

@@ -205,3 +205,13 @@ def test_hooks_that_need_tensorboard_say_what_to_install(monkeypatch):
         Histograms()
     with pytest.raises(ImportError, match=r"EpisodeVideo: .*pip install rlpyt\[tensorboard\]"):
         EpisodeVideo(CountingEnv)
+
+
+def test_columns_of_one_tag_are_two_curves(tmp_path):
+    sink = TensorBoardSink(tmp_path)
+    for step in (1, 2):
+        sink.write({"valueLossAverage": 1.0, "Loss/valueLoss/Average": 2.0}, step)
+    sink.close()
+    events = events_in(tmp_path)
+    values = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert values == {"Loss/valueLoss/Average": [2.0, 2.0], "Loss/valueLoss/Average_2": [1.0, 1.0]}

@@ -14,7 +14,7 @@ import pytest
 
 from rlpyt.logging import MlflowSink, TrackioSink, WandbSink, logger_context
 from rlpyt.logging.sinks import Row
-from rlpyt.logging.tracker_sink import TrackerSink, flat, within
+from rlpyt.logging.tracker_sink import NamesApart, TrackerSink, flat, within
 
 
 def log_rows(tmp_path: Path, sink: Any, steps: tuple[int, ...], resume: bool = False, rewind: int = 0) -> None:
@@ -63,6 +63,61 @@ def test_a_tracker_goes_on_with_its_run_and_leaves_out_rows_that_come_again(tmp_
     with logger_context(tmp_path, 0, sinks=[third], overwrite=True):
         pass
     assert third.calls == [("open", None), "finished"], "the record of another run is removed"
+
+
+class Strict(Tracker):
+    """Tracker that refuses all that has a name with a sign."""
+
+    kind = "strict"
+
+    def name_of(self, name: str) -> str:
+        return re.sub(r"[+-]", "", name)
+
+    def log_settings(self, params: Mapping[str, object]) -> None:
+        self.put("settings", flat(params), self._take)
+
+    def log(self, row: Row, step: int) -> None:
+        names = self.names.of(row)
+        self.put("columns", row, lambda part: self._take({names[name]: x for name, x in part.items()}))
+
+    def _take(self, part: dict[str, Any]) -> None:
+        if bad := [name for name in part if "!" in name]:
+            raise ValueError(f"no such name {bad}")
+        self.calls += part.items()
+
+
+def test_what_a_tracker_refuses_costs_itself_alone_and_is_named_once(tmp_path, capsys):
+    sink = Strict()
+    with logger_context(tmp_path, 0, log_params={"a": 1, "b!": 2, "c": 3}, sinks=[sink]) as logger:
+        for step in (10, 20):
+            for name in ("x", "y!", "z"):
+                logger.record_tabular(name, step)
+            logger.dump_tabular(step)
+    assert ("a", 1) in sink.calls
+    assert ("c", 3) in sink.calls
+    assert [call for call in sink.calls if call[0] in ("x", "z")] == [("x", 10), ("z", 10), ("x", 20), ("z", 20)]
+    out = capsys.readouterr().out
+    for what in ("strict does not take the settings ['b!']", "strict does not take the columns ['y!']"):
+        assert out.count(what) == 1
+
+
+def test_a_row_does_not_wait_for_settings_that_could_not_be_logged(tmp_path):
+    class Late(Tracker):
+        def log_settings(self, params: Mapping[str, object]) -> None:
+            if 20 not in self.calls:
+                raise RuntimeError("a new kind of error")
+            super().log_settings(params)
+
+    sink = Late()
+    log_rows(tmp_path, sink, (10, 20, 30))
+    assert sink.calls == [("open", None), 10, 20, ("settings", {"learning_rate": 0.5}), 30, "finished"]
+
+
+def test_names_that_lose_their_signs_are_told_apart_by_numbers():
+    names = NamesApart(lambda name: re.sub(r"[+-]", "", name), longest=8)
+    assert names.of(["a+", "a-", "a"]) == {"a": "a", "a+": "a_2", "a-": "a_3"}
+    assert names.of(["a-", "+a"]) == {"a-": "a_3", "+a": "a_4"}
+    assert names.of(["long_name_1", "long_name_2"]) == {"long_name_1": "long_nam", "long_name_2": "lon_2"}
 
 
 def test_rows_of_a_script_that_sets_no_step_are_all_logged(tmp_path):
@@ -129,6 +184,33 @@ def test_mlflow_has_settings_rows_and_outcome(tmp_path, monkeypatch):
     assert "Diagnostics/CumTime s" in runs[0].data.metrics
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"reward": {"x>0": 1, "x<0": -1}}, {"reward.x0": "1", "reward.x0_2": "-1"}),
+        ({"/usr/data": 3, "../up": 4, "slash/": 5, "": 6}, {".usr.data": "3", "_../up": "4", "slash.": "5", "_": "6"}),
+        ({"/": 1, "..": 2, "k" * 400 + "a": 3, "k" * 400 + "b": 4}, {"_.": "1", "_..": "2", "k" * 250: "3"}),
+        ({"lr": 1e-3, "many": {f"k{i}": i for i in range(250)}}, {"lr": "0.001", "many.k249": "249"}),
+    ],
+)
+def test_mlflow_has_settings_of_any_name_and_all_rows(tmp_path, monkeypatch, settings, expected):
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    store = (tmp_path / "store").as_uri()
+    for resume in (False, True):  # the first start ends before its first row
+        sink = MlflowSink("mine", tracking_uri=store)
+        with logger_context(tmp_path, 0, log_params=settings, sinks=[sink], resume=resume) as logger:
+            for step in (10, 20) if resume else ():
+                for name in ("a+", "a*", "a"):
+                    logger.record_tabular(name, step + len(name))
+                logger.dump_tabular(step)
+    client = mlflow.MlflowClient(tracking_uri=store)
+    [run] = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert {name: run.data.params.get(name) for name in expected} == expected
+    assert run.data.metrics == {"a": 21.0, "a_2": 22.0, "a_3": 22.0}
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "a")] == [10, 20]
+
+
 def test_wandb_writes_settings_rows_and_outcome_without_a_network(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs the extra wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -178,6 +260,25 @@ def test_trackio_is_opened_with_the_settings_and_the_same_name(tmp_path, monkeyp
     steps = [call[1] for call in double.calls if isinstance(call, tuple)]
     assert steps == [10, 10, 20, 20], "each row, and the outcome"
     assert double.calls[-1] == "finish"
+
+
+def test_trackio_has_its_rows_where_it_refuses_a_setting(tmp_path, monkeypatch, capsys):
+    class Refusing(Trackio):
+        def init(self, **kwargs: Any) -> Trackio:
+            if bad := [key for key in kwargs["config"] if key.startswith("_") or key == "odd"]:
+                raise ValueError(f"Config key {bad} is reserved")
+            return super().init(**kwargs)
+
+    double = Refusing()
+    monkeypatch.setitem(sys.modules, "trackio", double)
+    with logger_context(tmp_path, 0, log_params={"_mine": 1, "odd": 2}, sinks=[TrackioSink("mine")]) as logger:
+        logger.record_tabular("x", 1)
+        logger.dump_tabular(10)
+    opened, row, *_ = double.calls
+    assert opened["config"]["mine"] == 1
+    assert "odd" not in opened["config"]
+    assert row == ({"x": 1}, 10)
+    assert "trackio does not take the setting 'odd'" in capsys.readouterr().out
 
 
 def test_trackio_itself(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from rlpyt.utils import process_start, processes, worker_main
+from rlpyt.utils.process_start import short_temporaries
 from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.shared_memory import dumps, shared_array
 from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
@@ -577,6 +578,24 @@ def test_a_worker_that_cannot_be_killed_is_left_alone(monkeypatch):
         assert process not in multiprocessing.active_children(), "Python would wait for it at its end"
     process.kill()
     process.join(10)
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path):
+    long = tmp_path / ("a" * 60) / ("b" * 60)
+    long.mkdir(parents=True)
+    script = tmp_path / "master.py"
+    script.write_text(textwrap.dedent(ENDS).replace("sys.stdin.readline()", "pass"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(long)}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert not list(long.iterdir())
+
+
+def test_no_short_folder_of_temporary_files_is_named_with_its_variable(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "a" * 130)
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    with pytest.raises(OSError, match=r"of 131 letters; expected at most 74, .* Set TMPDIR"), short_temporaries():
+        pass
 
 
 def _forget_a_worker() -> None:
