@@ -137,7 +137,7 @@ def _own(name: str) -> Callable[..., object] | None:
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))  # workers import the module, too
         return found[attribute]
-    if re.search(r"-v\d+$", attribute):
+    if attribute in gymnasium.registry or re.search(r"-v\d+$", attribute):
         return None
     close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])
     raise ValueError(f"the environment {name!r}: {module} has no {attribute!r}{_did_you_mean(close)}")
