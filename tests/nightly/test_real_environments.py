@@ -62,15 +62,13 @@ PACKAGES = {
     "popgym": Package("popgym:popgym-RepeatPreviousEasy-v0", "popgym", T=150),
     "popgym, Tuple": Package("popgym:popgym-AutoencodeEasy-v0", "popgym", T=150),
     "panda-gym": Package("panda_gym:PandaReach-v3", "panda_gym", algorithm="sac", repeats=False, T=70),
-    "metaworld": Package(
-        "metaworld:Meta-World/MT1", "metaworld", {"env_name": "reach-v3", "max_episode_steps": 20}, algorithm="sac"
-    ),
+    "metaworld": Package("others:make_metaworld", "metaworld", {"max_episode_steps": 20}, algorithm="sac"),
     "gymnasium-robotics": Package("gymnasium_robotics:PointMaze_UMaze-v3", "gymnasium_robotics", algorithm="td3"),
     "mo-gymnasium": Package("others:make_treasure", "mo_gymnasium", T=120),
     "tetris-gymnasium": Package("tetris_gymnasium.envs:tetris_gymnasium/Tetris", "tetris_gymnasium"),
     "flappy-bird-gymnasium": Package("flappy_bird_gymnasium:FlappyBird-v0", "flappy_bird_gymnasium", T=150),
     "crafter": Package("others:Crafter", "crafter", T=40),
-    "nle": Package("nle:NetHackScore-v0", "nle", {"observation_keys": ("glyphs", "blstats")}, T=40),
+    "nle": Package("others:SeededNetHack", "nle", T=40),
 }
 
 
