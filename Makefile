@@ -7,6 +7,7 @@
 #   make bench       this library and its peers on the same work: docs/performance.md
 #   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
+#   make nightly-environments  packages of environments of others, in an environment of their own
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench bench-short speed durations venv format lint types pytest quick
+.PHONY: train test check fix docs bench bench-short speed nightly-environments durations venv format lint types pytest quick
 
 train: venv
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -79,6 +80,19 @@ PEERS := stable_baselines3 tianshou torchrl sample_factory rllib
 
 bench: venv $(PEERS:%=.bench/%/installed)
 	$(BIN)/python benchmarks/performance.py $(ARGS)
+
+# Without their own requirements: some pin another gymnasium or numpy, and work with those of the first lock.
+.nightly/environments/installed: .ci/requirements.lock .ci/environments.lock
+	$(PYTHON) -m venv .nightly/environments
+	.nightly/environments/bin/python -m pip install --quiet --requirement .ci/requirements.lock
+	.nightly/environments/bin/python -m pip install --quiet --no-deps --requirement .ci/environments.lock
+	# opensimplex installs its tests as the package `tests`, which would hide ours.
+	rm -rf .nightly/environments/lib/python3.*/site-packages/tests
+	.nightly/environments/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+nightly-environments: .nightly/environments/installed
+	.nightly/environments/bin/python -m pytest --timeout 600 -rs tests/nightly/test_real_environments.py
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py

@@ -142,7 +142,7 @@ def _own(name: str) -> Callable[..., object] | None:
         if not callable(found[attribute]):
             raise ValueError(f"the environment {name!r} is {found[attribute]!r:.100}; expected a class or a function.")
         return found[attribute]
-    if re.search(r"-v\d+$", attribute):
+    if attribute in gymnasium.registry or re.search(r"-v\d+$", attribute):
         return None
     close = get_close_matches(attribute, [key for key, value in found.items() if callable(value)])
     raise ValueError(

@@ -1,0 +1,540 @@
+"""What packages of environments do, row by row of docs/environments_of_others.md, with small environments of ours."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.wrappers import FilterObservation
+from torch import nn
+
+import rlpyt.envs
+from rlpyt.agents import PgAgent
+from rlpyt.algos import PPO
+from rlpyt.cli.environment import environment
+from rlpyt.envs import EnvError, check_env, make_env
+from rlpyt.logging import logger_context
+from rlpyt.runners import MinibatchRl, load_agent
+from rlpyt.samplers import SerialSampler
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Run
+from rlpyt.utils.compute import ComputeSettings
+from tests.markdown import ROOT, tables
+
+PAGE = ROOT / "docs" / "environments_of_others.md"
+
+
+class Others:
+    """Environment whose episodes have four steps; its observation is a number that counts them."""
+
+    observation_space: Any = spaces.Box(0, 100, (1,), np.float32)
+    action_space: Any = spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return self.observe(), 1.0, self.t == 4, False, {}
+
+    def observe(self) -> Any:
+        return np.array([self.t], np.float32)
+
+
+def sampler_of(EnvCls: Callable[..., Any], env_kwargs: Any = None, B: int = 1, T: int = 12) -> SerialSampler:
+    return SerialSampler(EnvCls, env_kwargs or {}, batch_T=T, batch_B=B, max_decorrelation_steps=0)
+
+
+def rows_of(EnvCls: Callable[..., Any], env_kwargs: Any = None, B: int = 1, T: int = 12, seed: int = 0) -> Any:
+    """Return the rows of a first batch, `env` of Samples."""
+    sampler = sampler_of(EnvCls, env_kwargs, B, T)
+    try:
+        sampler.initialize(PgAgent(model_kwargs={"hidden_sizes": 8}), Run(batch_spec=sampler.batch_spec, seed=seed))
+        return sampler.obtain_samples(0)[0].env
+    finally:
+        sampler.shutdown()
+
+
+def log_of(EnvCls: Callable[..., Any], tmp_path: Path, B: int = 1, **options: Any) -> str:
+    """Return all that a short run writes to its log."""
+    agent = PgAgent(model_kwargs={"hidden_sizes": 8})
+    settings = ComputeSettings()
+    runner = MinibatchRl(
+        PPO(), agent, sampler_of(EnvCls, B=B), n_steps=24 * B, log_interval_steps=12 * B, settings=settings, **options
+    )
+    with logger_context(tmp_path, 0):
+        runner.train()
+    return " ".join((tmp_path / "run_0" / "debug.log").read_text().split())
+
+
+# ---- observations ----
+
+
+class WithText(Others):
+    observation_space = spaces.Dict(place=spaces.Box(0, 9, (1,), np.float32), mission=spaces.Text(30))
+
+    def observe(self) -> Any:
+        return {"place": np.array([self.t], np.float32), "mission": "get to the goal"}
+
+
+class WithTextOfGymnasium(WithText, gymnasium.Env[Any, Any]):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed)
+
+
+def texts_are_refused_and_can_be_left_out(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match=r"observation\['mission'\].*FilterObservation leaves parts of a Dict out"):
+        make_env(WithText, {})
+    rows = rows_of(lambda: FilterObservation(WithTextOfGymnasium(), ["place"]))
+    assert rows.observation.place[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
+
+
+class ChannelsLast(Others):
+    observation_space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+
+    def observe(self) -> Any:
+        image = np.zeros((36, 40, 3), np.uint8)
+        image[1, 2] = self.t, 50, 60
+        return image
+
+
+def channels_can_be_brought_to_the_front(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="ChannelsFirst"):
+        check_env(make_env(ChannelsLast, {}), seed=0)
+    wrap: Any = vars(rlpyt.envs)["ChannelsFirst"]
+    images = rows_of(lambda: wrap(ChannelsLast())).observation
+    assert images.shape == (12, 1, 3, 36, 40)
+    assert images[3, 0, :, 1, 2].tolist() == [3, 50, 60]
+
+
+def outputs(space: Any, value: Any) -> torch.Tensor:
+    """Return what a default network with given weights makes of an observation."""
+    torch.manual_seed(0)
+    kernels: Any = dict(channels=[2], kernel_sizes=[3], strides=[1], paddings=[0]) if len(space.shape) == 3 else {}
+    agent = PgAgent(model_kwargs=dict(hidden_sizes=8, **kernels))
+    agent.initialize(EnvSpaces(space, spaces.Discrete(2)))
+    observation = torch.from_numpy(np.asarray(value, space.dtype))
+    return agent.value(observation, None, None)
+
+
+def small_numbers_are_used_as_they_are(tmp_path: Path) -> None:
+    for value in ([0, 1, 0, 1], [9, 2, 0, 5]):
+        expected = outputs(spaces.Box(0, 9, (4,), np.float32), value)
+        for dtype in (np.uint8, np.int8, np.int64):
+            assert torch.allclose(outputs(spaces.Box(0, 9, (4,), dtype), value), expected, atol=1e-6)
+        # The bounds of minigrid and of the RAM of Atari.
+        assert torch.allclose(outputs(spaces.Box(0, 255, (4,), np.uint8), value), expected, atol=1e-6)
+    on = outputs(spaces.Box(0, 1, (4,), np.float32), [0, 1, 1, 0])
+    assert torch.allclose(outputs(spaces.Box(0, 1, (4,), np.bool_), [0, 1, 1, 0]), on, atol=1e-6)
+
+
+def planes_are_divided_by_their_upper_bound(tmp_path: Path) -> None:
+    planes = np.random.default_rng(0).integers(2, size=(3, 5, 5))
+    ones = outputs(spaces.Box(0, 1, (3, 5, 5), np.uint8), planes)
+    assert torch.allclose(outputs(spaces.Box(0, 255, (3, 5, 5), np.uint8), 255 * planes), ones, atol=1e-5)
+    assert torch.allclose(outputs(spaces.Box(0, 10, (3, 5, 5), np.uint8), 10 * planes), ones, atol=1e-5)
+
+
+class OfBools(Others):
+    observation_space = spaces.Box(0, 1, (10, 10, 4), np.bool_)
+
+    def observe(self) -> Any:
+        return np.full((10, 10, 4), self.t % 2, np.bool_)
+
+
+def bools_train_and_their_agent_loads(tmp_path: Path) -> None:
+    log_of(OfBools, tmp_path)
+    agent = load_agent(tmp_path / "run_0")
+    assert agent.env_spaces.observation == OfBools.observation_space
+    assert agent.play(OfBools())[0].Length == 4
+
+
+class Board(Others):
+    observation_space = spaces.Box(0, 9, (24, 18), np.int64)
+
+    def observe(self) -> Any:
+        return np.full((24, 18), self.t)
+
+
+def boards_are_flattened_and_the_log_says_so(tmp_path: Path) -> None:
+    assert "flatten" in log_of(Board, tmp_path)
+
+
+# ---- the interface ----
+
+
+class NoBaseClass(Others):
+    """`metadata`, `close`, `render` and `spec` are missing, and values are lists."""
+
+    def observe(self) -> Any:
+        return [self.t]
+
+
+def no_base_class_is_needed(tmp_path: Path) -> None:
+    assert rows_of(NoBaseClass).observation[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
+
+
+class OldInterface(Others):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()[0]
+
+    def step(self, action: Any) -> Any:
+        observation, reward, done, _, info = super().step(action)
+        return observation, reward, done, {**info, "TimeLimit.truncated": done}
+
+
+def the_old_interface_is_recognised(tmp_path: Path) -> None:
+    rows = rows_of(OldInterface)
+    assert rows.truncated[:5, 0].tolist() == [False] * 3 + [True, False]
+    assert not rows.terminated.any()
+
+
+class Flags(Others):
+    def __init__(self, flag: Any) -> None:
+        self.flag = flag
+
+    def step(self, action: Any) -> Any:
+        observation, reward, ends, truncated, info = super().step(action)
+        return observation, reward, self.flag(ends), truncated, info
+
+
+def flags_are_bools_or_zero_and_one(tmp_path: Path) -> None:
+    for good in (np.bool_, int, float, lambda ends: np.array([ends])):
+        assert rows_of(Flags, {"flag": good}).terminated[:5, 0].tolist() == [False] * 3 + [True, False]
+    for bad in (str, lambda ends: None, lambda ends: {"agent_0": ends}, lambda ends: [ends], lambda ends: float("nan")):
+        with pytest.raises(EnvError, match="terminated: expected"):
+            rows_of(Flags, {"flag": bad})
+
+
+PACKAGE = """
+import gymnasium
+import numpy as np
+
+class Env(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 9, (1,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+gymnasium.register("Others-v0", entry_point=Env)
+gymnasium.register("others/WithoutVersion", entry_point=Env)
+"""
+
+
+def ids_of_a_package_have_its_name_before_a_colon(tmp_path: Path) -> None:
+    (tmp_path / "package_of_others.py").write_text(PACKAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(EnvError, match="Others"):
+            make_env(gymnasium.make, {"id": "Others-v0"})
+        try:
+            found = [environment(f"package_of_others:{name}") for name in ("Others-v0", "others/WithoutVersion")]
+        finally:
+            for name in ("Others-v0", "others/WithoutVersion"):
+                gymnasium.registry.pop(name, None)
+            sys.modules.pop("package_of_others", None)
+    assert [one.EnvCls for one in found] == [gymnasium.make] * 2
+    assert found[0].env_kwargs == {"id": "package_of_others:Others-v0"}
+    assert found[1].env_kwargs == {"id": "package_of_others:others/WithoutVersion"}
+
+
+class ResetsItself(Others):
+    def __init__(self, key: str | None = "final_observation") -> None:
+        self.key = key
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated:
+            info = {self.key: observation} if self.key else {}
+            observation = self.reset()[0]
+        return observation, reward, terminated, truncated, info
+
+
+def the_final_observation_is_the_one_of_info(tmp_path: Path) -> None:
+    for key in ("final_observation", "final_obs", "terminal_observation"):
+        rows = rows_of(ResetsItself, {"key": key})
+        assert rows.observation[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
+        assert rows.valid[:6, 0].tolist() == [True] * 4 + [False, True]
+
+
+class PopsItsSettings(Others):
+    def __init__(self, config: dict[str, float]) -> None:
+        self.reward = config.pop("reward", 0.0)
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, self.reward, *rest
+
+
+def every_environment_has_arguments_of_its_own(tmp_path: Path) -> None:
+    given = {"config": {"reward": 2.0}}
+    rows = rows_of(PopsItsSettings, given, B=3, T=4)
+    assert (rows.reward == 2).all()
+    assert given == {"config": {"reward": 2.0}}
+
+
+def one_object_for_all_places_is_refused(tmp_path: Path) -> None:
+    env = Others()
+    with pytest.raises(EnvError, match="the same Others"):
+        rows_of(lambda: env, B=2)
+
+
+class Quits(Others):
+    def step(self, action: Any) -> Any:
+        if self.t == 3:
+            sys.exit()
+        return super().step(action)
+
+
+def an_environment_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="SystemExit"):
+        rows_of(Quits)
+
+
+# ---- seeds and state ----
+
+
+class SeededWhenMade(Others):
+    observation_space = spaces.Box(0, 1, (1,), np.float64)
+
+    def __init__(self, env_seed: int) -> None:
+        self.random = np.random.default_rng(env_seed)
+
+    def reset(self) -> Any:  # type: ignore[override]
+        self.t = 0
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        return self.random.random(1)
+
+
+def a_parameter_env_seed_gets_a_seed_of_each_environment(tmp_path: Path) -> None:
+    first, again, other = [rows_of(SeededWhenMade, B=3, seed=seed).observation for seed in (0, 0, 1)]
+    assert len({tuple(first[:, b, 0].tolist()) for b in range(3)}) == 3
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    fixed = rows_of(SeededWhenMade, {"env_seed": 7}, B=2).observation
+    assert torch.equal(fixed[:, 0], fixed[:, 1])
+
+
+class UnseededSteps(Others):
+    observation_space = spaces.Box(0, 1, (1,), np.float64)
+
+    def observe(self) -> Any:
+        return np.random.default_rng().random(1) if self.t else np.zeros(1)
+
+
+class UnseededResets(UnseededSteps):
+    """Only a `reset` without a seed draws from the system, as that of panda-gym does."""
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.random = np.random.default_rng(seed)
+        return super().reset(seed)
+
+    def observe(self) -> Any:
+        return self.random.random(1)
+
+
+def what_no_seed_reaches_is_told(tmp_path: Path) -> None:
+    for EnvCls in (UnseededSteps, UnseededResets):
+        with pytest.warns(UserWarning, match="runs with this environment will not repeat"):
+            check_env(make_env(EnvCls, {}), seed=0)
+
+
+class Native(Others):
+    """Its simulation is behind a number, as that of pybullet is."""
+
+    MEMORY: ClassVar[dict[int, int]] = {}
+
+    def __init__(self) -> None:
+        self.client = len(self.MEMORY)
+        self.MEMORY[self.client] = 0
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.MEMORY[self.client] = 0
+        return super().reset(seed)
+
+    def step(self, action: Any) -> Any:
+        self.MEMORY[self.client] += 1
+        return super().step(action)
+
+    def observe(self) -> Any:
+        return np.array([self.MEMORY[self.client]], np.float32)
+
+
+def half_a_state_is_no_state(tmp_path: Path) -> None:
+    log = log_of(Native, tmp_path, checkpoint_interval_steps=12)
+    assert "Native" in log
+    assert "cannot be restored" in log
+
+
+class OneEmulator(Others):
+    """Only one may be open in a process, as of stable-retro."""
+
+    is_open: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        if OneEmulator.is_open:
+            raise RuntimeError("Cannot create multiple emulator instances per process")
+        OneEmulator.is_open = True
+
+    def close(self) -> None:
+        OneEmulator.is_open = False
+
+
+def one_emulator_is_closed_after_the_check(tmp_path: Path) -> None:
+    assert rows_of(OneEmulator).observation[:6, 0, 0].tolist() == [0, 1, 2, 3, 4, 0]
+    with pytest.raises(EnvError, match=r"Making environment 1: .*multiple emulator instances"):
+        rows_of(OneEmulator, B=2)
+    assert not OneEmulator.is_open
+    assert "cannot be restored" in log_of(OneEmulator, tmp_path, checkpoint_interval_steps=12)
+
+
+# ---- rewards, actions, agents ----
+
+
+class Objectives(Others):
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, np.array([reward, -1.0], np.float32), *rest
+
+
+def several_rewards_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match=r"reward: expected one number.*LinearReward"):
+        rows_of(Objectives)
+
+
+class MaskInInfo(Others):
+    def step(self, action: Any) -> Any:
+        *step, _ = super().step(action)
+        return *step, {"action_mask": np.array([1, 0], np.int8)}
+
+
+class MaskInObservation(Others):
+    """Takes an illegal action for a legal one, as the check and the first random steps need it, and counts these."""
+
+    observation_space = spaces.Dict(place=Others.observation_space, action_mask=spaces.Box(0, 1, (2,), np.int8))
+    illegal: ClassVar[int] = 0
+
+    def step(self, action: Any) -> Any:
+        MaskInObservation.illegal += action != self.t % 2
+        return super().step(action)
+
+    def observe(self) -> Any:
+        legal = np.zeros(2, np.int8)
+        legal[self.t % 2] = 1
+        return {"place": super().observe(), "action_mask": legal}
+
+
+class MaskedModel(nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.pi, self.v = nn.Linear(1, 2), nn.Linear(1, 1)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        logits = self.pi(observation.place).masked_fill(observation.action_mask == 0, -torch.inf)
+        return logits, self.v(observation.place).squeeze(-1)
+
+
+def a_model_of_ones_own_masks_actions(tmp_path: Path) -> None:
+    assert "action_mask" in log_of(MaskInInfo, tmp_path)
+    sampler = SerialSampler(MaskInObservation, {}, batch_T=16, batch_B=2, max_decorrelation_steps=0)
+    sampler.initialize(PgAgent(ModelCls=MaskedModel))
+    MaskInObservation.illegal = 0
+    sampler.obtain_samples(0)
+    assert MaskInObservation.illegal == 0
+    sampler.shutdown()
+
+
+class Parallel:
+    """The interface of PettingZoo: spaces are methods, and all values dictionaries by agent."""
+
+    possible_agents: ClassVar[list[str]] = ["a", "b"]
+
+    def observation_space(self, agent: str) -> Any:
+        return Others.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return Others.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any: ...
+
+    def step(self, actions: Any) -> Any: ...
+
+
+class RewardOfEach(Others):
+    agents: ClassVar[list[str]] = ["a", "b"]
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, {"a": 1.0, "b": 0.0}, *rest
+
+
+class ActionOfEach(Others):
+    n_agents = 2
+    action_space = spaces.Tuple([spaces.Discrete(2)] * 2)
+
+
+def several_agents_are_refused_in_these_words(tmp_path: Path) -> None:
+    for EnvCls in (Parallel, RewardOfEach, ActionOfEach):
+        with pytest.raises(EnvError, match="several agents") as refusal:
+            rows_of(EnvCls)
+        assert len(str(refusal.value).splitlines()) <= 3
+
+
+class WarningsAreErrors(Others):
+    observation_space = spaces.Box(0, 2, (1,), np.float32)  # whose upper bound is too low
+
+    def __init__(self) -> None:
+        warnings.simplefilter("error")
+
+
+def advice_ends_no_run(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        assert "Mend the bounds" in log_of(WarningsAreErrors, tmp_path)
+
+
+ROWS: dict[str, Callable[[Path], None]] = {
+    "texts in an observation": texts_are_refused_and_can_be_left_out,
+    "images with the channels last": channels_can_be_brought_to_the_front,
+    "uint8 that is no image": small_numbers_are_used_as_they_are,
+    "planes or ids as an image": planes_are_divided_by_their_upper_bound,
+    "bools": bools_train_and_their_agent_loads,
+    "boards, float images": boards_are_flattened_and_the_log_says_so,
+    "no base class": no_base_class_is_needed,
+    "the old interface": the_old_interface_is_recognised,
+    "flags that are no bools": flags_are_bools_or_zero_and_one,
+    "ids registered by an import": ids_of_a_package_have_its_name_before_a_colon,
+    "resets by itself": the_final_observation_is_the_one_of_info,
+    "changes its arguments": every_environment_has_arguments_of_its_own,
+    "one object for all": one_object_for_all_places_is_refused,
+    "ends the process": an_environment_that_ends_the_process_is_an_error,
+    "a seed in the constructor": a_parameter_env_seed_gets_a_seed_of_each_environment,
+    "randomness without a seed": what_no_seed_reaches_is_told,
+    "state behind a native handle": half_a_state_is_no_state,
+    "one emulator in a process": one_emulator_is_closed_after_the_check,
+    "several rewards": several_rewards_are_refused_with_a_remedy,
+    "masks of actions": a_model_of_ones_own_masks_actions,
+    "several agents": several_agents_are_refused_in_these_words,
+    "warnings as errors": advice_ends_no_run,
+}
+"""Row of the page -> its test."""
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_page_holds(row: str, tmp_path: Path) -> None:
+    ROWS[row](tmp_path)
+
+
+def test_the_page_has_these_rows() -> None:
+    (table,) = [t for t in tables(PAGE) if t[0][0] == "what a package does"]
+    assert [row[0] for row in table[1:]] == list(ROWS)
