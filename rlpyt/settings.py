@@ -7,7 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from numbers import Real
@@ -234,17 +234,27 @@ def _scheduled(cls: type) -> dict[str, bool]:
 
 def _declared(cls: type, name: str) -> bool | None:
     """Return whether a field marked as `SCHEDULED` allows None; None where it is not marked."""
-    annotation = cls.__dataclass_fields__[name].type  # type: ignore[attr-defined]
-    module = next(c.__module__ for c in cls.__mro__ if name in inspect.get_annotations(c))
+    declared: Field[object] = cls.__dataclass_fields__[name]  # type: ignore[attr-defined]
     try:
         hints = get_type_hints(
-            SimpleNamespace(__annotations__={name: annotation}), vars(sys.modules[module]), include_extras=True
+            SimpleNamespace(__annotations__={name: declared.type}),
+            vars(sys.modules[owner_of(cls, declared).__module__]),
+            include_extras=True,
         )
     except (NameError, AttributeError, TypeError):  # the annotation names something local to a function
         return None
     parts = [hints[name], *get_args(hints[name])]
     marked = any(SCHEDULED in getattr(part, "__metadata__", ()) for part in parts)
     return type(None) in parts if marked else None
+
+
+def owner_of(cls: type, declared: Field[object]) -> type:
+    """Return the class that has declared a field of a dataclass; those derived from it share the field.
+
+    The annotations of a class are not asked, as Python 3.14 makes them when they are read.
+    """
+    sharing = [c for c in cls.__mro__ if vars(c).get("__dataclass_fields__", {}).get(declared.name) is declared]
+    return sharing[-1]
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 
 from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
-from rlpyt.settings import Settings, setting_docs
+from rlpyt.settings import Settings, owner_of, setting_docs
 
 Rate = ScheduleLike
 """An alias of one's own."""
@@ -236,3 +236,23 @@ def test_a_part_with_changes_knows_what_was_given_and_what_is_a_default():
     changed = DQN(batch_size=16).replace(learning_rate=1e-4)
     assert changed.arguments() == {"batch_size": 16, "learning_rate": 1e-4}
     assert changed.given() == DQN(batch_size=16, learning_rate=1e-4).given()
+
+
+def test_the_class_that_declares_a_field_is_found_without_its_annotations() -> None:
+    """In Python 3.14 a class without `from __future__ import annotations` does not keep them among its attributes."""
+
+    @dataclass(kw_only=True, eq=False)
+    class Own(PPO):
+        bonus: ScheduleLike = 0.5
+        epochs: int = 3
+
+    @dataclass(kw_only=True, eq=False)
+    class Derived(Own):
+        minibatches: int = 2
+
+    for cls in (Own, Derived):
+        del cls.__annotations__
+    owners = {f.name: owner_of(Derived, f) for f in Derived.__dataclass_fields__.values()}
+    assert (owners["bonus"], owners["epochs"], owners["minibatches"]) == (Own, Own, Derived)
+    assert owners["ratio_clip"] is PPO
+    assert Derived.scheduled()["bonus"] is False

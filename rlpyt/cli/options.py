@@ -13,7 +13,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, setting_docs
+from rlpyt.settings import Settings, owner_of, setting_docs
 
 PARTS = ("algo", "agent", "sampler")
 
@@ -116,9 +116,8 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
 
 def _hint_of(cls: type, f: Field[object]) -> object:
     """Return the hint of a field; None where it names something that its module has for type checkers alone."""
-    owner = next(c for c in cls.__mro__ if f.name in vars(c).get("__annotations__", {}))
     try:
-        names = vars(sys.modules[owner.__module__])
+        names = vars(sys.modules[owner_of(cls, f).__module__])
         return get_type_hints(SimpleNamespace(__annotations__={f.name: f.type}), names, include_extras=True)[f.name]
     except (NameError, AttributeError, TypeError):
         return None

@@ -480,7 +480,7 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
 
     # The module may run code: it has to be trusted.
     assert main(["resume", "data/x/run_0", "--n-steps", "200"]) == 2
-    assert "--trust my_small_envs" in capsys.readouterr().err
+    assert "give --trust my_small_envs." in capsys.readouterr().err
     assert main(["resume", "data/x/run_0", "--n-steps", "2e2", "--trust", "my_small_envs"]) == 0
     assert main(["show", "data/x/run_0"]) == 0
     assert "steps         200 of 200" in capsys.readouterr().out
