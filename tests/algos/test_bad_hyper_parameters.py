@@ -117,7 +117,7 @@ def test_out_of_range(AlgoCls, kwargs, message):
     ("AlgoCls", "kwargs", "message"),
     [
         (A2C, dict(learning_rate=None), "learning_rate is None; expected a number or a schedule"),
-        (PPO, dict(clip_grad_norm=None), "clip_grad_norm is None; expected a number or a schedule"),
+        (PPO, dict(clip_grad_norm=None), "clip_grad_norm is None; expected .*Give float.'inf'. for no clipping."),
         (PPO, dict(minibatches="4"), "minibatches is '4' of type str; expected a whole number"),
         (PPO, dict(epochs=None), "epochs is None; expected a number or a schedule"),
         (PPO, dict(epochs=True), "epochs: .*True of type bool"),
@@ -334,14 +334,30 @@ def test_a_temperature_that_is_both_fixed_and_learned():
             build(SAC, fixed_alpha=0.1, **learned)
 
 
+@pytest.mark.parametrize(("case", "n_step"), [("SAC", 1), ("C51", 3), ("stacks", 1), ("frames", 1)])
+def test_a_replay_whose_only_place_may_be_a_final_row_is_refused(case, n_step):
+    AlgoCls, AgentCls, EnvCls, env_kwargs, settings, _ = REPLAYS[case]
+    agent = dict(ModelCls=QOfFrames) if EnvCls is Frames else dict(model_kwargs=dict(hidden_sizes=4))
+    settings = dict(min_steps_learn=64, n_step_return=n_step, **settings)
+    rows = (3 if case == "frames" else 1) + 1 + n_step
+    with pytest.raises(ValueError, match=rf"room for {rows} rows .* Raise replay_size to {4 * rows + 4} or more"):
+        set_up(AlgoCls(replay_size=4 * rows, **settings), AgentCls(**agent), EnvCls, env_kwargs)
+    algo = AlgoCls(replay_size=4 * rows + 4, batch_size=4, replay_ratio=1, **{**settings, "min_steps_learn": 32})
+    # Every other row is a final row.
+    sampler = set_up(algo, AgentCls(**agent), EnvCls, {**env_kwargs, "p_end": 1.0})
+    for itr in range(4):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 0
+
+
 # ---- a replay larger than the memory ----
 
 
 class Frames(RandomEnv):
     """Whole stacks of four frames, in a plain Box, with a dimension of channels or none."""
 
-    def __init__(self, shape: tuple[int, ...] = (4, 12, 12)) -> None:
-        super().__init__()
+    def __init__(self, shape: tuple[int, ...] = (4, 12, 12), p_end: float = 0.2) -> None:
+        super().__init__(p_end=p_end)
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
 
     def _observation(self) -> np.ndarray:
