@@ -6,7 +6,7 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -68,6 +68,8 @@ class Settings(metaclass=SettingsType):
     """What a setting is called in an error message."""
     in_class_bodies: ClassVar[frozenset[str]] = frozenset()
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
+    in_place_of_none: ClassVar[Mapping[str, str]] = {}
+    """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
     _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -93,10 +95,8 @@ class Settings(metaclass=SettingsType):
                 setattr(self, name, getattr(type(self), name))
         for name, optional in self.scheduled().items():
             if getattr(self, name) is None and not optional:
-                no_clip = " (float('inf') for no clipping)" if "clip" in name else ""
-                raise TypeError(
-                    f"{type(self).__name__}: {name} is None; expected a number or a schedule{no_clip}. Give one."
-                )
+                none = self.in_place_of_none.get(name, "Give one.")
+                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
             self.check(name, lambda x: x == x, "a number")
         for f in fields(self):  # type: ignore[arg-type]
             if f.type in (bool, "bool") and getattr(self, f.name) not in (True, False):

@@ -36,6 +36,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     compiled_losses: ClassVar[Mapping[str, str]] = {}
     """Methods that a run with `compile` compiles, each with the optimiser in `descents` that descends it; see
     `CompiledLoss`. They draw no random numbers."""
+    in_place_of_none: ClassVar[Mapping[str, str]] = {"clip_grad_norm": "Give float('inf') for no clipping."}
     loss_weight = 1.0
     """Weight of the losses of the rows at hand among those of the other replicas; set with every batch that may have
     another number of rows there (`GlobalRows.weights`)."""

@@ -102,7 +102,14 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
                 f"{name}: min_steps_learn is {self.min_steps_learn:,}, but the run has only {self.n_steps:,} steps: "
                 "there would be no update at all. Lower min_steps_learn or raise n_steps."
             )
-        held, least = (self.min_itr_learn + 1) * T, self.replay.least_rows
+        held, least, room = (self.min_itr_learn + 1) * T, self.replay.least_rows, self.replay.size // B
+        if not self.agent.recurrent and room <= least:
+            enough = (least + 1) * B * self.replicas.world_size
+            raise ValueError(
+                f"{name}: replay_size is {self.replay_size:,}, which is room for {room} rows of each environment, so "
+                f"that one of them may be drawn; expected at least {least + 1} rows, as that one may be the final row "
+                f"of an episode, with nothing to learn from. Raise replay_size to {enough:,} or more."
+            )
         if held < least:
             raise ValueError(
                 f"{name}: the first update would find {held} rows of each environment in the replay; expected at least "

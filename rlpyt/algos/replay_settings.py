@@ -13,10 +13,11 @@ import torch
 
 from rlpyt.algos.augmentation import Augmentation
 from rlpyt.algos.base import RlAlgorithm
-from rlpyt.algos.replay_checks import check_parts
+from rlpyt.algos.replay_checks import check_memory, check_parts, nominal, ways_to_less_memory
 from rlpyt.algos.returned import part_of
 from rlpyt.core import AgentT, Replay
 from rlpyt.functional import Linear, ScheduleLike
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
     PrioritizedIndex,
@@ -31,7 +32,7 @@ from rlpyt.replays import (
 )
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples, StateDict
-from rlpyt.utils.arrays import buffer_from_example
+from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 from rlpyt.utils.rw_lock import NoLock
 
 _REHEARSAL_B = 8  # environments whose rows are made up
@@ -210,15 +211,25 @@ class ReplaySettings(RlAlgorithm[AgentT]):
             frame_counts(self.agent.env_spaces.observation) if self.frame_stack is None else int(self.frame_stack)
         )
         allocate = partial(buffer_from_example, share_memory=self.lock.shared)
-        storage = RowStorage(
-            part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer),
+        example = part_of(self, "samples_to_buffer", self.samples_to_buffer(examples), SamplesToBuffer)
+        make_storage = partial(
+            RowStorage,
+            example,
             T=math.ceil(self.replay_size / world_size / batch_spec.B / reading.interval) * reading.interval,
             B=batch_spec.B,
             n_frames=n_frames,
             rnn_state_interval=interval,
-            allocate=allocate if self.replay_folder is None else mapped_file(self.replay_folder),
-            device=self._replay_device(),
         )
+        device = self._replay_device()
+        if self.replay_folder is None:
+            has_frames = any(n > 1 for n in buffer_leaves(n_frames))
+            advice = self._check_memory(make_storage(allocate=nominal), example.observation, has_frames)
+            try:
+                storage = make_storage(allocate=allocate, device=device)
+            except MemoryError as error:
+                raise ValueError(f"{type(self).__name__}: making the replay: {error}. {advice}") from error
+        else:
+            storage = make_storage(allocate=mapped_file(self.replay_folder), device=device)
         index, hyper = part_of(self, "index", self.index(rng), Index), self.hyper(0)
         if self.prioritized_replay and not index.takes_priorities:
             raise ValueError(
@@ -238,6 +249,27 @@ class ReplaySettings(RlAlgorithm[AgentT]):
             eta=hyper.pri_eta,
         )
         self.replay: Replay = part_of(self, "ReplayCls", replay, Replay)
+
+    def _check_memory(self, nominal_storage: RowStorage, observation: Buffer, has_frames: bool) -> str:
+        """Refuse a replay that does not fit into the memory, and warn of one that may not; return what would help.
+
+        Args:
+            nominal_storage: has the sizes of the one that will be made.
+            observation: one of a row.
+            has_frames: whether each frame of a stack is kept once.
+        """
+        n_bytes, n_rows = nominal_storage.nbytes, nominal_storage.T * nominal_storage.B
+        run_rows = self.n_itr * self.batch_spec.size
+        ways_out = ways_to_less_memory(buffer_leaves(observation), has_frames, n_rows, run_rows)
+        check_memory(
+            n_bytes,
+            math.ceil(n_bytes * min(1.0, run_rows / n_rows)),
+            f"{type(self).__name__}: a replay of {n_rows:,} rows (replay_size)",
+            ways_out,
+            self.replicas.n_on_this_machine,
+            is_shared=self.lock.shared,
+        )
+        return ways_out
 
     def _replay_device(self) -> torch.device | None:
         """Return where a copy of the observations shall be; None for none, as on the CPU, where they are."""

@@ -45,6 +45,12 @@ def free_memory() -> float:
     return min(free)
 
 
+def memory_limit() -> float:
+    """Return the bytes that this process and all others of its group may use; infinity without a limit."""
+    rooms = (_read(f"{folder}/{_MEMORY_FILES[version][0]}").strip() for version, folder in _folders("memory"))
+    return min([math.inf, *(int(room) for room in rooms if room.isdigit())])
+
+
 def _folders(controller: str) -> Iterator[tuple[int, str]]:
     """Yield version and folder of the groups of this process, from the innermost outwards.
 

@@ -105,6 +105,11 @@ class ProcessGroup(Replicas):
             self.leave()
             raise
 
+    @property
+    def n_on_this_machine(self) -> int:
+        """Replicas that share the memory of this machine, this one included."""
+        return sum(peer.host == self.peers[self.rank].host for peer in self.peers)
+
     def _connect(self, store: dist.Store, backend: str) -> None:
         """Connect with the others, which have all come: nothing else keeps them, and no signal ends this wait."""
         with _on_loopback(len({peer.host for peer in self.peers}) == 1):

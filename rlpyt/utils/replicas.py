@@ -24,6 +24,11 @@ class Replicas:
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
 
+    @property
+    def n_on_this_machine(self) -> int:
+        """Replicas that share the memory of this machine, this one included."""
+        return 1
+
     def total(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return the sums over the replicas of numbers, any shape; on the device, in their dtype."""
         return numbers

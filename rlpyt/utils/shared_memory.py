@@ -85,6 +85,12 @@ def free_memory() -> int:
     return int(max(0, min(psutil.virtual_memory().available, cgroups.free_memory())))
 
 
+def total_memory() -> int:
+    """Return the bytes that this process can use at most, with all others ended: of the machine, or of a container."""
+    machine = psutil.virtual_memory().total + psutil.swap_memory().total
+    return int(min(machine, cgroups.memory_limit()))
+
+
 def reserve_descriptors(n: int) -> None:
     """Make sure that this process can open more files, and raise its limit if needed.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent
-from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace
+from rlpyt.agents import CatDqnAgent, CategoricalPgAgent, DqnAgent, R2d1Agent, RecurrentCategoricalPgAgent, SacAgent
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, CategoricalDQN, VTrace, replay_checks
 from rlpyt.functional import Cosine, Linear, Piecewise
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import RandomEnv, build, optimize, run_of, set_up
@@ -115,7 +117,7 @@ def test_out_of_range(AlgoCls, kwargs, message):
     ("AlgoCls", "kwargs", "message"),
     [
         (A2C, dict(learning_rate=None), "learning_rate is None; expected a number or a schedule"),
-        (PPO, dict(clip_grad_norm=None), r"clip_grad_norm is None; expected .* \(float\('inf'\) for no clipping\)"),
+        (PPO, dict(clip_grad_norm=None), "clip_grad_norm is None; expected .*Give float.'inf'. for no clipping."),
         (PPO, dict(minibatches="4"), "minibatches is '4' of type str; expected a whole number"),
         (PPO, dict(epochs=None), "epochs is None; expected a number or a schedule"),
         (PPO, dict(epochs=True), "epochs: .*True of type bool"),
@@ -330,3 +332,113 @@ def test_a_temperature_that_is_both_fixed_and_learned():
     for learned in (dict(target_entropy=-7.0), dict(alpha_init=0.2)):
         with pytest.raises(ValueError, match=r"SAC: target_entropy .*fixed_alpha 0.1 is not learned; expected one or"):
             build(SAC, fixed_alpha=0.1, **learned)
+
+
+@pytest.mark.parametrize(("case", "n_step"), [("SAC", 1), ("C51", 3), ("stacks", 1), ("frames", 1)])
+def test_a_replay_whose_only_place_may_be_a_final_row_is_refused(case, n_step):
+    AlgoCls, AgentCls, EnvCls, env_kwargs, settings, _ = REPLAYS[case]
+    agent = dict(ModelCls=QOfFrames) if EnvCls is Frames else dict(model_kwargs=dict(hidden_sizes=4))
+    settings = dict(min_steps_learn=64, n_step_return=n_step, **settings)
+    rows = (3 if case == "frames" else 1) + 1 + n_step
+    with pytest.raises(ValueError, match=rf"room for {rows} rows .* Raise replay_size to {4 * rows + 4} or more"):
+        set_up(AlgoCls(replay_size=4 * rows, **settings), AgentCls(**agent), EnvCls, env_kwargs)
+    algo = AlgoCls(replay_size=4 * rows + 4, batch_size=4, replay_ratio=1, **{**settings, "min_steps_learn": 32})
+    # Every other row is a final row.
+    sampler = set_up(algo, AgentCls(**agent), EnvCls, {**env_kwargs, "p_end": 1.0})
+    for itr in range(4):
+        optimize(algo, itr, sampler.obtain_samples(itr)[0])
+    assert algo.update_counter > 0
+
+
+# ---- a replay larger than the memory ----
+
+
+class Frames(RandomEnv):
+    """Whole stacks of four frames, in a plain Box, with a dimension of channels or none."""
+
+    def __init__(self, shape: tuple[int, ...] = (4, 12, 12), p_end: float = 0.2) -> None:
+        super().__init__(p_end=p_end)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+    def _observation(self) -> np.ndarray:
+        return np.zeros_like(self.observation_space.low)
+
+
+ROWS = 320
+"""That a run of 10 iterations collects."""
+SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, replay_ratio=1.5)
+BOX = dict(action_space=spaces.Box(-1, 1, (2,)))
+REPLAYS: dict[str, Any] = {
+    "stacks": (DQN, DqnAgent, Frames, {}, {}, 4 * 144),
+    "stacks in one more dimension": (DQN, DqnAgent, Frames, dict(shape=(4, 12, 12, 1)), {}, 4 * 144),
+    "frames": (DQN, DqnAgent, Frames, {}, dict(frame_stack=4), 144),
+    "C51": (CategoricalDQN, CatDqnAgent, RandomEnv, {}, {}, 12),
+    "R2D1": (R2D1, R2d1Agent, RandomEnv, {}, SEQUENCES, 12),
+    "SAC": (SAC, SacAgent, RandomEnv, BOX, {}, 12),
+}
+
+
+def set_up_replay(case: str, monkeypatch: Any, free: float, total: float, rows: int = ROWS) -> tuple[Any, int]:
+    """Return an algorithm with a replay in a memory of sizes in units of its observations, and this unit in bytes."""
+    AlgoCls, AgentCls, EnvCls, env_kwargs, settings, size = REPLAYS[case]
+    unit = ROWS * size
+    monkeypatch.setattr(replay_checks, "free_memory", lambda: int(free * unit))
+    monkeypatch.setattr(replay_checks, "total_memory", lambda: int(total * unit))
+    # The recurrent state, which the replay keeps too, is as small as can be.
+    kwargs: dict[str, Any] = dict(model_kwargs=dict(hidden_sizes=4, **(dict(rnn_size=1) if AlgoCls is R2D1 else {})))
+    if EnvCls is Frames:
+        kwargs = dict(ModelCls=QOfFrames)
+    algo = AlgoCls(**{"min_steps_learn": 64, "replay_size": rows, **settings})
+    set_up(algo, AgentCls(**kwargs), EnvCls, env_kwargs)
+    return algo, unit
+
+
+class QOfFrames(torch.nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.q = torch.nn.Linear(1, 3)
+
+    def forward(self, observation: torch.Tensor, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.q(prev_reward.unsqueeze(-1))
+        return q
+
+
+@pytest.mark.parametrize("case", REPLAYS)
+def test_a_replay_larger_than_the_memory_is_refused_and_than_what_is_free_is_warned_of(case, monkeypatch):
+    suggested = r", give frame_stack=4, to keep each frame once, if .* a stack of 4 frames" if "stacks" in case else ""
+    text = r"a replay of [\d,]+ rows \(replay_size\) needs [\d,]+ bytes of memory and this process can have {}[\d,]+"
+    out = rf". Lower replay_size{suggested}, or give replay_folder"
+    with pytest.warns(UserWarning, match=rf"{text.format('')} now: the run may be killed when .* fills up{out}"):
+        algo, unit = set_up_replay(case, monkeypatch, free=0.9, total=1000)
+    assert unit < algo.replay.nbytes < 20 * unit
+    with pytest.raises(ValueError, match=rf"{REPLAYS[case][0].__name__}: {text.format('')} at most{out}"):
+        set_up_replay(case, monkeypatch, free=0.5, total=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        set_up_replay(case, monkeypatch, free=20, total=1000)
+        # What the run does not fill takes no memory.
+        set_up_replay(case, monkeypatch, free=20, total=21, rows=100 * ROWS)
+
+
+def test_a_replay_that_the_system_refuses_is_told_by_its_settings(monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"DQN: making the replay: .*\. Lower replay_size \(the run has 320 rows\), give f"
+    ):
+        set_up_replay("stacks", monkeypatch, free=20, total=21, rows=10**12)
+
+
+def test_shared_memory_and_that_of_replicas_on_one_machine_count_as_a_whole(monkeypatch):
+    monkeypatch.setattr(replay_checks, "free_memory", lambda: 1000)
+    monkeypatch.setattr(replay_checks, "total_memory", lambda: 2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=2)
+        replay_checks.check_memory(900, 500, "a replay", "Do this.", is_shared=True)
+    with pytest.raises(ValueError, match=r"a replay needs 1,100 bytes of memory and .* have 1,000 at most. Do this."):
+        replay_checks.check_memory(1100, 500, "a replay", "Do this.", is_shared=True)
+    with pytest.warns(
+        UserWarning, match=r"needs 1,500 bytes of memory, in 3 replicas on this machine, and .* 1,000 now"
+    ):
+        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=3)
+    with pytest.raises(ValueError, match=r"needs 2,500 bytes of memory, in 5 .* 2,000 at most"):
+        replay_checks.check_memory(5000, 500, "a replay", "Do this.", n_here=5)

@@ -226,11 +226,11 @@ def test_arrays_that_came_from_another_process_have_a_state(kind):
         infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
         restored = sampler.restored_trajs(sampler.saved_trajs(infos))
         assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
-        ends = [info.ended_at for info in restored]
+        ends = [info.ended_at or () for info in restored]
         assert ends == [info.ended_at for info in infos] == sorted(ends)
         assert len({itr for itr, _, _ in ends}) > 1
-        for one in (old := sampler.saved_trajs(infos)):
-            del one["ended_at"]  # as a checkpoint of an earlier version
+        # As a checkpoint of an earlier version.
+        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in sampler.saved_trajs(infos)]
         assert [info.ended_at for info in sampler.restored_trajs(old)] == [None] * len(infos)
         assert sampler.why_no_state() is None
 

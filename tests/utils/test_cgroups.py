@@ -68,12 +68,14 @@ def test_cores_and_threads_are_no_more_than_the_quota(groups, monkeypatch):
 
 def test_memory_is_what_the_group_or_one_around_it_leaves(groups):
     groups("0::/pod/job\n", {"pod/job/memory.max": "max"})
-    assert cgroups.free_memory() == math.inf
+    assert cgroups.free_memory() == cgroups.memory_limit() == math.inf
     files = {"memory.max": "10000", "memory.current": "7000", "memory.stat": "anon 1\ninactive_file 500"}
     groups("0::/pod/job\n", {f"pod/job/{name}": text for name, text in files.items()})
     assert cgroups.free_memory() == 10_000 - 7000 + 500
     groups("0::/pod/job\n", {f"pod/{name}": text for name, text in {**files, "memory.max": "9000"}.items()})
     assert cgroups.free_memory() == 9000 - 7000 + 500
+    assert cgroups.memory_limit() == 9000
     files = {"limit_in_bytes": "1100", "usage_in_bytes": "100", "stat": "cache 5\ntotal_inactive_file 50"}
     groups("0::/pod/job\n", {f"memory/memory.{name}": text for name, text in files.items()})
     assert cgroups.free_memory() == 1100 - 100 + 50
+    assert cgroups.memory_limit() == 1100

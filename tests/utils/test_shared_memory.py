@@ -21,7 +21,7 @@ from rlpyt import namedarraytuple
 from rlpyt.utils import cgroups
 from rlpyt.utils.arrays import buffer_from_example
 from rlpyt.utils.processes import START_METHODS, Worker, receive_all, stop_workers
-from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array, unsendable
+from rlpyt.utils.shared_memory import SharedMemory, dumps, free_memory, shared_array, total_memory, unsendable
 from tests.utils.worker_servers import Server
 
 Pair: Any = namedarraytuple("Pair", ["ale.lives", "nested"])
@@ -140,6 +140,9 @@ def test_the_limit_of_a_container_counts(monkeypatch):
         shared_array(500, np.float32)
     monkeypatch.setattr(cgroups, "free_memory", lambda: -50)
     assert free_memory() == 0
+    assert total_memory() > 2**20
+    monkeypatch.setattr(cgroups, "memory_limit", lambda: 1050)
+    assert total_memory() == 1050
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_may_be():
