@@ -23,6 +23,7 @@ from rlpyt.core import Agent
 from rlpyt.samplers.buffer import RowMemory, Rows
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.process_start import stop_forkserver
 from rlpyt.utils.processes import Watch, Worker, WorkerError, stop_workers
 from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array
 
@@ -180,11 +181,13 @@ class RayHost:
         return os.getpid()
 
     def stop(self, keys: Sequence[int], seconds: float | None) -> None:
-        """Stop workers, which close their environments."""
+        """Stop workers, which close their environments; with the last one goes what Ray would leave on the disk."""
         workers = [self._workers.pop(key) for key in keys if key in self._workers]
         for key in keys:
             self._rows.pop(key, None)
         stop_workers(workers, seconds)
+        if not self._workers:
+            stop_forkserver()
 
     def _publish(self, agent: bytes | None, version: int, weights: Sequence[np.ndarray] | None) -> None:
         """Let the workers on this node have the weights; nobody acts when a new version comes."""

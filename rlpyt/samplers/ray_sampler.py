@@ -82,8 +82,9 @@ class RaySampler(CpuSampler):
     shares_memory: ClassVar[bool] = False
 
     ray_address: str = "auto"
-    """The cluster, as `ray.init` takes it: "auto" is the one that runs on this machine, "local" starts one of this
-    machine alone, which ends with the run. Not used where the process is connected to a cluster."""
+    """The cluster, as `ray.init` takes it: "auto" is the one that runs on this machine, "local" starts one with this
+    machine alone, which ends with the run, and listens on all network interfaces as every cluster of Ray does. Not used
+    where the process is connected to a cluster."""
     node_timeout: float = 30.0
     """Seconds that a node with a worker at work may go without an answer before it counts as lost; it answers twice a
     second. Ray itself sees the end of a process within two seconds or so."""

@@ -220,12 +220,21 @@ def test_nothing_of_a_run_is_left_when_its_master_ends(ray_cluster, tmp_path, nu
             assert line, "the master has ended"
         made = workers_of_ray() - before
         assert made, "the forkserver and the worker"
+        sockets = [Path(place) for process in made for place in sockets_of(process)]
+        assert sockets, "that of the forkserver"
         master.send_signal(number)
         assert master.wait(20) == code
         assert not psutil.wait_procs(made, timeout=10)[1]
+        if code == 0:  # a host that is killed leaves its folder of temporary files
+            assert not [place for place in sockets if place.parent.exists()]
     finally:
         alarm.cancel()
         master.kill()
+
+
+def sockets_of(process: psutil.Process) -> list[str]:
+    """Return the paths on which a process listens."""
+    return [c.laddr for c in process.net_connections("unix") if isinstance(c.laddr, str) and "pymp-" in c.laddr]
 
 
 def workers_of_ray() -> set[psutil.Process]:

@@ -1,0 +1,50 @@
+"""Files that make environments and call the suite in other places: conda's, and the nightly job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", ["linux_cpu.yml", "linux_cuda10.yml"])
+def test_both_files_make_the_environment_rlpyt_of_the_pinned_versions(name: str) -> None:
+    yaml: Any = pytest.importorskip("yaml")
+    content = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    assert content["name"] == "rlpyt"
+    *_, pip = content["dependencies"]
+    lock = pip["pip"].index("--requirement .ci/requirements.lock")
+    pinned = (ROOT / ".ci/requirements.lock").read_text(encoding="utf-8").splitlines()
+    assert set(pip["pip"][:lock]) <= set(pinned), "versions that the lock contradicts"
+    assert "--editable ." in pip["pip"]
+    assert name in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="needs a git repository")
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root needs setpriv")
+def test_the_nightly_job_runs_the_suite_below_a_blank_without_root_and_locale() -> None:
+    with tempfile.TemporaryDirectory() as name:  # which `nobody` may enter, unlike that of pytest
+        run_nightly(Path(name))
+
+
+def run_nightly(tools: Path) -> None:
+    (tools / "make").write_text('#!/bin/sh\necho "$(id -u) $LC_ALL $PWD $*"\ntouch written || echo cannot write\n')
+    for place in (tools, tools / "make"):
+        place.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "GIT_CONFIG_COUNT": "1"}
+    env |= {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+    command = [str(ROOT / ".ci" / "nightly")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    uid, locale, place = done.stdout.strip().split(" ", 2)
+    assert int(uid) != 0
+    assert locale == "C"
+    assert place.endswith("/a b/rlpyt test")
+    assert not Path(place.removesuffix("/a b/rlpyt test")).exists()
