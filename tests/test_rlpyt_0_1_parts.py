@@ -350,7 +350,7 @@ def test_a_runner_s_first_argument_is_no_number():
 def test_a_runner_whose_constructor_passes_its_arguments_on_by_position_is_told_to_name_them():
     class Mine(MinibatchRl):
         def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
-            super().__init__(log_traj_window, **kwargs)  # type: ignore[arg-type, misc]
+            super().__init__(log_traj_window, **kwargs)  # type: ignore[arg-type]
 
     said = r"Mine: MinibatchRl.__init__ got 'algo' by position and by name; .* are algo, agent, sampler, n_steps"
     with pytest.raises(TypeError, match=rf"{said}.*super\(\).__init__.*{PAGE}"):
@@ -362,7 +362,7 @@ def test_an_agent_from_nothing_is_told_which_methods_it_lacks():
         def act(self, output: Any, actor: Any) -> Any: ...
 
     with pytest.raises(TypeError, match=rf"^Mine is abstract: .* agent_info \(Return what is.*make_dist.*{PAGE}"):
-        Mine()
+        Mine()  # type: ignore[abstract]
 
 
 def test_parameters_of_an_agent_are_no_dictionary():
