@@ -19,6 +19,7 @@ from rlpyt.envs.video import (
     fps_of,
     has_display,
     numbered,
+    render_mode_of,
     require_video,
 )
 
@@ -75,7 +76,7 @@ def _environment(trained: Trained, render_mode: str) -> EnvAdapter:
     if trained.EnvCls is gymnasium.make:
         kwargs = {**kwargs, "render_mode": render_mode}
     env = make_env(trained.EnvCls, kwargs)
-    if render_mode == "human" and getattr(env.env, "render_mode", None) != "human":
+    if render_mode == "human" and render_mode_of(env.env) != "human":
         env.close()
         raise ValueError(f"rlpyt play: {env.name} has no window. Write a video: --video FILE.mp4")
     return env

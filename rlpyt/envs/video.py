@@ -138,13 +138,23 @@ def check_frames(env: object) -> None:
     Raises:
         ValueError: if it has no `render`, or one without a `mode` while its render mode is not "rgb_array".
     """
-    mode, render = getattr(env, "render_mode", None), getattr(env, "render", None)
-    if render is None or not (mode == "rgb_array" or _takes_mode(render)):
+    if not draws_images(env):
         raise ValueError(
-            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {mode!r}, of "
-            f"{_metadata(env).get('render_modes', [])}. Let the environment take render_mode='rgb_array', and return "
+            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {render_mode_of(env)!r}, of "
+            f"{metadata_of(env).get('render_modes', [])}. Let the environment take render_mode='rgb_array', and return "
             "an image uint8 [height, width, 3] from render()."
         )
+
+
+def draws_images(env: object) -> bool:
+    """Return whether an environment has the render mode "rgb_array", or is asked for it at each `render`."""
+    render = getattr(env, "render", None)
+    return callable(render) and (render_mode_of(env) == "rgb_array" or _takes_mode(render))
+
+
+def render_mode_of(env: object) -> object:
+    """Return the render mode of an environment; None if it has none."""
+    return getattr(env, "render_mode", None)
 
 
 def frame_of(env: object) -> np.ndarray:
@@ -172,12 +182,13 @@ def _takes_mode(render: Callable[..., object]) -> bool:
 
 def fps_of(env: object) -> float:
     """Return the frames per second that an environment names, or else `DEFAULT_FPS`."""
-    metadata = _metadata(env)
+    metadata = metadata_of(env)
     return float(metadata.get("render_fps") or metadata.get("video.frames_per_second") or DEFAULT_FPS)
 
 
-def _metadata(env: object) -> Mapping[str, Any]:
-    return getattr(env, "metadata", None) or {}  # an environment needs none
+def metadata_of(env: object) -> Mapping[str, Any]:
+    """Return the metadata of an environment, which needs none."""
+    return getattr(env, "metadata", None) or {}
 
 
 def numbered(path: Path, n: int) -> Iterator[Path]:
