@@ -170,6 +170,7 @@ _PARTS = "Collector.parts has the parts of the fleet, each as part.envs with its
 _NOISE = "Noise is an argument of sample. The agent's eps_init, eps_final, action_std and their like set it."
 _ONE_Q = "q_model has the networks of all action values, target_q_model their targets."
 _ALL_INPUTS = "all_inputs has observation, prev_action and prev_reward of all rows; action is of those to train on."
+_GIVEN = "It is an argument of the constructor, as you gave it; env_kwargs of the sampler has it."
 _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 
 SET_LATER: dict[str, dict[str, str]] = {
@@ -236,6 +237,9 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("set_clip", "set_squash"), "Actions are scaled to the bounds of their space."),
         "sample_loglikelihood": "Use sample_with_log_prob(dist_info, noise) of SAC's distribution.",
     },
+    "AtariEnv": dict.fromkeys(
+        ("frame_skip", "num_img_obs", "clip_reward", "max_start_noops", "repeat_action_probability", "horizon"), _GIVEN
+    ),
     "ReplayBuffer": {
         **dict.fromkeys(("T", "B"), "Use replay.storage.T and replay.storage.B."),
         **dict.fromkeys(("t", "samples"), "replay.storage has the ring of rows, and how many it holds."),

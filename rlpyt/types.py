@@ -295,6 +295,15 @@ class TrajInfo(MutableMapping[str, Any]):
         """Return the finished statistics; `observation` is the final one."""
         return self
 
+    @property
+    def _cur_discount(self) -> float:
+        """Discount of the step at hand, by its name in rlpyt 0.1, which subclasses read and set."""
+        return self._cumulative_discount
+
+    @_cur_discount.setter
+    def _cur_discount(self, value: float) -> None:
+        self._cumulative_discount = value
+
     def statistics(self) -> dict[str, Any]:
         """Return the public attributes, which are logged."""
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}

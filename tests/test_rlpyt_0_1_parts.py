@@ -18,7 +18,7 @@ from rlpyt.agents import BaseAgent, CategoricalPgAgent, DdpgAgent, DqnAgent, Rec
 from rlpyt.algos import A2C, DDPG, DQN, PPO, SAC, RlAlgorithm
 from rlpyt.core import EvalResult
 from rlpyt.distributions import Categorical, DistInfoLogits, EpsilonGreedy, Gaussian
-from rlpyt.envs import EnvSpaces, GymEnvWrapper
+from rlpyt.envs import AtariEnv, EnvSpaces, GymEnvWrapper
 from rlpyt.logging import logger, logger_context
 from rlpyt.namedarraytuple import namedarraytuple
 from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
@@ -26,6 +26,7 @@ from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import Collector, CpuSampler, SerialSampler
 from rlpyt.spaces import FloatBox, IntBox
+from rlpyt.types import TrajInfo
 from rlpyt.utils.rlpyt_0_1 import AttrDict
 from tests.algos.small_problems import RandomEnv, set_up, train
 from tests.toy_envs import CountingEnv
@@ -350,7 +351,7 @@ def test_a_runner_s_first_argument_is_no_number():
 def test_a_runner_whose_constructor_passes_its_arguments_on_by_position_is_told_to_name_them():
     class Mine(MinibatchRl):
         def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
-            super().__init__(log_traj_window, **kwargs)  # type: ignore[arg-type, misc]
+            super().__init__(log_traj_window, **kwargs)  # type: ignore[arg-type]
 
     said = r"Mine: MinibatchRl.__init__ got 'algo' by position and by name; .* are algo, agent, sampler, n_steps"
     with pytest.raises(TypeError, match=rf"{said}.*super\(\).__init__.*{PAGE}"):
@@ -362,7 +363,7 @@ def test_an_agent_from_nothing_is_told_which_methods_it_lacks():
         def act(self, output: Any, actor: Any) -> Any: ...
 
     with pytest.raises(TypeError, match=rf"^Mine is abstract: .* agent_info \(Return what is.*make_dist.*{PAGE}"):
-        Mine()
+        Mine()  # type: ignore[abstract]
 
 
 def test_parameters_of_an_agent_are_no_dictionary():
@@ -372,6 +373,28 @@ def test_parameters_of_an_agent_are_no_dictionary():
 
     with pytest.raises(TypeError, match=r"^Mine.parameters returned a dictionary with the keys actor; expected an it"):
         run(FromNothing(), Mine(model_kwargs=SMALL))
+
+
+@pytest.mark.parametrize("calls_base", [True, False])
+def test_statistics_of_a_trajectory_may_use_its_discount(calls_base):
+    class Mine(TrajInfo):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.DiscountedCost = 0.0
+            self._cur_discount = 1
+
+        def step(self, observation: Any, action: Any, reward: Any, done: Any, agent_info: Any, env_info: Any) -> None:
+            self.DiscountedCost += self._cur_discount * 2
+            if calls_base:
+                super().step(observation, action, reward, done, agent_info, env_info)
+            else:
+                self._cur_discount *= self._discount
+
+    info = Mine(discount=0.5)
+    for _ in range(3):
+        info.step(None, None, 1.0, False, None, {})
+    assert info.DiscountedCost == 2 * (1 + 0.5 + 0.25)
+    assert "_cur_discount" not in info.statistics()
 
 
 def test_a_gap_may_be_set_before_the_run(tmp_path):
@@ -466,6 +489,11 @@ def test_an_attribute_of_rlpyt_0_1_says_what_to_do(thing, name, said):
     assert type(copy.copy(thing)) is type(thing)
 
 
+def test_settings_of_an_atari_env_are_those_that_were_given():
+    with pytest.raises(AttributeError, match=rf"^AtariEnv has no 'frame_skip'\. It is an argument of .* See {PAGE}"):
+        AtariEnv.__new__(AtariEnv).frame_skip  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_other_attributes_are_refused_by_python_or_asked_of_a_further_base():
     with pytest.raises(AttributeError, match="'DqnAgent' object has no attribute 'nonsense'"):
         DqnAgent().nonsense  # type: ignore[attr-defined]  # noqa: B018
@@ -487,11 +515,15 @@ def test_no_class_has_an_attribute_that_is_said_to_be_gone():
     import rlpyt.algos
     import rlpyt.core
     import rlpyt.distributions
+    import rlpyt.envs
     import rlpyt.replays
     import rlpyt.runners
     import rlpyt.samplers
 
-    rooms = (rlpyt.agents, rlpyt.algos, rlpyt.core, rlpyt.distributions, rlpyt.replays, rlpyt.runners, rlpyt.samplers)
+    rooms = (
+        *(rlpyt.agents, rlpyt.algos, rlpyt.core, rlpyt.distributions, rlpyt.envs, rlpyt.replays, rlpyt.runners),
+        rlpyt.samplers,
+    )
     for name, attributes in OLD_ATTRIBUTES.items():
         [cls] = {vars(room)[name] for room in rooms if name in vars(room)}
         assert not set(attributes) & set(dir(cls)), name

@@ -140,8 +140,8 @@ def check_frames(env: object) -> None:
     """
     if not draws(env, "rgb_array"):
         raise ValueError(
-            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {getattr(env, 'render_mode', None)!r}, "
-            f"of {render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
+            f"{env_name(env)}: a video needs the render mode 'rgb_array', got {render_mode_of(env)!r}, of "
+            f"{render_modes(env)}. Let the environment take render_mode='rgb_array', and return "
             "an image uint8 [height, width, 3] from render()."
         )
 
@@ -149,15 +149,20 @@ def check_frames(env: object) -> None:
 def draws(env: object, mode: str) -> bool:
     """Return whether an environment draws itself in a render mode; one of the old interface is told at each call."""
     render, modes = getattr(env, "render", None), render_modes(env)
-    if render is None:
+    if not callable(render):
         return False
-    is_in_mode = getattr(env, "render_mode", None) == mode and (not modes or mode in modes)
+    is_in_mode = render_mode_of(env) == mode and (not modes or mode in modes)
     return is_in_mode or (mode == "rgb_array" and _takes_mode(render))
+
+
+def render_mode_of(env: object) -> object:
+    """Return the render mode of an environment; None if it has none."""
+    return getattr(env, "render_mode", None)
 
 
 def render_modes(env: object) -> Sequence[str]:
     """Return the render modes that an environment names."""
-    return _metadata(env).get("render_modes") or []
+    return metadata_of(env).get("render_modes") or []
 
 
 def frame_of(env: object) -> np.ndarray:
@@ -185,12 +190,13 @@ def _takes_mode(render: Callable[..., object]) -> bool:
 
 def fps_of(env: object) -> float:
     """Return the frames per second that an environment names, or else `DEFAULT_FPS`."""
-    metadata = _metadata(env)
+    metadata = metadata_of(env)
     return float(metadata.get("render_fps") or metadata.get("video.frames_per_second") or DEFAULT_FPS)
 
 
-def _metadata(env: object) -> Mapping[str, Any]:
-    return getattr(env, "metadata", None) or {}  # an environment needs none
+def metadata_of(env: object) -> Mapping[str, Any]:
+    """Return the metadata of an environment, which needs none."""
+    return getattr(env, "metadata", None) or {}
 
 
 def numbered(path: Path, n: int) -> Iterator[Path]:
