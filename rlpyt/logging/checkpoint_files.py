@@ -57,6 +57,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "compute": (dict,),
 }
 """Values that a manifest may have; its checksum is no signature, so they may be anything."""
+_NEEDED = ("format", "step", "world_size", "is_resumable", "score", "ranks")
 
 
 class Saved(NamedTuple):
@@ -287,6 +288,9 @@ def without_rings(state: object, name: str, rings: dict[str, RingRows]) -> objec
 
 def _check_kinds(manifest: Content) -> None:
     """Raise TypeError or ValueError if a value of a manifest is of another kind than a run writes."""
+    missing = [key for key in _NEEDED if key not in manifest]
+    if missing:
+        raise ValueError(f"it has no {', '.join(missing)}")
     for key, kinds in _KINDS.items():
         if key in manifest and type(manifest[key]) not in kinds:
             expected = " or ".join(kind.__name__ for kind in kinds)

@@ -210,5 +210,5 @@ def check_same(saved: Mapping[str, object], now: Mapping[str, object], at_defaul
 
 
 def _none_is_whole(errors: list[str]) -> str:
-    text = "\n".join(dict.fromkeys(errors))
-    return f"Resuming a run: it has checkpoints, and none of them is whole; expected at least one.\n{text}"
+    text = " ".join(dict.fromkeys(errors))
+    return f"Resuming a run: it has checkpoints, and none of them is whole; expected at least one. {text}"

@@ -1,0 +1,235 @@
+"""Records, archives, links and folders that come from elsewhere: no code runs, and what is wrong is one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import DQN
+from rlpyt.cli import main
+from rlpyt.logging import logger_context
+from rlpyt.logging.checkpoint_files import CheckpointFiles
+from rlpyt.logging.snapshots import SnapshotError, save_snapshot
+from rlpyt.runners import MinibatchRl, RecordError, load_agent, runner_from_params
+from rlpyt.samplers import SerialSampler
+
+COMMANDS: dict[str, list[str]] = {
+    "show": ["show", "run_0"],
+    "eval": ["eval", "run_0", "--episodes", "1", "--n-envs", "1"],
+    "play": ["play", "run_0", "--episodes", "1", "--video", "v.mp4"],
+    "plot": ["plot", "run_0", "--out", "pictures"],
+    "resume": ["resume", "run_0", "--n-steps", "80"],
+    "train": ["train", "run_0", "--smoke"],
+    "launch": ["launch", "run_0", "--runs-at-once", "1"],
+}
+RECORD = ("eval", "play", "resume", "train", "launch")
+"""Commands that make parts of a record."""
+AGENT = ("eval", "play")
+"""Commands that read weights."""
+ALL = tuple(COMMANDS)
+MARK = "code_has_run"
+PAYLOAD = f"open({MARK!r}, 'w').close()\nraise ImportError('hostile')\n"
+LIBRARIES = ("pygame", "ale_py", "Box2D", "mujoco", "envpool", "gym", "shimmy", "jax", "swig", "ray", "cv2", "imageio")
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: Any) -> Path:
+    """Run of CartPole with a snapshot, a checkpoint and a row of its log."""
+    folder: Path = tmp_path_factory.mktemp("honest")
+    algo = DQN(batch_size=4, min_steps_learn=8, replay_size=64, replay_ratio=1)
+    sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=4, batch_B=2)
+    with logger_context(folder, 0, verbosity="quiet"):
+        agent = DqnAgent(model_kwargs=dict(hidden_sizes=(4,)))
+        MinibatchRl(
+            algo, agent, sampler, n_steps=40, log_interval_steps=40, checkpoint_interval_steps=40, seed=0
+        ).train()
+    return folder / "run_0"
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path, monkeypatch: Any) -> Path:
+    """Copy of the run in the working directory, which has modules that must not be imported."""
+    shutil.copytree(honest, tmp_path / "run_0")
+    for name in (*LIBRARIES, "payload", "pay load"):
+        (tmp_path / f"{name}.py").write_text(PAYLOAD)
+        (tmp_path / "run_0" / f"{name}.py").write_text(PAYLOAD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", os.getcwd())])
+    return tmp_path / "run_0"
+
+
+def changed(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    """Return what changes the content of params.json."""
+
+    def poison(run: Path) -> None:
+        params = json.loads((run / "params.json").read_text())
+        change(params)
+        (run / "params.json").write_text(json.dumps(params))
+
+    return poison
+
+
+def setting(place: str, value: object) -> Callable[[Path], None]:
+    """Return what changes one setting of the record."""
+
+    def change(params: dict[str, Any]) -> None:
+        *parts, name = place.split(".")
+        settings = params["runner"]["settings"]
+        for part in parts:
+            settings = settings[part]["settings"]
+        settings[name] = value
+
+    return changed(change)
+
+
+def manifest(**values: object) -> Callable[[Path], None]:
+    """Return what forges the manifest of the checkpoint, with its checksum; None removes an entry."""
+
+    def poison(run: Path) -> None:
+        files = CheckpointFiles(run / "checkpoints")
+        (step,) = files.all_steps()
+        content = {key: x for key, x in {**files.info(step), **values}.items() if x is not None}
+        files.write_manifest(step, content)
+
+    return poison
+
+
+def link(name: str) -> Callable[[Path], None]:
+    """Return what puts a link in the place of a file, as an archive may carry it."""
+
+    def poison(run: Path) -> None:
+        (path,) = run.glob(name)
+        path.rename(run.parent / "elsewhere")
+        path.symlink_to(run.parent / "elsewhere")
+
+    return poison
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    """Return what puts a pipe in the place of a file, which waits for a writer."""
+
+    def poison(run: Path) -> None:
+        (run / name).unlink()
+        os.mkfifo(run / name)
+
+    return poison
+
+
+def bomb(run: Path) -> None:
+    """Write a snapshot that unpacks to a thousand times its size."""
+    with zipfile.ZipFile(run / "params.pkl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("params/data/0", bytes(10_000_000))
+
+
+def text(content: str) -> Callable[[Path], None]:
+    return lambda run: (run / "params.json").write_text(content) and None  # type: ignore[func-returns-value]
+
+
+def remove_snapshots(run: Path) -> None:
+    (run / "params.pkl").unlink()
+
+
+MAKE = {"name": "gymnasium:make"}
+IDS = ("payload:X-v0", "run_0.payload:X-v0", "run_0.pay load:X-v0", "pay load:X-v0", "payload:X:Y", "payload:")
+PARTIAL = {"partial": {"function": MAKE, "args": ["payload:X-v0"], "keywords": {}}}
+CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
+    *((f"id {x}", setting("sampler.env_kwargs", {"id": x}), RECORD) for x in IDS),
+    ("evaluation's id", setting("sampler.eval_env_kwargs", {"id": IDS[2]}), RECORD),
+    ("partial", setting("sampler.EnvCls", PARTIAL), RECORD),
+    ("class of the folder", setting("sampler.EnvCls", {"name": "payload:X"}), RECORD),
+    ("class of the run", setting("sampler.TrajInfoCls", {"name": "run_0.payload:X"}), RECORD),
+    ("function that makes", setting("sampler.EnvCls", {"name": "rlpyt.envs:make_env"}), RECORD),
+    ("hook", setting("hooks", [{"class": "payload:Hook", "settings": {}}]), ("resume", "train", "launch")),
+    ("model", setting("agent.ModelCls", {"name": "payload:Model"}), RECORD),
+    ("algorithm", changed(lambda p: p["runner"]["settings"]["algo"].update({"class": "os:system"})), RECORD[2:]),
+    ("runner", changed(lambda p: p["runner"].update({"class": "payload:Runner"})), RECORD[2:]),
+    ("escape", setting("sampler.EnvCls", {"name": "\x1b]52;c;eA==\x07\u202e\n:Y"}), RECORD),
+    ("nested", text("[" * 200 + "]" * 200), RECORD),
+    ("nested record", text('{"runner": {"settings": ' + '{"a": ' * 200 + "1" + "}" * 202), RECORD),
+    ("long number", text('{"runner": {"settings": {"seed": ' + "9" * 9_999 + "}}}"), RECORD),
+    ("no settings", changed(lambda p: p["runner"].update({"settings": None})), RECORD),
+    ("no sampler", setting("sampler", None), RECORD),
+    ("no agent", setting("agent", [1]), RECORD),
+    ("batch of text", setting("sampler.batch_T", "x"), RECORD),
+    ("logger", changed(lambda p: p.update({"logger": None})), RECORD),
+    ("logger's mode", changed(lambda p: p["logger"].update({"snapshot_mode": 3})), ("resume",)),
+    ("name", changed(lambda p: p.update({"name": 3})), RECORD),
+    ("compute", changed(lambda p: p.update({"compute": {"device": ["x"]}})), ("train", "launch")),
+    ("spaces", changed(lambda p: p.update({"spaces": ["x"]})), RECORD),
+    ("space of another kind", changed(lambda p: p["spaces"].update({"observation": 3})), AGENT),
+    ("huge space", changed(lambda p: p["spaces"]["observation"]["settings"].update(shape=[10**9, 10**9])), AGENT),
+    ("model of text", setting("agent.model_kwargs", {"hidden_sizes": "x"}), AGENT),
+    ("bomb", bomb, AGENT),
+    ("no archive", lambda run: (run / "params.pkl").write_bytes(b"x" * 99) and None, AGENT),  # type: ignore[func-returns-value]
+    (
+        "other weights",
+        lambda run: save_snapshot(run / "params.pkl", {"agent_state_dict": {"x": [1]}, "cum_steps": 99}),
+        AGENT,
+    ),
+    ("steps of text", lambda run: save_snapshot(run / "params.pkl", {"agent_state_dict": {}, "cum_steps": "x"}), AGENT),
+    ("linked record", link("params.json"), RECORD),
+    ("linked weights", link("params.pkl"), AGENT),
+    ("linked lock", link("run.lock"), ("resume",)),
+    ("linked log", link("debug.log"), ("resume",)),
+    ("linked checkpoints", link("checkpoints"), ("resume",)),
+    ("linked checkpoint", link("checkpoints/0*"), ("resume",)),
+    ("linked manifest", link("checkpoints/0*/manifest.json"), ("resume",)),
+    ("linked state", link("checkpoints/0*/rank_0.pt"), ("resume",)),
+    ("linked segments", link("checkpoints/segments"), ("resume",)),
+    ("linked segment", link("checkpoints/segments/*-000000000000-*"), ("resume",)),
+    ("pipe", pipe("params.json"), RECORD),
+    *(
+        (f"manifest's {key}", manifest(**{key: x}), ("resume",))
+        for key, x in {  # type: ignore[arg-type]
+            "ranks": 3,
+            "format": "1",
+            "settings": ["x"],
+            "seed": {"a": 1},
+            "compute": {"a": "x"},
+            "world_size": "2",
+            "step": "40",
+        }.items()
+    ),
+    *(
+        (f"no {key}", manifest(**{key: None}), ("resume",))
+        for key in ("settings", "seed", "compute", "ranks", "world_size")
+    ),
+]
+
+
+@pytest.mark.parametrize(("poison", "commands"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_comes_from_elsewhere_runs_no_code_and_is_refused_in_one_line(poison, commands, run, capsys):
+    poison(run)
+    for command in commands:
+        assert main(COMMANDS[command]) == 2, command
+        said = capsys.readouterr().err
+        assert said.startswith("rlpyt: "), command
+        assert said.count("\n") == 1, said
+        assert said[:-1].isprintable(), said
+    assert main(COMMANDS["show"]) in (0, 2)
+    said = capsys.readouterr()
+    assert (said.out + said.err).replace("\n", "").isprintable()
+    assert not Path(MARK).exists()
+    if "train" in commands:
+        with pytest.raises((RecordError, FileNotFoundError)):
+            runner_from_params(run)
+    with contextlib.suppress(ValueError, SnapshotError, OSError):  # it does not read all
+        load_agent(run)
+    assert not Path(MARK).exists()
+
+
+@pytest.mark.parametrize("command", [name for name in ALL if name != "launch"])
+def test_no_file_of_the_working_directory_takes_the_place_of_a_library(command, run, capsys):
+    assert main(COMMANDS[command]) == 0
+    assert not Path(MARK).exists()
