@@ -59,7 +59,8 @@ class MinibatchRlBase(ResumableRun):
     sampler: Sampler
     """Collects the samples."""
     n_steps: float
-    """Environment steps of the run, all environments counted; rounded up to whole iterations."""
+    """Environment steps of the run, all environments counted; rounded up to whole iterations. They are rows, and the
+    final observation of an episode is a row: episodes of one step are two."""
     seed: int | None = None
     """Of all random streams. None draws one: `seed` then holds the drawn seed, and `given_seed` is None."""
     affinity: Kwargs | Sequence[Kwargs] | None = None
