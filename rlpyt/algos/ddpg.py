@@ -36,7 +36,8 @@ class DDPG(QpgAlgo[MuAgent]):
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 64.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
+    so do the final rows of episodes among those collected."""
 
     def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
         """Return Q_target of the target policy's action."""
@@ -78,7 +79,8 @@ class TD3(DDPG):
     batch_size: int = 100
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     replay_ratio: ScheduleLike = 100.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
+    so do the final rows of episodes among those collected."""
     learning_rate: ScheduleLike = 1e-3
     """Of the policy."""
     target_update_tau: ScheduleLike = 0.005

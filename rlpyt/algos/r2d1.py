@@ -37,7 +37,8 @@ class R2D1(DQN):
     min_steps_learn: int = int(1e5)
     """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 1.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
+    so do the final rows of episodes among those collected."""
     n_step_return: int = 5
     """Rewards in the target before the bootstrap."""
     target_update_interval: int = 2500

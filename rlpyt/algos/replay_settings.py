@@ -53,8 +53,8 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     replay_size: int = int(1e6)
     """Rows that the replay holds, all environments counted."""
     replay_ratio: ScheduleLike = 8.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Rows of the warm-up and
-    final rows count: with episodes of one step half of the rows collected are steps of the environment."""
+    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
+    so do the final rows of episodes among those collected."""
     n_step_return: int = 1
     """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
     target_update_tau: ScheduleLike = 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ COMMANDS = {
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
 READ_ARGUMENTS = ("train", "launch")
 """Commands whose options depend on the first arguments: their functions take the list of arguments."""
+_OF_REPLICA = "\n\nThe traceback of replica"
 USER_ERRORS = (ValueError, OSError, ImportError)
 """Errors that are told by their message alone."""
 COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
@@ -59,12 +61,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of `rlpyt show | head` has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except USER_ERRORS as error:
+    except (*USER_ERRORS, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not type(error).__module__.startswith("rlpyt."):
+            raise  # of torch, or of code of the user's
         if shows_traceback:
             traceback.print_exc()
         # It may quote a record that comes from elsewhere.
-        print("\n".join(map(printable, f"rlpyt: {error}".split("\n"))), file=sys.stderr)
+        print("\n".join(map(printable, f"rlpyt: {message_of(error)}".split("\n"))), file=sys.stderr)
         return 2
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of an error; for one of a user's environment or of a worker with the place in the code."""
+    text = str(error)
+    if not isinstance(error, RuntimeError):
+        return text
+    text, _, told = text.partition("\n\nIts traceback:\n") if "Its traceback" in text else text.partition(_OF_REPLICA)
+    # The first part is about the error that the others followed from.
+    first = (told or "".join(traceback.format_exception(error))).partition("\n\n")[0]
+    places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', first, re.MULTILINE)
+    if places and not Path(places[-1][0]).is_relative_to(Path(__file__).parents[1]):
+        file, line, function = places[-1]
+        if f"line {line}" not in text and f":{line}" not in text:
+            text = f"{text}\n  in {function}, {file}:{line}; --traceback shows how it came to this"
+    return text
 
 
 def _run(given: list[str]) -> int:

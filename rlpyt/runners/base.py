@@ -61,8 +61,8 @@ class MinibatchRlBase(ResumableRun):
     sampler: Sampler
     """Collects the samples."""
     n_steps: float
-    """Environment steps of the run, all environments counted; rounded up to whole iterations. They are rows of the
-    batches, so the final row of an episode counts as a step."""
+    """Environment steps of the run, all environments counted; rounded up to whole iterations. They are rows, and the
+    final observation of an episode is a row: episodes of one step are two."""
     seed: int | None = None
     """Of all random streams. None draws one: `seed` then holds the drawn seed, and `given_seed` is None."""
     affinity: Kwargs | Sequence[Kwargs] | None = None

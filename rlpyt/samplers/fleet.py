@@ -108,10 +108,29 @@ class Fleet:
             self._vector_env = make_vector_env(spec.EnvCls, env_kwargs, ranks)
             return Built(self._vector_env.name, noun, ranks, self._vector_env.spaces)
         for rank in ranks:
-            env = make_env(spec.EnvCls, env_kwargs, rank)
+            try:
+                env = make_env(spec.EnvCls, env_kwargs, rank)
+            except EnvError as error:
+                raise self._with_advice(error) from error.__cause__
             self._envs.append(env)
             Built(env.name, noun, [rank], env.spaces).check_spaces(self._envs[0].spaces)
         return Built(self._envs[0].name, noun, ranks, self._envs[0].spaces)
+
+    def _with_advice(self, error: EnvError) -> EnvError:
+        """Return the error of an environment beside others, with what to do if a process can hold only one."""
+        is_evaluation = self.spec.role is FleetRole.EVAL
+        if not (self._envs or is_evaluation) or not isinstance(error.__cause__, RuntimeError | OSError):
+            return error
+        advice = (
+            "eval_n_envs=1 and eval_beside=True evaluate in a process of its own (--sampler.eval-n-envs 1 "
+            "--eval-beside; rlpyt eval has --n-envs 1)"
+            if is_evaluation
+            else "CpuSampler and GpuSampler give each environment a process of its own, with n_workers=batch_B"
+        )
+        return EnvError(
+            f"{error}\nThe {self.spec.role.noun} was made beside others in this process. If that can hold only one, as "
+            f"with some emulators: {advice}."
+        )
 
     def part(self, rows: Rows, check: Check | None = None, progress: Progress | None = None) -> LocalPart:
         """Return the environments as a part that fills these rows.

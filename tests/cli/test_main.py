@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from rlpyt.cli import main
-from rlpyt.cli.main import COMMANDS, command_of, summary_of
+from rlpyt.cli.main import COMMANDS, command_of, message_of, summary_of
+from rlpyt.utils.process_group import ReplicaError
 
 
 def test_help_lists_all_commands_and_imports_no_torch():
@@ -45,6 +46,54 @@ def test_errors_of_users_are_one_message_and_the_traceback_is_shown_on_demand(tm
     monkeypatch.setenv("RLPYT_TRACEBACK", "1")
     assert main(missing) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+BROKEN = """
+import gymnasium
+
+class Broken(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.n = 0
+
+    def step(self, action):
+        self.n += 1
+        assert self.n < 30, "it broke"
+        return super().step(action)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--sampler-type", "cpu", "--sampler.n-workers", "1"]])
+def test_an_error_in_an_environment_is_one_message_wherever_it_steps(options, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_broken.py").write_text(BROKEN)
+    assert main(["train", "ppo", "my_broken:Broken", "--smoke", *options]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "its step 30: step with action" in err
+    assert err.endswith(
+        f"AssertionError: it broke\n  in step, {tmp_path}/my_broken.py:11; --traceback shows how it came to this\n"
+    )
+
+
+def test_the_error_of_a_replica_is_told_without_its_traceback():
+    traceback = (
+        'Traceback (most recent call last):\n  File "/x/mine.py", line 7, in reset\n    a\nE: b\n\nThe above ...'
+    )
+    error = ReplicaError(f"Replica 1 of 2: E: b\nAll replicas stop.\n\nThe traceback of replica 1:\n{traceback}", 1)
+    assert message_of(error) == (
+        "Replica 1 of 2: E: b\nAll replicas stop.\n  in reset, /x/mine.py:7; --traceback shows how it came to this"
+    )
+
+
+def test_an_error_of_code_of_the_users_keeps_its_traceback(monkeypatch):
+    def raising(arguments):
+        raise RuntimeError("of torch")
+
+    monkeypatch.setattr(sys.modules["rlpyt.cli.main"], "command_of", lambda name: raising)
+    with pytest.raises(RuntimeError, match="of torch"):
+        main(["train", "ppo"])
 
 
 def test_a_shell_can_complete_commands_and_options(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -234,6 +235,48 @@ class Pictures(Drawing):
 
     def step(self, action):
         return np.zeros(self.observation_space.shape, np.uint8), 0.0, False, False, {}
+
+
+class OnlyOne(Screen):
+    """Environment of which a process can hold one, as of some emulators."""
+
+    n_open = 0
+
+    def __init__(self) -> None:
+        super().__init__(size=3)
+        if OnlyOne.n_open:
+            raise RuntimeError("Cannot create multiple emulator instances per process")
+        OnlyOne.n_open += 1
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 1.0, False, True, {}
+
+    def close(self):
+        OnlyOne.n_open -= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--sampler.batch-B", "1", "--evaluate"], "evaluation environment was made beside others .* --eval-beside"),
+        (["--sampler.batch-B", "2"], "environment was made beside others .* CpuSampler"),
+        (["--sampler.batch-B", "1", "--evaluate", "--eval-beside", "--sampler.eval-n-envs", "1"], ""),
+    ],
+)
+def test_an_environment_of_which_a_process_can_hold_one_is_told_the_way_out(options, says, tmp_path, capsys):
+    given = ["tests.cli.test_view:OnlyOne", "--log-dir", str(tmp_path), "--n-steps", "64", *options]
+    assert main(["train", "ppo", *given, "--sampler.batch-T", "32", "--algo.minibatches", "1"]) == (2 if says else 0)
+    assert re.search(says, " ".join(capsys.readouterr().err.split()))
+    assert OnlyOne.n_open == 0
+
+
+def test_check_env_takes_an_environment_of_which_a_process_can_hold_one(capsys):
+    assert main(["check-env", "tests.cli.test_view:OnlyOne"]) == 0
+    assert "not compared, as there can be no second environment" in capsys.readouterr().out
+    assert OnlyOne.n_open == 0
 
 
 def test_bench_measures_the_samplers_that_are_asked_for(capsys):
