@@ -217,6 +217,31 @@ def test_the_scale_of_before_is_said() -> None:
     assert agent.input_description() == "6 numbers divided by 255"
 
 
+class Ids(gymnasium.Env[Any, Any]):
+    observation_space: Any = IDS
+    action_space: Any = DISCRETE
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(6, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return self.np_random.integers(11, size=6, dtype=np.uint8), 1.0, False, False, {}
+
+
+def test_a_run_that_goes_on_with_weights_from_before_says_how_they_read(tmp_path: Any) -> None:
+    before = without_divisor(agent_of(AGENTS["pg"][0], IDS, DISCRETE).state_dict())["model"]
+    for n_steps, given in ((16, before), (32, None)):
+        sampler = SerialSampler(Ids, {}, batch_T=8, batch_B=1, max_decorrelation_steps=0)
+        agent = PgAgent(model_kwargs=LAYERS, initial_model_state_dict=given)
+        steps = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
+        with logger_context(tmp_path, name="x", run_ID=0, resume=given is None, verbosity="quiet") as logger:
+            MinibatchRl(A2C(), agent, sampler, seed=0, **steps).train()
+        assert agent.input_description() == "6 numbers divided by 255"
+    assert logger.directory is not None
+    assert "trained on: observation 6 numbers divided by 255" in (logger.directory / "debug.log").read_text()
+
+
 def test_the_plan_of_a_run_says_it(tmp_path: Any) -> None:
     sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=8, batch_B=1, max_decorrelation_steps=0)
     with logger_context(tmp_path, name="x", verbosity="quiet") as logger:
