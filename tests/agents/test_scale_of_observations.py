@@ -196,6 +196,7 @@ def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
         (lambda: PgAgent(model_kwargs={**SMALL, "normalize_observation": True}), DISCRETE, IDS, "6 numbers normalised"),
         (AGENTS["sac"][0], BOX, PLANES, "image divided by 1"),
         (OF_IMAGES["atari ff"][0], DISCRETE, PICTURE, "image divided by 255"),
+        (OF_IMAGES["atari ff"][0], DISCRETE, spaces.Box(0, 1, (3, 12, 12), np.float32), "image"),
         (AGENTS["dqn"][0], DISCRETE, spaces.Dict({"a": PICTURE, "b": DISCRETE}), "a: image divided by 255; b: 3 one-h"),
         (lambda: PgAgent(ModelCls=OwnModel), DISCRETE, IDS, ""),
     ],
@@ -204,6 +205,7 @@ def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: 
     found = agent_of(make, space, action).input_description()
     assert found.startswith(said)
     assert bool(found) == bool(said)
+    assert found == "image" or said != "image"  # floats are used as they are
 
 
 class OwnModel(torch.nn.Module):
