@@ -43,7 +43,7 @@ class EpsilonGreedy(CheckedSubclasses, metaclass=NamedArguments):
         Returns:
             [...] int64.
         """
-        if q.min() == -torch.inf:
+        if q.min().item() == -torch.inf:
             random = _random_among(q > -torch.inf, noise[..., 1])
         else:
             # Rounding may lift the product to dim.

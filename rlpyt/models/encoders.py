@@ -140,6 +140,7 @@ class ImageEncoder(Encoder[torch.Tensor]):
         super().__init__()
         self.net = net
         self.output_size = net.output_size
+        self._is_uint8 = True
 
     def _first(self) -> PixelConv2d | None:
         first = self.net.conv[0] if isinstance(self.net, Conv2dHeadModel) else None
@@ -148,12 +149,14 @@ class ImageEncoder(Encoder[torch.Tensor]):
     def reading(self) -> list[str]:
         """Return what the image is divided by, where that is known."""
         first = self._first()
-        high = 255 if first is None or first.divisor is None else first.divisor.item()
-        return ["image" if first is None else f"image divided by {high:g}"]
+        if first is None or not self._is_uint8:
+            return ["image"]
+        return [f"image divided by {255 if first.divisor is None else first.divisor.item():g}"]
 
     def fit_to(self, space: Space) -> None:
         """Divide uint8 images by the upper bound of the space, where the network can do so."""
         first = self._first()
+        self._is_uint8 = space.dtype == np.uint8
         if first is not None and is_image(space):
             assert isinstance(space, spaces.Box)
             first.divide_by(max(1.0, float(space.high.max(initial=0))))

@@ -195,7 +195,12 @@ class MinibatchRlBase(ResumableRun):
         self.print_plan(n_itr)
         self.initialize_logging()
         self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
+        planned = self.agent.input_description()
         self.first_itr = self.begin_checkpoints(manifest)
+        if (reading := self.agent.input_description()) != planned:
+            self.logger.log(
+                f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
+            )
         self._to_give_back.enter_context(self.followed())
         return n_itr
 

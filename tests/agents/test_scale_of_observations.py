@@ -196,6 +196,7 @@ def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
         (lambda: PgAgent(model_kwargs={**SMALL, "normalize_observation": True}), DISCRETE, IDS, "6 numbers normalised"),
         (AGENTS["sac"][0], BOX, PLANES, "image divided by 1"),
         (OF_IMAGES["atari ff"][0], DISCRETE, PICTURE, "image divided by 255"),
+        (OF_IMAGES["atari ff"][0], DISCRETE, spaces.Box(0, 1, (3, 12, 12), np.float32), "image"),
         (AGENTS["dqn"][0], DISCRETE, spaces.Dict({"a": PICTURE, "b": DISCRETE}), "a: image divided by 255; b: 3 one-h"),
         (lambda: PgAgent(ModelCls=OwnModel), DISCRETE, IDS, ""),
     ],
@@ -204,6 +205,7 @@ def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: 
     found = agent_of(make, space, action).input_description()
     assert found.startswith(said)
     assert bool(found) == bool(said)
+    assert found == "image" or said != "image"  # floats are used as they are
 
 
 class OwnModel(torch.nn.Module):
@@ -215,6 +217,31 @@ def test_the_scale_of_before_is_said() -> None:
     agent = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
     agent.load_state_dict(without_divisor(agent.state_dict()))
     assert agent.input_description() == "6 numbers divided by 255"
+
+
+class Ids(gymnasium.Env[Any, Any]):
+    observation_space: Any = IDS
+    action_space: Any = DISCRETE
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(6, np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return self.np_random.integers(11, size=6, dtype=np.uint8), 1.0, False, False, {}
+
+
+def test_a_run_that_goes_on_with_weights_from_before_says_how_they_read(tmp_path: Any) -> None:
+    before = without_divisor(agent_of(AGENTS["pg"][0], IDS, DISCRETE).state_dict())["model"]
+    for n_steps, given in ((16, before), (32, None)):
+        sampler = SerialSampler(Ids, {}, batch_T=8, batch_B=1, max_decorrelation_steps=0)
+        agent = PgAgent(model_kwargs=LAYERS, initial_model_state_dict=given)
+        steps = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
+        with logger_context(tmp_path, name="x", run_ID=0, resume=given is None, verbosity="quiet") as logger:
+            MinibatchRl(A2C(), agent, sampler, seed=0, **steps).train()
+        assert agent.input_description() == "6 numbers divided by 255"
+    assert logger.directory is not None
+    assert "trained on: observation 6 numbers divided by 255" in (logger.directory / "debug.log").read_text()
 
 
 def test_the_plan_of_a_run_says_it(tmp_path: Any) -> None:

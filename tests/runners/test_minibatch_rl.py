@@ -393,6 +393,7 @@ def test_the_hints_of_a_divergence_follow_from_the_settings():
     ]
     tame = dict(learning_rate=0.0, clip_grad_norm=0.5, q_target_clip=100.0)
     assert len(divergence_hints({"normalize_reward": True}, tame, "float32")) == 1
+    assert "-inf must leave one legal action" in divergence_hints({"double_dqn": False}, tame, "float32")[0]
     assert "clip_grad_norm was 10: try 1" in divergence_hints({}, dict(clip_grad_norm=10.0), "float32")
     rates = dict(learning_rate=0.02, alpha_learning_rate=0.02)
     assert [len(divergence_hints({"fixed_alpha": alpha}, rates, "float32")) for alpha in (None, 0.2)] == [3, 2]
