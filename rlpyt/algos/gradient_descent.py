@@ -24,6 +24,10 @@ MOMENTS = (
 """Entries of the state of `ELEMENTWISE` optimisers that have the shape of their parameter."""
 IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable")
 """Settings of a parameter group that say how a step is computed, and not which."""
+OF_ONE_KIND = (
+    "betas", "amsgrad", "momentum_decay", "momentum", "dampening", "nesterov", "alpha", "centered", "lr_decay", "rho",
+)  # fmt: skip
+"""Settings by which the optimisers of torch differ."""
 
 
 class GradientDescent:
@@ -162,7 +166,7 @@ class GradientDescent:
         dense = all(map(_is_dense, parameters))
         for group in self.optimizer.param_groups:
             if group.get("fused") and not dense:
-                group["fused"] = False
+                group["fused"] = None
         for parameter in parameters:
             state = self.optimizer.state.get(parameter, {})
             for name, value in state.items():
@@ -205,7 +209,7 @@ class GradientDescent:
         """Return the optimiser's state, with its class and the names of its parameters."""
         with without_compiler():
             state = self.optimizer.state_dict()
-        for group, saved in zip(self.optimizer.param_groups, state["param_groups"], strict=True):
+        for group, saved in zip(self.optimizer.param_groups, state.get("param_groups", ()), strict=False):
             saved["param_names"] = self._names_of(group)
         return {**state, "class": type(self.optimizer).__name__}
 
@@ -240,7 +244,8 @@ class GradientDescent:
         groups, saved_groups = self.optimizer.param_groups, state["param_groups"]
         mine = type(self.optimizer).__name__
         if _is_of_another_class(self.optimizer, state):
-            written = f"of {state['class']}" if "class" in state else f"with {', '.join(_settings(saved_groups[0]))}"
+            settings = [name for name in OF_ONE_KIND if name in saved_groups[0]]
+            written = f"of {state['class']}" if "class" in state else f"of one with {', '.join(settings)}"
             self._refuse(f"it is {written}", f"one of {mine}")
         if (n := len(saved_groups)) != len(groups):
             self._refuse(f"it has {n} parameter groups", f"{len(groups)}")
@@ -274,20 +279,16 @@ class GradientDescent:
         )
 
 
-def _settings(group: dict[str, Any]) -> list[str]:
-    return [name for name in group if name not in ("params", "param_names", "lr_scale", "lr_given", *IMPLEMENTATION)]
-
-
 def _is_of_another_class(optimizer: torch.optim.Optimizer, state: StateDict) -> bool:
     """Return whether an optimiser's state is not of its class; of a subclass of one's own it may be of the base."""
     Cls = type(optimizer)
     if "class" in state:
         known = [Cls] if Cls.__module__.startswith("torch.optim") else Cls.__mro__
         return state["class"] not in [x.__name__ for x in known]
-    # An earlier version did not name it. Settings may be new in either: torch gives those that lack their defaults.
-    saved, own = ({name for group in groups for name in _settings(group)}
-                  for groups in (state["param_groups"], optimizer.param_groups))  # fmt: skip
-    return bool(saved - own) and bool(own - saved)
+    # An earlier version did not name it.
+    return any(
+        name in saved and name not in optimizer.defaults for saved in state["param_groups"] for name in OF_ONE_KIND
+    )
 
 
 def _is_dense(x: torch.Tensor) -> bool:

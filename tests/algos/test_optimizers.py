@@ -357,7 +357,11 @@ def test_states_of_earlier_versions_load_and_those_of_another_optimiser_are_know
         descent, old = descent_of("ab", **settings), without_names(descent_of("ab", **settings).state_dict())
         descent.load_state_dict(old)
         assert descent.state_dict()["param_groups"][0]["param_names"] == ["a", "b"]
-    with pytest.raises(ValueError, match=r"it is with .*momentum.*; expected one of Adam"):
+    # Of an earlier version of torch, with a scheduler of torch, as algorithms of rlpyt 0.1 had.
+    older = without_names(descent_of("ab").state_dict())
+    settings = dict(lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, initial_lr=0.1, params=[0, 1])
+    descent_of("ab").load_state_dict({**older, "param_groups": [settings]})
+    with pytest.raises(ValueError, match=r"it is of one with momentum, dampening.*; expected one of Adam"):
         descent_of("ab").load_state_dict(old)
     with pytest.raises(ValueError, match=r"it has no 'state' and no 'param_groups', but 'weight'; expected both"):
         descent_of("ab").load_state_dict({"weight": torch.ones(2)})

@@ -105,6 +105,16 @@ def test_the_row_after_the_batch_is_valued_by_the_network_in_training():
     assert metrics["valueLoss"].item() == pytest.approx(expected.item())
 
 
+def test_no_ratio_is_clipped_on_policy_at_a_bound_of_1():
+    for rho_bar, clipped in ((1.0, 0.0), (0.5, 1.0)):
+        agent = CategoricalPgAgent(TableModel, model_kwargs=dict(values=[0.0] * 6))
+        algo = VTrace(rho_bar=rho_bar)
+        samples = batches(set_up(algo, agent, Metronome, dict(length=40, truncates=True), T=4, B=2), 1)[0]
+        batch, _ = algo.vtrace_inputs(samples, algo.hyper(0))
+        metrics = algo.loss(batch, None, algo.hyper(0))[1]
+        assert (metrics["rho"].item(), metrics["rhoClipped"].item()) == (rho_bar, clipped)
+
+
 def garbage_but_for_cut_episodes(samples: Samples, number: float) -> Samples:
     """The batch with garbage in its final rows. Where an episode was cut, its final observation has a value."""
     changed = garbage(samples, number)

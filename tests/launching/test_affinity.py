@@ -109,6 +109,8 @@ def test_runs_fill_all_gpus_before_they_share_one_and_reserved_cores_serve_no_wo
     assert [run["cuda_idx"] for run in runs] == [0, 1, 0, 1]
     assert [run["master_cpus"] for run in runs] == [[0], [3], [6], [9]]
     assert [run["workers_cpus"] for run in runs] == [[[i], [i + 1]] for i in (1, 4, 7, 10)]
+    assert [run["master_torch_threads"] for run in runs] == [1, 1, 1, 1]
+    assert [run["master_torch_threads"] for run in slots_of("12cpu_2gpu_2res")] == [2, 2]
 
 
 def test_runs_fill_the_gpus_of_all_sockets_before_they_share_one():

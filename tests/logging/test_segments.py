@@ -104,6 +104,15 @@ def test_ring_comes_back_at_every_phase(tmp_path, k, t):
         check(loaded, before)
 
 
+@pytest.mark.parametrize("T", [1, 2, 3])
+def test_the_open_rows_of_a_small_ring_are_there_once(T):
+    ring = Ring(T)
+    for n in range(1, 6):
+        ring.write(1)
+        newest = open_rows(ring.state())["rows"][:, 0].tolist()
+        assert [row // 1000 for row in newest] == [*range(max(0, n - min(T, OPEN_ROWS)), n)]
+
+
 def test_save_writes_only_new_rows(tmp_path):
     ring, writer = Ring(64), RingWriter(tmp_path, "rank_0-ring")
     ring.write(100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,16 @@ def test_the_columns_tell_who_waited_and_how_old_the_data_are(tmp_path):
         assert sum(row[name] for row in rows) > 0
     assert isinstance(runner.sampler, SerialSampler)  # as it was given
     assert not runner.sampler.running
+
+
+def test_ages_that_fall_again_are_all_seen():
+    coupling = Coupling()
+    for _ in range(2):
+        for age in (2, 4, 0, 3, 1):
+            coupling.note_age(age)
+        columns = coupling.take()
+        assert [columns[f"DataAge{name}"] for name in ("Min", "Mean", "Max")] == [0, 2, 4]
+    assert isnan(coupling.take()["DataAgeMin"])
 
 
 def test_the_glossary_has_the_columns():

@@ -48,6 +48,19 @@ def test_metrics_may_be_numbers_and_lists_and_a_named_tuple_of_them(given, expec
     assert not any(values.requires_grad for values in metrics.values())
 
 
+def test_a_window_that_is_loaded_has_every_number_once():
+    window, loaded = MetricWindow(), MetricWindow()
+    window.add({"loss": torch.tensor([1.0, 2.0]), "error": torch.tensor([[3.0], [4.0]])})
+    for _ in range(2):  # a run may be stopped twice before a row is written
+        loaded.load_state_dict(window.state_dict())
+        assert loaded.of_rows == {"error"}
+        loaded.add({"loss": torch.tensor([5.0])})
+        window, loaded = loaded, MetricWindow()
+    taken = {name: values.tolist() for name, values in window.take().items()}
+    assert taken == {"loss": [1, 2, 5, 5], "error": [3, 4]}
+    assert window.take() == {}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

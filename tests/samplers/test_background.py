@@ -21,6 +21,7 @@ from rlpyt.core import EvalResult
 from rlpyt.envs import make_env
 from rlpyt.logging import current_logger, logger_context
 from rlpyt.samplers import SerialSampler, WaitResetCollector
+from rlpyt.samplers.background_server import Batch
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
@@ -346,3 +347,39 @@ def test_precision_and_memory_format_reach_the_process():
             return train(sampler, agent, range(3))
 
     assert_equal_batches(rows("background"), rows("here"))
+
+
+def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
+    sampler = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
+    with started(sampler, random_agent()):
+        receive = sampler._receive
+
+        def timed(timeout: float, doing: str) -> Any:
+            reply = receive(timeout, doing)
+            return reply._replace(waited=200.0, hand_over=3000.0) if isinstance(reply, Batch) else reply
+
+        monkeypatch.setattr(sampler, "_receive", timed)
+        sampler.obtain_samples(0)
+        columns = sampler.coupling.take()
+    assert columns["SamplerWaitTime"] == 200
+    assert 3000 <= columns["HandOverTime"] < 3100
+
+
+class ThreadsEnv(CountingEnv):
+    """Gives the torch threads of its process as the reward; before it is stepped it sets another number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.set_num_threads(3)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, _, *rest = super().step(action)
+        return observation, float(torch.get_num_threads()), *rest
+
+
+@pytest.mark.parametrize(("affinity", "n"), [({}, 1), (dict(master_torch_threads=2), 2)])
+def test_the_process_has_the_threads_of_its_affinity_or_one(affinity, n):
+    sampler = make("serial", ThreadsEnv, 2, 3, env_kwargs={}, max_decorrelation_steps=0).in_background(0, affinity)
+    with started(sampler, random_agent()):
+        env = sampler.obtain_samples(0)[0].env
+        assert set(env.reward[env.valid].tolist()) == {n}
