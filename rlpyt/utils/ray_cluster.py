@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 Ray: TypeAlias = Any
 """The module, which has no types where it is not installed."""
+_LONGEST_TEMPORARY = 39
 
 
 class RayNode(NamedTuple):
@@ -66,7 +69,7 @@ class RayConnection:
         self._is_own = not self.ray.is_initialized()
         if not self._is_own:
             return
-        options = {"include_dashboard": False} if address == "local" else {}
+        options = own_cluster() if address == "local" else {}
         try:
             with _kept_handlers():
                 self.ray.init(address=address, logging_level="WARNING", **options)
@@ -96,6 +99,16 @@ class RayConnection:
         if self._is_own and self.ray.is_initialized():
             with _kept_handlers():
                 self.ray.shutdown()
+
+
+def own_cluster() -> dict[str, object]:
+    """Return the options of a cluster that is started here.
+
+    The kernel takes 107 letters for the path of a socket, and Ray's own names have up to 68 of them.
+    """
+    folder = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
+    is_long = len(os.fsencode(folder)) > _LONGEST_TEMPORARY
+    return {"include_dashboard": False, **({"_temp_dir": f"/tmp/ray_{os.getuid()}"} if is_long else {})}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ import torch
 from rlpyt.samplers import CpuSampler, RaySampler, ray_workers
 from rlpyt.types import Run
 from rlpyt.utils.processes import WorkerError
-from rlpyt.utils.ray_cluster import import_ray
+from rlpyt.utils.ray_cluster import import_ray, own_cluster
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import assert_equal_batches, collect, random_agent
 from tests.samplers.troubled_env import TroubledEnv
@@ -286,3 +287,10 @@ def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(ray_cluster, 
     assert (env.observation[1, ranks, 1] == 0).all(), "a new episode"
     assert env.valid[:, others].all()
     assert after[0][0].env.valid.all()
+
+
+@pytest.mark.parametrize(("letters", "options"), [(30, {}), (130, {"_temp_dir": f"/tmp/ray_{os.getuid()}"})])
+def test_a_cluster_of_this_machine_starts_where_tmpdir_has_a_long_path(letters, options, monkeypatch):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/" + letters * "a")
+    assert own_cluster() == {"include_dashboard": False, **options}
