@@ -253,9 +253,12 @@ def _tensors(space: Space | None, value: Buffer, row: Buffer, name: str) -> Buff
 def _array(value: Buffer, row: np.ndarray, name: str) -> np.ndarray:
     """Return a copy in the dtype of a row, as torch takes no flipped views and warns of arrays that are read-only."""
     try:
-        return np.array(value, row.dtype, order="C")
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal lengths, or a tuple with an info
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
         raise ValueError(
             f"Acting by hand: {name} is a {type(value).__name__}, {value!r:.100}; expected one array. Of what "
             "env.reset() of gymnasium returns give the first, and of what env.step(action) returns likewise."
-        ) from error
+        )
+    return np.array(array, row.dtype, order="C", subok=False)

@@ -335,6 +335,9 @@ def test_what_cannot_be_a_row_is_refused() -> None:
         agent.step(np.zeros((2, 3)), 0, None)
     with pytest.raises(ValueError, match=r"observation has the shape \[4\]; expected \[3\]"):
         agent.step(np.zeros(4), 0, 0.0)
+    for value in (None, ["1", "2", "3"], {"a": 1}, [[1.0], [1.0, 2.0]]):
+        with pytest.raises(ValueError, match=r"observation is a .*; expected one array"):
+            agent.step(value, 0, 0.0)
 
 
 def test_the_first_step_needs_no_call_and_acts_as_in_evaluation() -> None:
