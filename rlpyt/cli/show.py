@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -170,18 +169,23 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
 def _plain(value: object) -> object:
     """Return a recorded value; the name of a class or function; UNKNOWN for another one."""
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_part(item) for item in value]
     if not isinstance(value, dict):
         return value
     if "class" in value or "unrecorded" in value:
         return UNKNOWN
     if "name" in value:
         return _name(value["name"])
-    if "float" in value:
-        return float(value["float"])
-    if "tuple" in value:
-        return [_plain(item) for item in value["tuple"]]
-    return {key: _plain(item) for key, item in value.items()}
+    if "float" in value and str(value["float"]) in ("nan", "inf", "-inf"):
+        return float(str(value["float"]))
+    if "tuple" in value and isinstance(value["tuple"], list):
+        return [_part(item) for item in value["tuple"]]
+    return {key: _part(item) for key, item in value.items()}
+
+
+def _part(value: object) -> object:
+    plain = _plain(value)
+    return "..." if plain is UNKNOWN else plain
 
 
 def _environment(record: Mapping[str, object]) -> str:
@@ -260,8 +264,8 @@ def _time(text: object) -> str:
 
 
 def _duration(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return str(seconds)
+    if not abs(seconds) < 1e12:
+        return f"{seconds!s:.20} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,7 +14,7 @@ from types import FrameType
 from rlpyt.launching.local import end_with_parent
 from rlpyt.logging.files import write_json
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import open_to_write
+from rlpyt.run_records import open_to_write, read_json
 
 SAVE_SECONDS = 80.0
 """Longest time in which a run saves its work when its job is preempted; submitit's signal comes 90 s before the end."""
@@ -89,11 +88,7 @@ class JobFiles:
 
 
 def _read_json(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_json(path)[0]
 
 
 class RunOfJob:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 import numpy as np
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import VARIANT_FILE
+from rlpyt.run_records import VARIANT_FILE, load_json
 from rlpyt.settings import Settings
 from rlpyt.utils.arguments import argument_names, unknown_argument
 
@@ -206,7 +206,7 @@ def load_variant(log_dir: str | os.PathLike[str]) -> Variant:
             "save_variant writes one."
         )
     try:
-        variant = json.loads(path.read_text(encoding="utf-8"))
+        variant = load_json(path)
     except ValueError as error:
         raise ValueError(f"load_variant: {path} is no JSON: {error}. Launch the grid again.") from error
     if not isinstance(variant, dict):

@@ -134,7 +134,7 @@ def _compared(run: RunResult, key: str) -> str:
     if key not in run.settings:
         return "absent"
     value = run.settings[key]
-    if isinstance(value, float | int) and not isinstance(value, bool):
+    if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < 1e300:
         return f"number {float(value)!r}"
     return f"{type(value).__name__} {value}"
 

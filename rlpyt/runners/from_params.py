@@ -120,7 +120,7 @@ def runner_from_params(
     if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:
         try:
             changes["settings"] = ComputeSettings(**chosen)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise RecordError(f"runner_from_params: {path} has {chosen!r:.100} under 'compute': {error}") from None
     runner = part_from_record(record, known=known, trusted=trusted, **changes)
     if not isinstance(runner, LoggedRun):

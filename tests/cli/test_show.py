@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, fields
@@ -30,7 +32,7 @@ def test_defaults_of_the_source_are_those_of_the_class(path):
     read = defaults_of(path)
     declared = {
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
-        for f in fields(vars(sys.modules[module])[name])
+        for f in fields(vars(importlib.import_module(module))[name])
         if f.init and (f.default is not MISSING or f.default_factory is not MISSING)
     }
     assert set(declared) <= set(read)
@@ -127,3 +129,45 @@ def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path,
     (folder / "run_0/params.json").write_text('{"name": "x"}')  # as rlpyt 0.1 wrote it
     assert main(["show", "."]) == 0
     assert "start again" not in capsys.readouterr().out
+
+
+def recorded(folder, **sampler):
+    """Write the record of a run with a checkpoint, whose sampler has these settings."""
+    (folder / "run_0/checkpoints/000000000040").mkdir(parents=True)
+    (folder / "run_0/checkpoints/000000000040/manifest.json").write_text("{}")
+    settings = {"sampler": {"class": "rlpyt.samplers:SerialSampler", "settings": sampler}}
+    content = {"runner": {"class": "rlpyt.runners:MinibatchRl", "settings": settings}}
+    (folder / "run_0/params.json").write_text(json.dumps(content))
+
+
+def test_commands_to_paste_trust_every_module_of_the_record_and_run_no_word_of_it(tmp_path, capsys):
+    recorded(
+        tmp_path, EnvCls={"name": "my_envs.small:Env"}, env_kwargs={"base": {"id": "my_reg:Own-v0"}, "mode": "a:b"}
+    )
+    assert main(["show", str(tmp_path / "run_0")]) == 0
+    assert f"go on:        rlpyt resume {tmp_path}/run_0 --trust my_envs my_reg\n" in capsys.readouterr().out
+    hostile = "x; touch pwned ;:Y"
+    recorded(tmp_path / "b", EnvCls={"name": hostile}, env_kwargs={"id": "$(touch pwned):X-v0"})
+    assert main(["show", str(tmp_path / "b/run_0")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("go on", "start again"))]
+    assert [shlex.split(line.partition(":")[2])[3:] for line in lines] == [[], []]
+
+
+def test_a_terminal_obeys_no_record(tmp_path, capsys):
+    text = "a\x1b]52;c;eA==\x07\x1b[2J\u202eb\u200bc\r\x9b31m"
+    recorded(tmp_path, EnvCls={"name": f"m:{text}"}, env_kwargs={"id": text, text: text})
+    status = {"status": f"failed{text}", "exception": {"type": text, "message": text}}
+    (tmp_path / "run_0/status.json").write_text(json.dumps(status))
+    (tmp_path / "run_0/progress.csv").write_text(f"Diagnostics/CumSteps,ReturnAverage\n{text},{text}\n", newline="")
+    for folder in (tmp_path, tmp_path / "run_0"):
+        assert main(["show", str(folder)]) == 0
+        out = capsys.readouterr().out
+        assert "\\x1b" in out
+        assert out.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("value", [{"float": {}}, {"tuple": 3}, [{"class": "x", "settings": {}}], 10**400, {"name": 3}])
+def test_a_record_of_any_values_is_shown(value, tmp_path, capsys):
+    recorded(tmp_path, batch_T=value, env_kwargs=value, other=value)
+    (tmp_path / "run_0/status.json").write_text(json.dumps({"status": value, "seconds": value, "started": value}))
+    assert main(["show", str(tmp_path / "run_0")]) == 0
