@@ -174,6 +174,7 @@ class MinibatchRlBase(ResumableRun):
             traj_info_kwargs=self.get_traj_info_kwargs(),
             affinity=self.own_affinity() or {},
             eval_beside=self.evaluates_beside,
+            saves_state=self.checkpoints is not None,
         )
         run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
         self.start_evaluator(run)
