@@ -213,7 +213,8 @@ def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulat
 
 def test_an_environment_of_which_only_one_can_be_open_runs_without_a_state(simulated):
     with running("serial", random_agent(), simulated, B=1, env_kwargs={"at_most": 1}) as sampler:
-        assert "a second one could not be made to try its state out: Making environment 0" in str(sampler.why_no_state())
+        why = str(sampler.why_no_state())
+        assert "a second one could not be made to try its state out: Making environment 0" in why
         collect(sampler, 2)
 
 
