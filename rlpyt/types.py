@@ -99,6 +99,8 @@ class Run:
     """Whether a process of its own evaluates; the sampler then builds no evaluation environments."""
     lock: NoLock = field(default_factory=NoLock)
     """Of what the algorithm shares with another process, such as its replay."""
+    saves_state: bool = True
+    """Whether states of the sampler are saved; an environment that seems to have one is then tried out at the start."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

@@ -102,6 +102,26 @@ class DictCountingEnv(CountingEnv):
         }
 
 
+class AgingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Pays more in every step since it was built: a reset does not set it back, as with running statistics.
+
+    Args:
+        EnvCls: makes the environment inside.
+        readable: whether it has a state.
+        kwargs: of `EnvCls`.
+    """
+
+    def __init__(self, EnvCls: Any = CountingEnv, readable: bool = True, **kwargs: Any) -> None:
+        super().__init__(EnvCls(**kwargs))
+        self.age = 0
+        self.numbers = None if readable else iter(range(3))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, *rest = self.env.step(action)
+        self.age += 1
+        return observation, float(reward) + 0.125 * self.age, *rest
+
+
 class OldCountingEnv:
     """The same counts through the interface of old gym: `seed`, a bare observation, a 4-tuple."""
 

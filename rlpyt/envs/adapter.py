@@ -163,8 +163,13 @@ class EnvAdapter:
         self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
 
     def _saved(self) -> StateDict:
-        graph = save_graph({"env": self.env, "continues_from": self._continues_from}, _layers(self.env))
+        graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
         return {"name": self.name, "graph": graph, "seed": self.seed, "first_seed": self._first_seed}
+
+    @property
+    def layers(self) -> list[object]:
+        """The environment and all within it, from the outermost wrapper."""
+        return _layers(self.env)
 
     @property
     def where(self) -> str:

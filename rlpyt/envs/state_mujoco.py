@@ -30,8 +30,8 @@ def is_mujoco(name: str) -> bool:
 def mujoco_state(value: Thing) -> StateDict:
     """Return the state of an MjModel, or of an MjData without its model."""
     fields = _fields(value)
-    layout = "; ".join(f"{name} {array.dtype.str} {array.shape}" for name, array in fields.items())
-    state = {"layout": layout, "bytes": np.frombuffer(b"".join(x.tobytes() for x in fields.values()), np.uint8).copy()}
+    content = np.frombuffer(b"".join(x.tobytes() for x in fields.values()), np.uint8).copy()
+    state = {"layout": _layout(fields), "bytes": content}
     if not _is_data(value):
         options = {name: x for name, x in _members(value.opt).items() if isinstance(x, bool | int | float)}
         return {**state, "constants": _digest(value), "options": options}
@@ -45,23 +45,24 @@ def load_mujoco(state: StateDict, fresh: Thing, place: str) -> Callable[[], None
     Raises:
         ValueError: if it is of another model.
     """
-    mine = mujoco_state(fresh)
+    fields = _fields(fresh)
+    mine = {"layout": _layout(fields), "constants": None if _is_data(fresh) else _digest(fresh)}
     for part in ("layout", "constants"):
         if state.get(part) != mine.get(part):
             raise ValueError(
                 f"loading the state of an environment: {place}: got the physics of another model ({part}: "
                 f"{_first_difference(str(state.get(part)), str(mine.get(part)))})."
             )
-    return lambda: _load(state, fresh)
+    return lambda: _load(state, fresh, fields)
 
 
-def _load(state: StateDict, fresh: Thing) -> None:
+def _load(state: StateDict, fresh: Thing, fields: dict[str, np.ndarray]) -> None:
     if _is_data(fresh):
         mujoco = sys.modules["mujoco"]
         mujoco.mj_setState(fresh.model, fresh, np.asarray(state["integration"]), _signature(mujoco))
         mujoco.mj_forward(fresh.model, fresh)
     data, start = np.asarray(state["bytes"], np.uint8).tobytes(), 0
-    for array in _fields(fresh).values():
+    for array in fields.values():
         saved = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)
         start += array.nbytes
         if array.flags.writeable:
@@ -80,6 +81,10 @@ def _fields(value: Thing) -> dict[str, np.ndarray]:
         return {name: x for name, x in members.items() if getattr(fixed, name).size}
     options = {f"opt.{name}": x for name, x in _members(value.opt).items() if isinstance(x, np.ndarray)}
     return {**{name: x for name, x in members.items() if not name.startswith(_CONSTANT)}, **options}
+
+
+def _layout(fields: dict[str, np.ndarray]) -> str:
+    return "; ".join(f"{name} {array.dtype.str} {array.shape}" for name, array in fields.items())
 
 
 def _digest(model: Thing) -> str:

@@ -177,6 +177,7 @@ class MinibatchRlBase(ResumableRun):
             traj_info_kwargs=self.get_traj_info_kwargs(),
             affinity=self.own_affinity() or {},
             eval_beside=self.evaluates_beside,
+            saves_state=self.checkpoints is not None,
         )
         run = replace(run, example=self.sampler.initialize(agent=self.agent, run=run))
         check_parameters(self.agent.parameters(), type(self.agent).__name__)

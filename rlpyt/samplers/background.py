@@ -7,7 +7,7 @@ wait in the pipe, and lag + 1 versions of the weights and lag + 1 batches lie in
 from __future__ import annotations
 
 from collections import deque
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -169,7 +169,9 @@ class BackgroundSampler(TrajKeeper):
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start a third process, which evaluates while both others go on."""
-        return self.sampler.evaluator_beside(agent, replace(run, affinity=self.affinity))
+        sampler = copy(self.sampler)  # which was initialised in its process, and not here
+        sampler.why_not_set_back = self._description.why_not_set_back
+        return sampler.evaluator_beside(agent, replace(run, affinity=self.affinity))
 
     def _settle(self) -> None:
         """Wait until no batch is under way."""

@@ -33,6 +33,8 @@ class MovableSampler(TrajKeeper):
 
     acts_here: ClassVar[bool] = True
     """Whether this process runs the network, and not workers alone."""
+    why_not_set_back: str | None = None
+    """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
 
     @property
     @abstractmethod
@@ -80,6 +82,7 @@ class Description(NamedTuple):
     traj_info: TrajInfo
     """One that has not begun."""
     plan: Mapping[str, object]
+    why_not_set_back: str | None
 
 
 class Batch(NamedTuple):
@@ -192,7 +195,8 @@ class SamplerServer:
             psutil.Process().cpu_affinity(cpus or available_cpus())
         self._places: list[Samples] = [torchify_buffer(samples) for samples in sampler.batches]
         spaces, plan = self._agent.env_spaces, dict(sampler.plan())
-        return Description(example, spaces, sampler.batches, sampler.new_traj_info(), plan)
+        traj_info = sampler.new_traj_info()
+        return Description(example, spaces, sampler.batches, traj_info, plan, sampler.why_not_set_back)
 
     def _collect(self, itr: int, version: int | None, waited: float) -> Batch:
         start = perf_counter()

@@ -237,6 +237,13 @@ class BaseSampler(Settings, MovableSampler):
         self._specs, self._evaluates_beside = self.make_specs(run), run.eval_beside
         self._keeper = StateKeeper(type(self).__name__)
         check = self.start(self._specs, run.affinity)
+        self.why_not_set_back = check.why_not_set_back
+        if self.eval_size().n_envs and check.why_not_set_back:
+            current_logger().log(
+                "Evaluations reset their environments, and do not set them back to how they were built. "
+                f"{check.why_not_set_back} What it keeps through a reset with a seed, such as running statistics of a "
+                "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
+            )
         example = self._make_example(agent, check)
         rows = self._allocate(example, run)
         self.batches = [samples_of(place) for place in rows[FleetRole.TRAIN].places]
@@ -260,6 +267,7 @@ class BaseSampler(Settings, MovableSampler):
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self._whole("max_decorrelation_steps", 0),
             mid_batch_reset=self.mid_batch_reset,
+            tries_state=run.saves_state or size.n_envs > 0,
         )
         if not size.n_envs or run.eval_beside:
             return {FleetRole.TRAIN: train}
@@ -374,7 +382,8 @@ class BaseSampler(Settings, MovableSampler):
 
     def _whole_evaluation(self, run: Run) -> FleetSpec:
         """Return the evaluation environments of all replicas."""
-        return self.make_specs(replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
+        spec = self.make_specs(replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
+        return replace(spec, sets_back=self.why_not_set_back is None)
 
     def run_evaluation(
         self, itr: int, on_progress: Callable[[int], None], deterministic: bool, after_loss: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from rlpyt.envs import (
@@ -17,6 +18,8 @@ from rlpyt.envs import (
     make_vector_env,
     makes_vector_env,
 )
+from rlpyt.envs.state_check import why_not_restored
+from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
 from rlpyt.samplers.native_part import NativePart
@@ -51,6 +54,10 @@ class Check(NamedTuple):
     examples: EnvExamples
     can_reset_some: bool = True
     """Whether a vector environment can reset a part of itself."""
+    why_lost: str | None = None
+    """Why environments cannot be restored although their state can be read, as a trial has found."""
+    why_not_set_back: str | None = None
+    """Why evaluation environments cannot be set back to how they were built."""
 
     def accept(self, built: list[Built]) -> None:
         """Refuse environments whose spaces are not those of the one that was checked."""
@@ -71,14 +78,26 @@ def check_one(spec: FleetSpec) -> Check:
     if makes_vector_env(spec.EnvCls):
         vector_env = make_vector_env(spec.EnvCls, env_kwargs, spec.env_ranks)
         try:
-            return Check(check_vector_env(vector_env, seed), vector_env.can_reset_some)
+            examples = check_vector_env(vector_env, seed)
+            return Check(examples, vector_env.can_reset_some, why_not_set_back=vector_env.why_no_state())
         finally:
             _close(vector_env)
     env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0])
     try:
-        return Check(check_env(env, seed))
+        as_built = AsBuilt(env) if spec.tries_state else None
+        check = Check(check_env(env, seed))
+        if as_built is None:
+            return check
+        why = env.why_no_state()
+        lost = None if why else why_not_restored(env, lambda: _another(spec), seed)
+        return check._replace(why_lost=lost, why_not_set_back=why or lost or as_built.set_back())
     finally:
         _close(env)
+
+
+def _another(spec: FleetSpec) -> EnvAdapter:
+    """Return a second environment like the one that is checked, whose constructor may have changed its arguments."""
+    return make_env(spec.EnvCls, deepcopy(dict(spec.env_kwargs or {})), spec.env_ranks[0])
 
 
 class Fleet:
@@ -146,7 +165,12 @@ class Fleet:
         recorder = info_recorder(spec.env_info_keys, check.examples.info if check and keys else {})
         if self._vector_env is None:
             record = recorder.record if keys else None
-            return ListPart(self._envs, rows, record, new_traj_info, progress, wait_reset)
+            part = ListPart(self._envs, rows, record, new_traj_info, progress, wait_reset)
+            if check is not None:
+                part.why_lost = check.why_lost
+            if spec.sets_back or (spec.role is FleetRole.EVAL and check is not None and not check.why_not_set_back):
+                part.as_built = [AsBuilt(env) for env in self._envs]
+            return part
         if check is not None:
             self._vector_env.can_reset_some = check.can_reset_some
         nulls = {key: recorder.example[key] for key in keys}

@@ -73,8 +73,12 @@ class FleetSpec:
     """Names of the numbers in the environments' info that are recorded."""
     max_decorrelation_steps: int = 0
     """Random steps that every environment takes at most before the first batch."""
+    tries_state: bool = False
+    """Whether the check tries out the state of an environment, as it will be saved, or evaluations set back to it."""
     mid_batch_reset: bool = True
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
+    sets_back: bool = False
+    """Whether evaluations set the environments back to how they were built, in a process that has made no check."""
     quotas: Sequence[int | None] = ()
     """Episodes of one evaluation, of each environment; None for no limit."""
     max_T: int = NO_LIMIT

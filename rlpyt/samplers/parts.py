@@ -11,7 +11,9 @@ import torch
 
 from rlpyt.envs import EnvAdapter
 from rlpyt.envs.state_data import StateError
+from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, dealt, piece
 from rlpyt.samplers.traj_state import restore_info, saved_info
@@ -257,12 +259,21 @@ class ListPart(LocalPart):
         self.envs = list(envs)
         self._record_info = record_info
         self._seeds: list[int | None] = [None] * len(self.envs)  # of an environment's next reset
+        self.why_lost: str | None = None
+        """Why a state that can be read is not the whole one, as the check has found; it is neither saved nor loaded."""
+        self.as_built: list[AsBuilt] = []
+        """What `reset` sets the environments back to first; empty for those of training, which go on."""
+        self._said_not_set_back = False
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """Begin a new game everywhere."""
         self._begin_all()
         if seeds is not None:
             self._seeds = list(seeds)
+        why = next(filter(None, [as_built.set_back() for as_built in self.as_built]), None)
+        if why is not None and not self._said_not_set_back:
+            self._said_not_set_back = True
+            current_logger().warn(f"{why} Its evaluations may depend on those before.")
         for b in range(len(self.envs)):
             self.rows.after.observation[b] = self._reset_env(b)
 
@@ -334,7 +345,7 @@ class ListPart(LocalPart):
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
-        return next(filter(None, (env.why_no_state() for env in self.envs)), None)
+        return self.why_lost or next(filter(None, (env.why_no_state() for env in self.envs)), None)
 
     def with_envs(self, state: dict[str, list[object]]) -> StateDict:
         """Return the state of trajectories with that of the environments."""
@@ -342,7 +353,7 @@ class ListPart(LocalPart):
         for b, env in enumerate(self.envs):
             # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
             if self._seeds[b] is None:
-                state["envs"][b], why = env.saved_state()
+                state["envs"][b], why = ({}, self.why_lost) if self.why_lost else env.saved_state()
                 state["why"][b] = why or state["why"][b]
         return state
 
@@ -351,7 +362,7 @@ class ListPart(LocalPart):
         self._seeds = list(state["seeds"])
         n_cut, reasons = 0, list[str]()
         for b, (env, saved) in enumerate(zip(self.envs, state["envs"], strict=True)):
-            why = _why_not_loaded(env, saved)
+            why = self.why_lost or _why_not_loaded(env, saved)
             if saved and why is None:
                 continue
             if self._seeds[b] is None:

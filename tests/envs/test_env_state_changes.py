@@ -89,7 +89,7 @@ class CompiledMethod(Changing):
 
     def begin(self) -> None:
         self.rng = np.random.default_rng(1)
-        self.policy = self.rng.random
+        self.policy: Callable[[], float] = self.rng.random
 
     def change(self) -> None:
         self.policy = self.rng.standard_normal

@@ -211,7 +211,8 @@ def test_a_task_that_changes_the_model_is_restored_with_its_changes(mujoco):
     other.load_state_dict(env.state_dict())
     option, expected = other.env.unwrapped.model.opt, env.env.unwrapped.model.opt
     assert (option.timestep, option.iterations) == (expected.timestep, expected.iterations)
-    env.close(), other.close()
+    env.close()
+    other.close()
 
 
 def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):

@@ -36,7 +36,7 @@ from tests.runners.runner_kit import (
     status_of,
     without_times,
 )
-from tests.toy_envs import CountingEnv, FaultyEnv, LifeEnv, SlowEnv
+from tests.toy_envs import AgingEnv, CountingEnv, FaultyEnv, LifeEnv, SlowEnv
 from tests.vector_toy_envs import CountingVectorEnv
 
 SEED = 3
@@ -91,6 +91,7 @@ def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any
         ("cpu1", LifeEnv, "ppo lstm", False),
         ("gpu2", CountingEnv, "dqn", True),
         ("serial", CountingVectorEnv, "dqn", False),
+        ("serial", AgingEnv, "ppo", False),
     ],
 )
 def test_the_rows_are_those_of_an_evaluation_in_the_run(kind, EnvCls, algo, deterministic, tmp_path):

@@ -32,6 +32,7 @@ from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
 from tests.runners.runner_kit import children, make_sampler, rows_of, start_forkserver, status_of
+from tests.toy_envs import AgingEnv
 
 ROOT = Path(__file__).parents[2]
 T, B = 5, 4
@@ -74,10 +75,11 @@ def runner_of(
     algo = algo.replace(**settings.pop("algo", {}))
     action_space = spaces.Box(-1, 2, (2,)) if isinstance(algo, QpgAlgo) else spaces.Discrete(3)
     options: dict[str, Any] = EVALUATION if issubclass(Runner, MinibatchRlEval) else {}
+    EnvCls = settings.pop("EnvCls", RandomEnv)
     if kind[-1].isdigit():
         options = {**options, "start_method": settings.pop("start_method", "fork")}
     env_kwargs = dict(action_space=action_space)
-    sampler = make_sampler(kind, RandomEnv, T, B, env_kwargs=env_kwargs, max_decorrelation_steps=10, **options)
+    sampler = make_sampler(kind, EnvCls, T, B, env_kwargs=env_kwargs, max_decorrelation_steps=10, **options)
     rows = T * B * settings.get("n_replicas", 1)
     kwargs: dict[str, Any] = dict(
         n_steps=N_ITR * rows,
@@ -127,6 +129,8 @@ def _nothing_is_left():
 
 
 REPLICAS: dict[str, Any] = dict(n_replicas=2)
+AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
+"""Its evaluations would depend on those before, which a run that was stopped has not made."""
 
 
 @pytest.mark.parametrize(
@@ -150,6 +154,11 @@ REPLICAS: dict[str, Any] = dict(n_replicas=2)
         ("PPO", "cpu2", AsyncRl, dict(lag=2)),
         ("R2D1", "serial", AsyncRl, dict(lag=1)),
         ("DroQ", "serial", AsyncRlEval, dict(lag=1)),
+        ("PPO", "serial", MinibatchRlEval, AGING),
+        ("PPO", "cpu2", MinibatchRlEval, AGING),
+        ("PPO", "serial", MinibatchRlEval, {**AGING, "eval_beside": True}),
+        ("PPO", "serial", SyncRlEval, {**AGING, **REPLICAS}),
+        ("DQN n-step soft", "serial", AsyncRlEval, {**AGING, "lag": 1, "eval_beside": True}),
     ],
 )
 def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, settings, tmp_path):
@@ -157,9 +166,11 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, set
     stopped(tmp_path / "b", case, kind, Runner, **settings)
     torch.manual_seed(5), np.random.seed(5)  # nothing of this process counts
     rows = T * B * settings.get("n_replicas", 1)
-    assert steps_saved(tmp_path / "b" / "run_0") == 6 * rows
+    saved = steps_saved(tmp_path / "b" / "run_0")
+    best = STOP * rows if "Eval" in Runner.__name__ else None  # saved where the evaluation at the stop is the best
+    assert saved in (6 * rows, best)
     runner = train(tmp_path / "b", case, kind, Runner, **settings)
-    assert f"Resumed after {6 * rows:,} steps." in log_of(tmp_path / "b")
+    assert f"Resumed after {saved:,} steps." in log_of(tmp_path / "b")
     check_same(tmp_path / "b", tmp_path / "a")
     assert runner.algo.update_counter > 0
 
@@ -395,26 +406,25 @@ def test_rows_without_a_checkpoint_are_refused_or_put_aside(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("case", "kind", "Runner"),
+    ("case", "kind", "Runner", "settings"),
     [
-        ("DQN input priorities", "cpu2", MinibatchRl),
-        ("PPO LSTM", "gpu2", MinibatchRl),
-        ("DroQ", "serial", MinibatchRlEval),
+        ("DQN input priorities", "cpu2", MinibatchRl, {}),
+        ("PPO LSTM", "gpu2", MinibatchRl, {}),
+        ("DroQ", "serial", MinibatchRlEval, {}),
+        ("PPO", "gpu2", MinibatchRlEval, AGING),
     ],
 )
-def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runner, tmp_path):
-    n_steps = 60 * T * B
-    run = Started(
-        [], tmp_path / "output", tmp_path / "tmp", partial(train, tmp_path, case, kind, Runner, n_steps=n_steps)
-    )
+def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runner, settings, tmp_path):
+    options: dict[str, Any] = dict(n_steps=60 * T * B, **settings)
+    run = Started([], tmp_path / "output", tmp_path / "tmp", partial(train, tmp_path, case, kind, Runner, **options))
     assert run.wait_until(lambda: steps_saved(tmp_path / "run_0") > 0), (tmp_path / "output").read_text()
     time.sleep(random.uniform(0.0, 0.3))
     assert run.process.poll() is None
     assert run.kill() == []
     assert files_left(tmp_path / "tmp") == []
     assert status_of(tmp_path)["status"] == "running"
-    train(tmp_path, case, kind, Runner, n_steps=n_steps)  # its lock is gone, too
-    train(tmp_path / "whole", case, kind, Runner, n_steps=n_steps)
+    train(tmp_path, case, kind, Runner, **options)  # its lock is gone, too
+    train(tmp_path / "whole", case, kind, Runner, **options)
     check_same(tmp_path, tmp_path / "whole")
 
 

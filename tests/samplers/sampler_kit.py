@@ -66,7 +66,7 @@ def running(
     """Yield an initialised sampler of one of `SAMPLERS`."""
     options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **kwargs}
     asked = ("bootstrap_value", "bootstrap_inputs")
-    of_run = (*asked, "traj_info_kwargs", "replicas", "n_batches", "share_memory", "affinity")
+    of_run = (*asked, "traj_info_kwargs", "replicas", "n_batches", "share_memory", "affinity", "saves_state")
     initialize = {k: options.pop(k) for k in of_run if k in options}
     sampler = make(kind, EnvCls, T, B, **options)
     try:

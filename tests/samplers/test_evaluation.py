@@ -7,11 +7,15 @@ import sys
 import warnings
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
 from rlpyt.envs import AtariEnv, EnvError, make_env
+from rlpyt.logging import logger_context
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
+from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.fleet_spec import FleetRole, quotas
 from rlpyt.samplers.parts import ListPart
@@ -29,7 +33,16 @@ from tests.samplers.sampler_kit import (
     running,
     with_either,
 )
-from tests.toy_envs import LENGTHS, N_ACTIONS, CountingEnv, DictCountingEnv, GreedyTrajInfo, LifeEnv, RecordingTrajInfo
+from tests.toy_envs import (
+    LENGTHS,
+    N_ACTIONS,
+    AgingEnv,
+    CountingEnv,
+    DictCountingEnv,
+    GreedyTrajInfo,
+    LifeEnv,
+    RecordingTrajInfo,
+)
 from tests.vector_toy_envs import CountingVectorEnv, LifeVectorEnv
 
 SEED = 7
@@ -255,7 +268,16 @@ def stochastic_agent() -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "EnvCls"),
-    [("serial", CountingEnv), ("cpu2", CountingEnv), ("gpu2", CountingEnv), ("serial", CountingVectorEnv)],
+    [
+        ("serial", CountingEnv),
+        ("cpu2", CountingEnv),
+        ("gpu2", CountingEnv),
+        ("serial", CountingVectorEnv),
+        ("serial", AgingEnv),
+        ("cpu2", AgingEnv),
+        ("gpu2", AgingEnv),
+        ("alternating2", AgingEnv),
+    ],
 )
 def test_an_evaluation_depends_on_weights_seed_and_iteration_alone(kind, EnvCls):
     """Not on evaluations and batches before it, nor on the state that a sampler was saved with."""
@@ -274,6 +296,80 @@ def test_an_evaluation_depends_on_weights_seed_and_iteration_alone(kind, EnvCls)
         loaded = in_order(sampler.evaluate_agent(7).traj_infos)
     assert alone == again == after == loaded
     assert other != alone
+
+
+class RecordVideo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Stands for that of gymnasium: names its files by the number of the episode, and holds the frames of the last."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.episode_id, self.recorded_frames = 0, list[Any]()
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.episode_id += 1
+        self.recorded_frames.append(np.zeros(2))
+        return super().reset(**kwargs)
+
+
+def test_a_recorder_goes_on_where_its_environment_is_set_back():
+    """Its files of earlier evaluations would be overwritten, and that of the last episode never be written."""
+    env = make_env(lambda: RecordVideo(AgingEnv()), {})
+    as_built = AsBuilt(env)
+    for n in (1, 2):
+        env.reset(1)
+        env.step(0)
+        assert (env.env.env.age, env.env.episode_id, len(env.env.recorded_frames)) == (1, n, n)
+        assert as_built.set_back() is None
+
+
+class Replacing(AgingEnv):
+    """Has another function from its first step on, so that the state of the start cannot be loaded later."""
+
+    rule: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rule = max
+
+    def step(self, action: Any) -> Any:
+        self.rule = min
+        return super().step(action)
+
+
+def test_what_cannot_be_set_back_says_so_and_stays_as_it_is():
+    env = make_env(Replacing, {})
+    as_built = AsBuilt(env)
+    assert as_built.set_back() is None
+    env.reset(1)
+    env.step(0)
+    for _ in range(2):
+        assert "Replacing (rank 0) cannot be set back to how it was built: " in str(as_built.set_back())
+        assert "env.rule: got builtins.max, expected builtins.min" in str(as_built.set_back())
+    assert env.env.age == 1
+    assert "numbers is a builtins.range_iterator" in str(AsBuilt(make_env(AgingEnv, {"readable": False})).set_back())
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "env_kwargs", "reason"),
+    [
+        (
+            AgingEnv,
+            {"readable": False},
+            "env.numbers is a builtins.range_iterator, which cannot be read. What it keeps",
+        ),
+        (CountingVectorEnv, {}, "it is a vector environment"),
+        (AgingEnv, {}, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["serial", "cpu1"])
+def test_evaluations_that_are_not_set_back_are_told(kind, EnvCls, env_kwargs, reason, tmp_path):
+    options: dict[str, Any] = dict(env_kwargs=env_kwargs, eval_n_envs=1, eval_max_trajectories=2, B=1)
+    with logger_context(tmp_path, 0), running(kind, counting_agent(), EnvCls, **options) as sampler:
+        sampler.evaluate_agent(1)
+        sampler.evaluate_agent(2)
+    log = (tmp_path / "run_0" / "debug.log").read_text()
+    assert ("do not set them back to how they were built" in log) == (reason is not None)
+    assert (reason or "") in " ".join(log.split())
 
 
 EVALUATED = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from copy import copy, deepcopy
+from pathlib import Path
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -115,6 +116,119 @@ def test_an_environment_without_a_state_is_lost_when_one_is_loaded():
     assert not samples.env.valid[0].any()
     assert samples.env.valid[1].all()
     assert samples.env.observation[1].abs().max() <= 0.05  # of CartPole after a reset
+
+
+class Simulated(gymnasium.Env[Any, Any]):
+    """Shows the time of a simulation that is elsewhere; all that it has itself is a number, which can be read.
+
+    Args:
+        where: "handle" of a library's memory, in which every environment has a place; "global", in which all share one;
+            "file"; or "numpy", whose global generator is drawn from.
+        path: of the file.
+    """
+
+    library: ClassVar[dict[int, float]] = {}
+    opened: ClassVar[list[Any]] = []
+    made = 0
+
+    def __init__(self, where: str = "handle", path: str = "", at_most: int = 1000) -> None:
+        self.observation_space = spaces.Box(-1000, 1000, (1,), np.float64)
+        self.action_space = spaces.Discrete(2)
+        if len(self.opened) >= at_most:
+            raise OSError("the simulator is in use")
+        self.opened.append(self)
+        Simulated.made += 1
+        self.where, self.path = where, path
+        self.client = len(self.library) if where == "handle" else 0
+        self.library[self.client] = 0.0
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.write(0.0)
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.write(self.read() + 1 + action)
+        self.t += 1
+        return self.observe(), 1.0, False, self.t == 4, {}
+
+    def close(self) -> None:
+        self.opened.remove(self)
+        if self.where == "handle":
+            del self.library[self.client]
+
+    def read(self) -> float:
+        return float(Path(self.path).read_text()) if self.where == "file" else self.library[self.client]
+
+    def write(self, value: float) -> None:
+        if self.where == "file":
+            Path(self.path).write_text(str(value))
+        self.library[self.client] = value
+
+    def observe(self) -> Any:
+        return np.array([np.random.random() if self.where == "numpy" else self.read()])
+
+
+@pytest.fixture
+def simulated():
+    Simulated.library, Simulated.opened = {}, []
+    return Simulated
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [(where, "serial") for where in ("handle", "global", "file", "numpy")] + [("handle", "cpu1"), ("handle", "gpu1")],
+)
+def test_half_of_a_state_is_no_state(where, kind, simulated, tmp_path):
+    """It can be read, and would be loaded over a fresh simulation without a word."""
+    options: dict[str, Any] = {"env_kwargs": {"where": where, "path": str(tmp_path / "state")}, "B": 1, "T": 6}
+    with running(kind, random_agent(), simulated, **options) as sampler:
+        why = sampler.why_no_state()
+        collect(sampler, 2)
+        state = sampler.state_dict()
+        sampler.load_state_dict(state)
+        [(samples, _)] = collect(sampler, 1, first=2)
+    assert (state["parts"][0]["state"]["envs"] == [{}]) == (why is not None)
+    if where == "numpy":  # the generators of the process are in the state of the sampler
+        assert why is None
+        return
+    assert "Simulated (rank 0) cannot be restored: its state was loaded into another one, as a trial, and" in str(why)
+    assert not samples.env.valid[0].any()
+    assert samples.env.observation[1].item() == 0
+    assert simulated.opened == []
+
+
+def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulated):
+    options: dict[str, Any] = {"B": 1, "T": 6}
+    with running("serial", random_agent(), simulated, **options) as sampler:
+        collect(sampler, 1)
+        sampler._collector.parts[0].envs.why_lost = None  # type: ignore[attr-defined]
+        state = sampler.state_dict()
+    assert state["parts"][0]["state"]["envs"] != [{}]
+    with running("serial", random_agent(), simulated, **options) as sampler:
+        sampler.load_state_dict(state)
+        assert sampler.n_cut_episodes == 1
+
+
+def test_an_environment_of_which_only_one_can_be_open_runs_without_a_state(simulated):
+    with running("serial", random_agent(), simulated, B=1, env_kwargs={"at_most": 1}) as sampler:
+        why = str(sampler.why_no_state())
+        assert "a second one could not be made to try its state out: Making environment 0" in why
+        collect(sampler, 2)
+
+
+def test_the_trial_of_a_state_changes_nothing_and_is_made_where_states_are_saved(simulated):
+    batches, n_made = [], []
+    for saves_state in (True, False):
+        simulated.made = 0
+        options: dict[str, Any] = dict(env_kwargs={"where": "numpy"}, B=2, saves_state=saves_state)
+        np.random.seed(3)
+        with running("serial", random_agent(), simulated, **options) as sampler:
+            batches.append(collect(sampler, 2))
+        n_made.append(simulated.made)
+    assert_equal_batches(batches[0], batches[1])
+    assert n_made == [4, 3]  # one is checked, and another one tried
 
 
 @pytest.mark.parametrize("kind", TWO_OF_EACH)
@@ -267,7 +381,7 @@ class Shapeless(gymnasium.Env[Any, Any]):
 
     made = 0
 
-    def __init__(self, sizes: tuple[int, ...] = (3, 3, 1)) -> None:  # the first is that of the check
+    def __init__(self, sizes: tuple[int, ...] = (3, 3, 3, 1)) -> None:  # the first two are those of the check
         size = sizes[Shapeless.made % len(sizes)]
         Shapeless.made += 1
         self.observation_space = spaces.Box(-1, 1, (size,), np.float32)
