@@ -20,6 +20,7 @@ REPOSITORY = ROOT.parent
 
 FLOORS = {
     "version": 0,
+    "errors": 0,
     "run_records": 0,
     "old_names": 0,
     "old_methods": 0,

@@ -19,6 +19,7 @@ import tyro
 
 from rlpyt.cli.arguments import joined
 from rlpyt.cli.text import columns
+from rlpyt.errors import ToldError
 from rlpyt.version import __version__
 
 Command = Callable[..., int]
@@ -39,7 +40,7 @@ COMMANDS = {
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
 READ_ARGUMENTS = ("train", "launch")
 """Commands whose options depend on the first arguments: their functions take the list of arguments."""
-USER_ERRORS = (ValueError, OSError, ImportError)
+USER_ERRORS = (ValueError, OSError, ImportError, ToldError)
 """Errors that are told by their message alone."""
 COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
 
@@ -61,7 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except USER_ERRORS as error:
         if shows_traceback:
             traceback.print_exc()
-        print(f"rlpyt: {error}", file=sys.stderr)
+        if isinstance(error, ToldError) and not error.is_told:
+            raise
+        text, hint = str(error), ""
+        if isinstance(error, ToldError) and not shows_traceback:
+            # It may come from deep in the code of an environment, and that of a worker has its traceback in it.
+            text, hint = text.partition("\n\nIts traceback:\n")[0], "\n--traceback shows where it was raised."
+        print(f"rlpyt: {text}{hint}", file=sys.stderr)
         return 2
 
 

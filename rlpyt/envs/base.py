@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from rlpyt.errors import ToldError
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space
 
@@ -21,7 +22,7 @@ VectorStep: TypeAlias = tuple[Buffer, np.ndarray, np.ndarray, np.ndarray, dict[s
 """Observation, reward, terminated, truncated and info of a step of a vector environment."""
 
 
-class EnvError(RuntimeError):
+class EnvError(ToldError):
     """Error of an environment that raised, or gave a value outside of its spaces; the text has rank and step."""
 
 

@@ -169,7 +169,7 @@ class Worker:
         reply = pickle.loads(data)
         if isinstance(reply, Failure):
             text = f"{self.seen_at()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
-            raise WorkerError(text, self.rank)
+            raise WorkerError(text, self.rank, reply.is_told)
         return reply
 
     def _bound(self, option: int, seconds: float) -> None:

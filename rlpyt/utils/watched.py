@@ -6,23 +6,25 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from rlpyt.errors import ToldError
 from rlpyt.utils.progress import Progress
 
 Picklable: TypeAlias = Any
 """Whatever pickles: a request to a worker, or its reply."""
 
 
-class WorkerError(RuntimeError):
+class WorkerError(ToldError):
     """Error of a worker that raised, died or stood still; the message has its place and traceback.
 
     Args:
         message: text of the error.
         rank: of the worker.
+        is_told: whether the worker has raised a `ToldError`.
     """
 
-    def __init__(self, message: str, rank: int = -1) -> None:
+    def __init__(self, message: str, rank: int = -1, is_told: bool = False) -> None:
         super().__init__(message)
-        self.rank = rank
+        self.rank, self.is_told = rank, is_told
 
 
 class AnyWorker(Protocol):

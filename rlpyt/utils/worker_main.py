@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from rlpyt.errors import ToldError
 from rlpyt.utils.output import outlive_terminal
 from rlpyt.utils.shared_memory import dumps
 
@@ -50,6 +51,8 @@ class Failure(NamedTuple):
 
     error: str
     traceback: str
+    is_told: bool = False
+    """Whether it is a `ToldError`."""
 
 
 def worker_main(
@@ -84,7 +87,10 @@ def worker_main(
         while (request := requests.receive()) is not None:
             _send(connection, server(request))
     except BaseException as error:
-        _send(connection, Failure(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        _send(
+            connection,
+            Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), isinstance(error, ToldError)),
+        )
     finally:
         if server is not None:
             server.close()
