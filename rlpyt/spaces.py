@@ -319,8 +319,9 @@ def _binary_to_row(space: MultiBinary, name: str) -> Converter:
 def _cast(value: Buffer, shape: tuple[int, ...] | None, dtype: np.dtype[Any], name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
-    except RuntimeError as error:  # of a torch tensor that needs a gradient, or is on a GPU
-        raise TypeError(f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__}: {error}") from error
+    except Exception as error:  # tensors with a gradient or on a GPU, lists of unequal lengths
+        what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__}, of which numpy makes no array"
+        raise TypeError(f"{what} ({error}). Return an array, such as tensor.detach().cpu().numpy().") from error
     if array.dtype.kind not in _STORED_FROM[dtype.kind]:
         what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype})"
         raise TypeError(f"{what}. Cast it in the environment, or mend its space.")

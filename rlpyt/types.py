@@ -230,8 +230,8 @@ class TrajInfo(MutableMapping[str, Any]):
     Subclass it to log more: every public attribute becomes columns `<Name>Average`, `Std`, `Median`, `Min`, `Max`.
     Attributes are keys as well: `info["Return"]` is `info.Return`, and iterating gives all names.
     An environment that clips its reward or ends an episode at the loss of a life says so in two reserved fields of its
-    info: `game_score`, the raw reward, is summed up in `GameScore` (unless a subclass sets `GameScore` in `__init__`
-    and adds to it); `traj_done` false keeps the trajectory going.
+    info: `game_score`, the raw reward (a number, or None for none), is summed up in `GameScore` (unless a subclass sets
+    `GameScore` in `__init__` and adds to it); `traj_done` false keeps the trajectory going.
     """
 
     # A slot, as all that is in `__dict__` is a key of the mapping.
@@ -271,7 +271,16 @@ class TrajInfo(MutableMapping[str, Any]):
         if "game_score" in env_info:
             self._add_score(env_info["game_score"])
 
-    def _add_score(self, score: float) -> None:
+    def _add_score(self, score: Buffer) -> None:
+        """Add the score of a step, a number; None is none.
+
+        Raises:
+            TypeError: if it is something else.
+        """
+        if score is None:
+            return
+        if type(score) is not float:
+            score = _as_score(score)
         if self._sums_score is None:
             # Subclasses written for rlpyt 0.1 have a GameScore of their own, and add to it in `step`.
             self._sums_score = "GameScore" not in self.__dict__
@@ -328,6 +337,19 @@ class TrajInfo(MutableMapping[str, Any]):
     # Two trajectories with the same numbers are two.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+def _as_score(score: Buffer) -> float:
+    try:
+        if not isinstance(score, str | bytes):
+            return float(score.item() if isinstance(score, np.ndarray) else score)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(
+        f"game_score in the info of an environment: expected one number, or None for no score, got "
+        f"{type(score).__name__} {score!r:.100}. It is the raw reward of the step, which TrajInfo sums in GameScore. "
+        "Give something else another name."
+    )
 
 
 AtariTrajInfo = TrajInfo

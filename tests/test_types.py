@@ -182,3 +182,18 @@ def test_a_subclass_may_count_the_score_itself_and_take_no_discount():
         "GameScore": 30,
     }
     assert vars(traj_info_maker(lambda **kwargs: TrajInfo(**kwargs), {"discount": 0.5})())["_discount"] == 0.5
+
+
+@pytest.mark.parametrize(("score", "total"), [(None, 2.0), (np.array([3.0]), 5.0), (np.int64(3), 5.0), (True, 3.0)])
+def test_a_score_may_be_none_or_any_one_number(score, total):
+    info = TrajInfo()
+    for one in (2.0, score):
+        info.step(None, None, 1.0, False, None, {"game_score": one})
+    assert info.GameScore == total
+    assert type(info.GameScore) is float
+
+
+@pytest.mark.parametrize("score", ["3", [1.0], np.zeros(2), {"home": 1}])
+def test_a_score_that_is_no_number_is_refused_by_name(score):
+    with pytest.raises(TypeError, match="game_score in the info of an environment: expected one number, or None"):
+        TrajInfo().step(None, None, 1.0, False, None, {"game_score": score})

@@ -53,6 +53,9 @@ class Actor(ABC):
     def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Return the values [B] of the rows; the recurrent state stays where it is."""
 
+    def reset(self) -> None:  # noqa: B027
+        """Forget the episodes of all environments; called once before the first batch, too, then `begin`."""
+
     @abstractmethod
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment, numbered from 0 among these."""

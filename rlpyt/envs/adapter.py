@@ -16,11 +16,16 @@ from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
 from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.envs.flags import as_flag
+from rlpyt.envs.info import FINAL_KEYS, final_key
+from rlpyt.envs.making import call_env_cls, call_text, failure, layers_of, takes_env_seed
+from rlpyt.envs.several_agents import SEVERAL_AGENTS, check_one_agent
 from rlpyt.envs.state import load_graph, save_graph
 from rlpyt.envs.state_data import StateError
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 from rlpyt.types import Kwargs, StateDict
+from rlpyt.utils.stops import is_end_of_run
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -36,7 +41,11 @@ class EnvAdapter:
     Samplers use two keys of `info` if they are there. `traj_done` (bool) is False where an episode ends but the game
     goes on, after a lost life; without it every end is the end of a game. `game_score` is the raw score of the step. If
     a 4-tuple environment gives done with `traj_done` False, `reset` does not reset it: the last observation is the
-    first of the next episode.
+    first of the next episode. If it gives `traj_done` True without done, the episode is truncated.
+
+    An environment that resets itself in the step that ends an episode returns the first observation of the next one.
+    Where its info has the final observation, by one of the names "final_observation", "final_obs",
+    "terminal_observation" and "closing_observation", `step` returns that, and the info of that step ("final_info").
 
     Args:
         env: the environment.
@@ -50,12 +59,13 @@ class EnvAdapter:
 
     def __init__(self, env: Any, rank: int = 0, seed: int | None = None) -> None:
         missing = [a for a in ("observation_space", "action_space", "reset", "step") if not hasattr(env, a)]
+        check_one_agent(env)
         if missing:
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
                 "gymnasium or the old gym interface. Does EnvCls return one?"
             )
-        if isinstance(env, VectorEnv):
+        if isinstance(env, VectorEnv) or (hasattr(env, "num_envs") and hasattr(env, "single_action_space")):
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} is a vector environment; expected one environment. An EnvCls that "
                 "makes these has a parameter num_envs, which the sampler gives."
@@ -73,6 +83,10 @@ class EnvAdapter:
         self._to_rows = to_rows(self.observation_space)
         self._to_env = to_env(self.action_space)
         self._seeded_reset = seeded_reset(env)
+        self.takes_seed = takes_seed(env)
+        """Whether it can be seeded after it was made."""
+        self.has_env_seed = False
+        """Whether it was made with an `env_seed` of its own."""
         self._continues_from: Buffer = None
 
     def reset(self, seed: int | None = None) -> Reset:
@@ -89,7 +103,9 @@ class EnvAdapter:
         try:
             observation, info = self._reset(seed)
             return self._to_rows(observation), info
-        except Exception as error:
+        except BaseException as error:
+            if is_end_of_run(error):
+                raise
             raise self._error("reset", error) from error
 
     def step(self, action: Buffer) -> Step:
@@ -102,8 +118,8 @@ class EnvAdapter:
             observation (in row form), reward, terminated, truncated, info.
 
         Raises:
-            EnvError: if the environment raises, the action or the observation is not in its space, or
-                the reward is not one finite number.
+            EnvError: if the environment raises, the action or the observation is not in its space, the reward is not
+                one finite number, or a flag is not True or False.
         """
         self.n_steps += 1
         try:
@@ -111,16 +127,25 @@ class EnvAdapter:
             if type(result) is not tuple or len(result) != 5:
                 result = self._read_old(result)
             observation, reward, terminated, truncated, info = result
-            observation = self._to_rows(observation)
+            if type(info) is not dict:
+                info = _as_dict(info)
+            if type(terminated) is not bool:
+                terminated = as_flag(terminated, "terminated")
+            if type(truncated) is not bool:
+                truncated = as_flag(truncated, "truncated")
+            if terminated or truncated:
+                observation, info = self._read_end(observation, info)
+            else:
+                observation = self._to_rows(observation)
             if type(reward) is not float:
                 reward = _number(reward)
             if not -_FLOAT32_MAX <= reward <= _FLOAT32_MAX:  # NaN is refused, too
                 raise ValueError(f"reward: expected a finite number, got {reward}.")
-            if type(info) is not dict:
-                info = _as_dict(info)
-        except Exception as error:
+        except BaseException as error:
+            if is_end_of_run(error):
+                raise
             raise self._error(f"step with action {action!r:.200}", error) from error
-        return observation, reward, bool(terminated), bool(truncated), info
+        return observation, reward, terminated, truncated, info
 
     def state_dict(self) -> StateDict:
         """Return all that the future of the environment depends on, as plain data; empty if that cannot be read.
@@ -169,7 +194,7 @@ class EnvAdapter:
     @property
     def layers(self) -> list[object]:
         """The environment and all within it, from the outermost wrapper."""
-        return _layers(self.env)
+        return layers_of(self.env)
 
     @property
     def where(self) -> str:
@@ -196,46 +221,86 @@ class EnvAdapter:
         if isinstance(result, tuple) and len(result) == 5:
             return result
         if not isinstance(result, tuple) or len(result) != 4:
+            size = f" of {len(result)} values" if isinstance(result, tuple | list) else ""
             raise TypeError(
                 f"expected (observation, reward, terminated, truncated, info), or the older (observation, "
-                f"reward, done, info), got {type(result).__name__} {result!r:.100}."
+                f"reward, done, info), got {type(result).__name__}{size}: {result!r:.100}."
             )
         observation, reward, done, info = result
-        info = _as_dict(info)
-        truncated = bool(done) and bool(info.get("TimeLimit.truncated", info.get("timeout", False)))
-        self._continues_from = observation if done and not info.get("traj_done", True) else None
-        return observation, reward, bool(done) and not truncated, truncated, info
+        done, info = as_flag(done, "done"), _as_dict(info)
+        if info.get("traj_done") is not None and as_flag(info["traj_done"], "info['traj_done']") and not done:
+            # A time limit of rlpyt 0.1, whose samplers ended the trajectory and reset the environment.
+            return observation, reward, False, True, info
+        said = _info_of_end(info) if done else {}
+        limit = next((key for key in ("TimeLimit.truncated", "timeout") if said.get(key) is not None), None)
+        truncated = limit is not None and as_flag(said[limit], f"info[{limit!r}]")
+        goes_on = said.get("traj_done") is not None and not as_flag(said["traj_done"], "info['traj_done']")
+        self._continues_from = observation if goes_on else None
+        return observation, reward, done and not truncated, truncated, info
 
-    def _error(self, doing: str, error: Exception) -> EnvError:
-        hint = ""
-        if "bool8" in str(error):
-            hint = "\nThe checker of gym 0.25 and 0.26 fails on numpy 2: make the environment with rlpyt.envs.gym_make."
+    def _read_end(self, observation: Buffer, info: dict[str, Buffer]) -> Reset:
+        """Return the final observation of an episode in row form, and the info of the step that ended it."""
+        key = final_key(info)
+        if key is None:
+            observation = self._to_rows(observation)
+        else:
+            observation = to_rows(self.observation_space, f"info[{key!r}], the final observation,")(info[key])
+            info = _info_of_end(info)
+        traj_done = info.get("traj_done", True)
+        if type(traj_done) is not bool:
+            info = {**info, "traj_done": traj_done is None or as_flag(traj_done, "info['traj_done']")}
+        return observation, info
+
+    def _error(self, doing: str, error: BaseException) -> EnvError:
         return EnvError(
-            f"{self.name} (rank {self.rank}, seed {self.seed}), its step {self.n_steps}: {doing}: "
-            f"{type(error).__name__}: {error}{hint}"
+            f"{self.name} (rank {self.rank}, seed {self.seed}), its step {self.n_steps}: {doing}: {failure(error)}"
         )
 
 
-def make_env(EnvCls: Callable[..., Any], env_kwargs: Kwargs, rank: int = 0, seed: int | None = None) -> EnvAdapter:
+def make_env(
+    EnvCls: Callable[..., object],
+    env_kwargs: Kwargs,
+    rank: int = 0,
+    seed: int | None = None,
+    *,
+    env_seed: int | None = None,
+) -> EnvAdapter:
     """Build an environment and wrap it in the adapter.
+
+    `EnvCls` gets a deep copy of the arguments, see `rlpyt.envs.making.call_env_cls`.
 
     Args:
         EnvCls: any callable that returns an environment, `gymnasium.make` among them.
         env_kwargs: its arguments.
         rank: number of the environment among all of the run.
         seed: seed of its first `reset`.
+        env_seed: given to an `EnvCls` with a parameter of this name, unless `env_kwargs` has it. None is `seed`, or
+            else the rank.
 
     Raises:
-        EnvError: if `EnvCls` raises, or returns something that cannot be used; the text has the call.
+        EnvError: if `EnvCls` raises, or returns something that cannot be used, or the environment that it has returned
+            before; the text has the call.
     """
+    fallback = rank if seed is None else seed
     try:
-        return EnvAdapter(EnvCls(**env_kwargs), rank, seed)
-    except Exception as error:
-        arguments = ", ".join(f"{key}={value!r}" for key, value in env_kwargs.items())
-        called = getattr(EnvCls, "__qualname__", repr(EnvCls))
+        env = EnvAdapter(call_env_cls(EnvCls, env_kwargs, fallback if env_seed is None else env_seed), rank, seed)
+        env.has_env_seed = takes_env_seed(EnvCls) or "env_seed" in env_kwargs
+        return env
+    except BaseException as error:
+        if is_end_of_run(error):
+            raise
         raise EnvError(
-            f"Making environment {rank}: {called}({arguments}) failed: {type(error).__name__}: {error}"
+            f"Making environment {rank}: {call_text(EnvCls, env_kwargs)} failed: {failure(error)}"
         ) from error
+
+
+def takes_seed(env: object) -> bool:
+    """Return whether an environment can be seeded after it was made: by `reset`, or by a method `seed`."""
+    try:
+        way = _way_of_seed(env)
+    except (TypeError, ValueError):
+        return True
+    return way != "apart" or callable(getattr(env, "seed", None))
 
 
 def seeded_reset(env: Any) -> Callable[[int], Any]:
@@ -244,7 +309,14 @@ def seeded_reset(env: Any) -> Callable[[int], Any]:
     def seed_apart(seed: int) -> Any:
         seed_env = getattr(env, "seed", None)
         if callable(seed_env):
-            seed_env(seed)
+            try:
+                inspect.signature(seed_env).bind(seed)
+            except TypeError:  # a `seed` that takes no number seeds in its own way
+                seed_env()
+            except ValueError:
+                seed_env(seed)
+            else:
+                seed_env(seed)
         return env.reset()
 
     def try_keyword(seed: int) -> Any:
@@ -274,22 +346,27 @@ def _way_of_seed(env: Any) -> Literal["keyword", "position", "apart"]:
     return "apart" if inner is not None and _way_of_seed(inner) == "apart" else "keyword"
 
 
-def _layers(env: object) -> list[object]:
-    """Return the environment and all within it, from the outermost wrapper."""
-    layers = [env]
-    while "env" in getattr(layers[-1], "__dict__", {}):
-        layers.append(vars(layers[-1])["env"])
-    return layers
-
-
 def _number(reward: Buffer) -> float:
     """Return a reward as a Python float; environments of old gym may return an array of one element."""
     try:
-        return float(reward.item() if isinstance(reward, np.ndarray) else reward)
+        if not isinstance(reward, str | bytes):
+            return float(reward.item() if isinstance(reward, np.ndarray) else reward)
     except (TypeError, ValueError):
-        raise TypeError(
-            f"reward: expected one number, got {type(reward).__name__} {reward!r:.100}. Return a float."
-        ) from None
+        pass
+    if isinstance(reward, Mapping | list | tuple):
+        hint = f"One reward for each of several agents is not supported; {SEVERAL_AGENTS}."
+    elif isinstance(reward, np.ndarray):
+        hint = "Objectives can be weighed into one reward by mo_gymnasium.wrappers.LinearReward."
+    else:
+        hint = "Return a float."
+    raise TypeError(f"reward: expected one number, got {type(reward).__name__} {reward!r:.100}. {hint}")
+
+
+def _info_of_end(info: dict[str, Buffer]) -> dict[str, Buffer]:
+    """Return the info of the step that ended an episode, where the environment has begun the next one already."""
+    key = final_key(info)
+    final = None if key is None else info.get(FINAL_KEYS[key])
+    return {**info, **final} if isinstance(final, Mapping) else info
 
 
 def read_reset(result: Any, space: Space) -> Reset:

@@ -6,7 +6,6 @@ row of its own, and the row after it has the first observation of the next episo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
@@ -15,7 +14,10 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from rlpyt.envs.base import Reset, VectorStep
+from rlpyt.envs.flags import as_flags
+from rlpyt.envs.info import FINAL_KEYS, final_key, vector_info
 from rlpyt.namedarraytuple import Buffer
+from rlpyt.spaces import Space, as_gymnasium, to_rows
 from rlpyt.types import Info, Kwargs
 
 
@@ -26,9 +28,10 @@ class NextStepEnv:
     row. That one takes a hidden step of the null action instead, and is reset afterwards with `reset_mask`. So every
     episode takes one more reset than in NEXT_STEP.
 
-    - SAME_STEP: the final observation is `info["final_obs"]`, and its info is `info["final_info"]`. An environment that
-      ignores `reset_mask` loses the first observation of every episode but the first: the row is the one after a step
-      of the null action, whose reward is dropped. A warning says so.
+    - SAME_STEP: the final observation is `info["final_obs"]`, and its info is `info["final_info"]`; the other names of
+      `rlpyt.envs.info.FINAL_KEYS` serve as well. An environment that ignores `reset_mask` loses the first observation
+      of every episode but the first: the row is the one after a step of the null action, whose reward is dropped. The
+      check at the start says so.
     - DISABLED: an environment whose episode is over is also reset before the hidden step, as it allows no step then.
     - After an end with `traj_done` False (a lost life), the reset that continues the game is the only one. So one step
       of the null action is part of the game.
@@ -40,18 +43,18 @@ class NextStepEnv:
 
     Raises:
         TypeError: if the mode is DISABLED, and the environment can only reset all sub-environments together.
-
-    Warns:
-        UserWarning: if the mode is SAME_STEP, and the environment can only reset all sub-environments together.
     """
 
     def __init__(self, env: Any, mode: AutoresetMode, name: str) -> None:
         self.env = env
         self.num_envs, self._name = int(env.num_envs), name
+        self.advice: list[str] = []
+        """What the user should know of it."""
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._env_send, self._env_recv = halves_of_step(env)
         self._ended = np.zeros(self.num_envs, bool)  # the row at hand is a final one
         self._begins = self._ended.copy()  # of these, those that begin a new game, not another life
+        self._space = as_gymnasium(env.single_observation_space)
         self._takes_mask = self._find_out_about_masks()
 
     def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> Reset:
@@ -73,7 +76,9 @@ class NextStepEnv:
     def recv(self) -> VectorStep:
         """Complete the step, in NEXT_STEP's way."""
         observation, reward, terminated, truncated, info = self._env_recv()
-        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        terminated = as_flags(terminated, "terminated", self.num_envs).copy()
+        truncated = as_flags(truncated, "truncated", self.num_envs).copy()
+        info = vector_info(info, self.num_envs)
         done, begins = terminated | truncated, self._ended & self._begins
         if self._ended.any():
             reward = np.where(self._ended, 0, reward)
@@ -93,16 +98,14 @@ class NextStepEnv:
 
     def _with_final(self, observation: Buffer, info: Info) -> Reset:
         """Return observation and info with those of the episodes that ended in their places."""
-        rest = {key: value for key, value in info.items() if key.lstrip("_") not in ("final_obs", "final_info")}
         if not self._ended.any():
-            return observation, rest
-        if "final_obs" not in info:
+            return observation, without_final(info)
+        if final_key(info) is None:
             raise ValueError(
                 "its autoreset mode is SAME_STEP, and info has no 'final_obs' where an episode ended. Give the final "
                 "observation there, as gymnasium does, or make the environment in AutoresetMode.NEXT_STEP."
             )
-        observation = _with_rows(observation, info["final_obs"], self._ended)
-        return observation, _with_info(rest, info.get("final_info", {}), self._ended)
+        return with_final(self._space, observation, info, self._ended)
 
     def _find_out_about_masks(self) -> bool:
         """Return whether the first environment can be reset alone."""
@@ -115,14 +118,46 @@ class NextStepEnv:
                     f"{self._name}: its autoreset mode is DISABLED, and it cannot reset a part of itself "
                     "(options['reset_mask']). Make it in AutoresetMode.NEXT_STEP, or give it that option."
                 ) from error
-            warnings.warn(
+            self.advice.append(
                 f"{self._name}: its autoreset mode is SAME_STEP, and it cannot reset a part of itself "
                 "(options['reset_mask']). So every episode but the first begins with one step of the null action, "
-                "whose reward is not counted. In AutoresetMode.NEXT_STEP there is no such step.",
-                stacklevel=2,
+                "whose reward is not counted. In AutoresetMode.NEXT_STEP there is no such step."
             )
             return False
         return True
+
+
+def with_final(space: Space, observation: Buffer, info: Info, ended: np.ndarray) -> Reset:
+    """Return observation and info of a step with those of the episodes that ended in their places.
+
+    Args:
+        space: of one observation.
+        observation: [B, ...], where an episode ended the first one of the next.
+        info: in gymnasium's form, with final observations by a name of `FINAL_KEYS`.
+        ended: bool [B], where they are to be read.
+
+    Raises:
+        ValueError, TypeError: if one is missing, or not in the space.
+    """
+    key = final_key(info)
+    assert key is not None
+    finals, check = info[key], to_rows(space, f"info[{key!r}], the final observation,")
+    for b in np.flatnonzero(ended).tolist():
+        final = finals[b] if isinstance(finals, np.ndarray) else _row(finals, b)
+        if final is None or not _given(info, key, ended)[b]:
+            raise ValueError(f"info[{key!r}]: expected an observation of environment {b}, which ended; got none.")
+        check(final)
+    observation = _with_rows(observation, finals, ended)
+    final_info = info.get(FINAL_KEYS[key])
+    if isinstance(final_info, np.ndarray | list | tuple):  # gymnasium before 1.0: an array of dictionaries, and None
+        final_info = vector_info([one or {} for one in final_info], len(ended))
+    return observation, _with_info(without_final(info), final_info or {}, ended)
+
+
+def without_final(info: Info) -> dict[str, Buffer]:
+    """Return an info without final observations and the infos of these."""
+    names = {*FINAL_KEYS, *FINAL_KEYS.values()}
+    return {key: value for key, value in info.items() if key.removeprefix("_") not in names}
 
 
 class ResetOptions(dict[str, Any]):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -16,6 +17,12 @@ from rlpyt.envs.info import numeric
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
 
+FIRST = "the first reset"
+"""What the first values of a play come from."""
+SLOW_SECONDS = 1.0
+"""Time of a reset from which on none is made beyond those with a seed."""
+_REPEAT_SECONDS = 3.0  # after which the second play ends
+
 
 class EnvExamples(NamedTuple):
     """Examples of everything that an environment gives, to allocate buffers from.
@@ -26,6 +33,8 @@ class EnvExamples(NamedTuple):
         reward: a float32 zero.
         info: zeros of every numeric field of fixed shape that `step` gave in `info`, by name.
         ignored_info: names of the other fields.
+        advice: what the user should know of it, texts by what they are about.
+        step_seconds: mean time of a step.
     """
 
     spaces: EnvSpaces
@@ -34,44 +43,140 @@ class EnvExamples(NamedTuple):
     reward: np.float32
     info: dict[str, np.ndarray]
     ignored_info: tuple[str, ...]
+    advice: dict[str, str]
+    step_seconds: float
+
+
+Seen: TypeAlias = tuple[str, Buffer]
+"""What an environment was asked for, such as "step 3", and a copy of the values that it gave."""
 
 
 def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Reset an environment twice and take random steps; return examples of its values.
+    """Play an environment twice with the same seed and random actions; return examples of its values.
 
-    The adapter checks shapes, dtypes and finite numbers at every step of a run. Here bounds are checked, too, and
-    whether a seed repeats the start of an episode.
+    The adapter checks shapes, dtypes, flags and finite numbers at every step of a run. Here bounds are checked, too,
+    and whether a seed repeats all that the environment gives. Samplers call `examine_env`, which does the same and
+    leaves what is to be said to their log.
 
     Args:
         env: the environment; it is left within an episode.
         seed: of the environment and the random actions.
-        n_steps: number of random steps.
+        n_steps: number of random steps. A slow environment takes fewer of them the second time.
 
     Raises:
         EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
-        UserWarning: if float observations leave their bounds, the same seed gives another start, the last dimension
+        UserWarning: if float observations leave their bounds, the same seed gives something else, the last dimension
             of an image looks like channels, or the default models flatten what looks like an image.
     """
+    return warned_of(examine_env(env, seed, n_steps))
+
+
+def warned_of(examples: EnvExamples) -> EnvExamples:
+    """Warn of the advice of a check that was made by hand, and return its result."""
+    for text in examples.advice.values():
+        warnings.warn(text, stacklevel=3)
+    return examples
+
+
+def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
+    """Check an environment as `check_env` does; what it would warn of is in `advice`."""
     rng = np.random.default_rng(seed)
-    first = copy_of(env.reset(seed)[0])
-    again, _ = env.reset(seed)
-    check_repeats(env.name, f"seed {seed}", first, again)
-    check_images(env.name, env.observation_space)
-    warned: set[str] = set()
-    check_bounds(env.where, env.observation_space, again, warned)
+    actions = [random_value(env.action_space, rng) for _ in range(n_steps)]
+    advice: dict[str, str] = {}
+    check_images(env.name, env.observation_space, advice)
     infos: list[dict[str, Any]] = []
-    for _ in range(n_steps):
-        observation, _, terminated, truncated, info = env.step(random_value(env.action_space, rng))
-        check_bounds(env.where, env.observation_space, observation, warned)
-        infos.append(dict(info))
-        if terminated or truncated:
-            check_bounds(env.where, env.observation_space, env.reset()[0], warned)
+    seconds: list[float] = []
+    first = list(_play(env, seed, actions, infos, seconds, advice))
+    again = _play(env, seed, actions, [], [], advice)
+    advise_on_repeats(env.name, f"seed {seed}", first, again, advice, _seed_of(env))
     examples, ignored = info_examples(infos)
     return EnvExamples(
-        env.spaces, null_value(env.observation_space), null_action(env.action_space), np.float32(0), examples, ignored
+        env.spaces,
+        null_value(env.observation_space),
+        null_action(env.action_space),
+        np.float32(0),
+        examples,
+        ignored,
+        advice,
+        sum(seconds) / max(1, len(seconds)),
     )
+
+
+def _play(
+    env: EnvAdapter,
+    seed: int,
+    actions: Iterable[Buffer],
+    infos: list[dict[str, Buffer]],
+    seconds: list[float],
+    advice: dict[str, str],
+) -> Iterator[Seen]:
+    """Reset an environment with a seed, step it, and reset it without one; yield copies of all that it gives.
+
+    The info of every step is put into `infos`, and the time that it took into `seconds`.
+    """
+
+    def seen(observation: Buffer) -> Buffer:
+        check_bounds(env.where, env.observation_space, observation, advice)
+        return copy_of(observation)
+
+    start = time.perf_counter()
+    yield FIRST, seen(env.reset(seed)[0])
+    is_slow = time.perf_counter() - start > SLOW_SECONDS
+    for t, action in enumerate(actions, 1):
+        start = time.perf_counter()
+        observation, reward, terminated, truncated, info = env.step(action)
+        seconds.append(time.perf_counter() - start)
+        infos.append(dict(info))
+        yield f"step {t}", (seen(observation), reward, terminated, truncated)
+        if terminated or truncated:
+            yield f"the reset after step {t}", seen(env.reset()[0])
+    if not is_slow:
+        yield "a reset without a seed", seen(env.reset()[0])
+
+
+def advise_on_repeats(
+    name: str, seeds: str, first: Sequence[Seen], again: Iterator[Seen], advice: dict[str, str], seeded_by: str
+) -> None:
+    """Say where two plays with the same seed differ.
+
+    Args:
+        name: of the environment.
+        seeds: the seed or seeds, for messages.
+        first: what the first play gave.
+        again: what the second one gives. It ends early where an environment is slow.
+        advice: texts by what they are about; one may be added.
+        seeded_by: how it is seeded: "reset", "EnvCls" (`env_seed`), or "" for not at all.
+    """
+    deadline = time.perf_counter() + _REPEAT_SECONDS
+    differs_at = ""
+    for (what, one), (_, other) in zip(first, again, strict=False):
+        if not _equal(one, other):
+            differs_at = what
+        if differs_at or time.perf_counter() > deadline:
+            break
+    if not differs_at or seeded_by == "EnvCls":  # the random stream of such an environment goes on
+        return
+    if not seeded_by:
+        advice["seed"] = (
+            f"{name}: it is random, and neither reset(seed=...) nor a method seed(number) seeds it. If its seed is an "
+            "argument of EnvCls, all environments of a run get the same one and are alike: let EnvCls take a parameter "
+            "env_seed, for which the sampler gives each environment a number of its own (docs/own_environment.md)."
+        )
+        return
+    two = f"two resets with {seeds} gave different observations"
+    if differs_at != FIRST:
+        two = f"two plays with {seeds} and the same actions differ at {differs_at}"
+    advice["seed"] = (
+        f"{name}: {two}. If its random numbers do not all come from a generator that reset(seed=...) seeds, runs with "
+        "this environment will not repeat: draw them from such a generator. If it remembers what came before, such as "
+        "the running statistics of NormalizeObservation, runs do repeat."
+    )
+
+
+def _seed_of(env: EnvAdapter) -> str:
+    return "reset" if env.takes_seed else "EnvCls" if env.has_env_seed else ""
 
 
 def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -89,24 +194,14 @@ def info_examples(infos: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], t
     return examples, tuple(ignored)
 
 
-def check_repeats(name: str, seed: str, first: Buffer, again: Buffer) -> None:
-    """Warn where two resets with the same seed, named for the message, gave different observations in row form."""
-    if not _equal(first, again):
-        warnings.warn(
-            f"{name}: two resets with {seed} gave different observations; runs with this environment will not repeat. "
-            "Draw its random numbers from a generator seeded by reset(seed=...).",
-            stacklevel=3,
-        )
-
-
-def check_bounds(where: str, space: Space, observation: Buffer, warned: set[str]) -> None:
-    """Raise for integers out of their bounds, and warn of floats, once for each part of the observation.
+def check_bounds(where: str, space: Space, observation: Buffer, advice: dict[str, str]) -> None:
+    """Raise for integers out of their bounds, and say so of floats, once for each part of the observation.
 
     Args:
         where: the environment, its rank and step, for messages.
         space: of the observation.
         observation: in row form.
-        warned: names of the parts that were warned of; names are added.
+        advice: texts by what they are about; some may be added.
     """
     for name, part, value in _leaves(space, observation, "observation"):
         if not isinstance(part, Box):
@@ -121,15 +216,13 @@ def check_bounds(where: str, space: Space, observation: Buffer, warned: set[str]
         )
         if value.dtype.kind != "f":
             raise EnvError(text)
-        if name not in warned:
-            warned.add(name)
-            warnings.warn(text, stacklevel=3)
+        advice.setdefault(f"bounds of {name}", text)
 
 
-def check_images(name: str, space: Space) -> None:
-    """Warn of parts of an observation that the default models may read otherwise than was meant."""
+def check_images(name: str, space: Space, advice: dict[str, str]) -> None:
+    """Say which parts of an observation the default models may read otherwise than was meant."""
     for text in image_advice(space):
-        warnings.warn(f"{name}: {text}", stacklevel=3)
+        advice[text] = f"{name}: {text}"
 
 
 def _leaves(space: Space, value: Any, name: str) -> Iterator[tuple[str, Space, Any]]:
@@ -146,7 +239,7 @@ def copy_of(value: Any) -> Buffer:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Return whether two observations in row form are equal."""
+    """Return whether two observations in row form, or tuples of values, are equal."""
     if isinstance(a, tuple):
         return all(_equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))

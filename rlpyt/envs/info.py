@@ -15,6 +15,13 @@ import numpy as np
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
 from rlpyt.types import Info
 
+FINAL_KEYS = {
+    "final_observation": "final_info",
+    "final_obs": "final_info",
+    "terminal_observation": "terminal_info",
+    "closing_observation": "closing_info",
+}
+"""Names by which environments that reset themselves give the final observation of an episode, and those of its info."""
 RESERVED = ("traj_done", "game_score")
 """Fields that samplers and TrajInfo read by themselves."""
 _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
@@ -61,6 +68,12 @@ def info_recorder(
         )
     left_out = [key for key in [*info_example, *ignored] if key not in [*names, *RESERVED]]
     notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
+    masks = [key for key in left_out if "mask" in key.lower()]
+    if masks:
+        notice += (
+            f" No agent sees {' or '.join(masks)}: to mask actions, put it into a Dict observation, for a model of "
+            "your own that gives masked actions the logit -inf (docs/own_environment.md)."
+        )
     if not names:
         return InfoRecorder(None, lambda info: None, notice)
     nulls = [(key, _null(key, examples[key])) for key in names]
@@ -74,7 +87,7 @@ def info_recorder(
     return InfoRecorder(EnvInfo(*[null for _, null in nulls]), record, notice)
 
 
-def as_recorded(key: str, value: Any, like: np.ndarray) -> np.ndarray:
+def as_recorded(key: str, value: object, like: np.ndarray) -> np.ndarray:
     """Return a field of info as an array.
 
     Args:
@@ -99,12 +112,70 @@ def as_recorded(key: str, value: Any, like: np.ndarray) -> np.ndarray:
     return array
 
 
+def final_key(info: Info) -> str | None:
+    """Return the name by which info has the final observation of an episode; None where it has none."""
+    return next((key for key in FINAL_KEYS if info.get(key) is not None), None)
+
+
+def vector_info(info: object, n: int) -> dict[str, Buffer]:
+    """Return the info of a vector environment in gymnasium's form, from that or one dictionary for each environment.
+
+    Args:
+        info: a dictionary of arrays [n, ...] by name, a list of n dictionaries as in Stable-Baselines3, or None.
+        n: number of environments.
+
+    Returns:
+        Arrays [n, ...] by name. Of a list, each name has a mask "_name" too, bool [n], which is True where an
+        environment gave it; values that make no array of numbers are an array of objects.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if type(info) is dict:
+        return info
+    if isinstance(info, Mapping):
+        return dict(info)
+    if info is None:
+        return {}
+    if isinstance(info, list | tuple) and len(info) == n and all(isinstance(one, Mapping) for one in info):
+        found: dict[str, Buffer] = {}
+        for key in dict.fromkeys(key for one in info for key in one):
+            given = np.array([key in one and one[key] is not None for one in info])
+            found[key], found[f"_{key}"] = _stacked([one.get(key) for one in info], given), given
+        return found
+    raise TypeError(
+        f"info: expected a dictionary of arrays [{n}, ...], or a list of {n} dictionaries, got {type(info).__name__} "
+        f"{info!r:.100}."
+    )
+
+
+def _stacked(values: list[Buffer], given: np.ndarray) -> np.ndarray:
+    """Return values as an array of numbers if they have one shape, else as an array of objects."""
+    arrays = [as_array(value) if is_given else None for value, is_given in zip(values, given, strict=True)]
+    known = [array for array in arrays if array is not None and array.dtype.kind in _RECORDED_FROM]
+    if known and len(known) == given.sum() and len({array.shape for array in known}) == 1:
+        null = np.zeros_like(known[0])
+        return np.stack([null if array is None else array for array in arrays])
+    objects = np.empty(len(values), object)
+    for b, value in enumerate(values):
+        objects[b] = value
+    return objects
+
+
+def as_array(value: object) -> np.ndarray | None:
+    """Return a value as an array; None for what has no array, such as lists of unequal lengths."""
+    try:
+        return np.asarray(value)
+    except Exception:  # each library refuses in its own way
+        return None
+
+
 def _is_out_of_range(array: np.ndarray, dtype: np.dtype) -> bool:
     """Return whether an integer dtype is too small for some of these integers."""
     return not np.can_cast(array.dtype, dtype) and bool((array.astype(dtype) != array).any())
 
 
-def numeric(value: Any) -> np.ndarray | None:
+def numeric(value: object) -> np.ndarray | None:
     """Return a value of any kind of number and any shape as an array of bool, int64 or float32; else None."""
     try:
         array = np.asarray(value)

@@ -7,18 +7,24 @@ in other modes are converted to this one (see `rlpyt.envs.autoreset`).
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
-from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part
+from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part, with_final
 from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.envs.flags import as_flags
+from rlpyt.envs.info import FINAL_KEYS, final_key, vector_info
+from rlpyt.envs.making import call_env_cls, call_text, failure, has_parameter
+from rlpyt.envs.several_agents import SEVERAL_AGENTS
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import (
     EnvSpaces,
@@ -29,11 +35,13 @@ from rlpyt.spaces import (
     to_env,
     to_rows,
 )
-from rlpyt.types import Kwargs
+from rlpyt.types import Info, Kwargs
+from rlpyt.utils.stops import is_end_of_run
 
 # Forms of the argument of `reset(seed=...)`, in the order in which they are tried. Sync and Async of gymnasium take a
 # list, ale-py an array, and environments written with arrays (CartPole of gymnasium) have one generator for all.
 _SEED_FORMS: tuple[Callable[[list[int]], Any], ...] = (list, np.array, lambda seeds: seeds[0])
+_CLOSE_SECONDS = 10.0  # that processes have to end a step under way, or themselves
 _NOT_THIS_FORM = (TypeError, ValueError, AssertionError, gymnasium.error.Error)
 
 
@@ -42,8 +50,8 @@ class VectorEnvAdapter:
 
     In the step after the end of an episode an environment is reset, with any action and reward 0. The values of `reset`
     and `recv` are valid until the next call of either: copy them to keep them. `info` is a dictionary of arrays
-    [B, ...] as the environment gives it, see `info_at`. The fields `traj_done` and `game_score` have the same meaning
-    as for `EnvAdapter`.
+    [B, ...], see `vector_info` and `info_at`. The fields `traj_done` and `game_score`, and final observations in info,
+    have the same meaning as for `EnvAdapter`.
 
     Args:
         env: the vector environment, in any mode of gymnasium.vector.AutoresetMode.
@@ -83,6 +91,8 @@ class VectorEnvAdapter:
         self._env_send, self._env_recv = halves_of_step(self._source)
         self._seeds: list[int] | None = None
         self._sent = False
+        self.advice: list[str] = self._source.advice if isinstance(self._source, NextStepEnv) else []
+        """What the user should know of it, for the check at the start."""
         self.can_reset_some = True
         """Whether it can reset a part of itself; known after `try_reset_some`."""
 
@@ -106,8 +116,9 @@ class VectorEnvAdapter:
             observation, info = (
                 self._source.reset() if seeds is None else self._seeded_reset(cast(list[int], self._seeds))
             )
-        except Exception as error:
-            raise self._error("reset", error) from error
+            info = vector_info(info, self.n)
+        except BaseException as error:
+            self._fail("reset", error)
         return self._rows(observation, "reset"), info
 
     def reset_some(self, mask: np.ndarray) -> Reset:
@@ -125,8 +136,9 @@ class VectorEnvAdapter:
         try:
             self._drop_sent()
             observation, info = reset_part(self._source, mask)
-        except Exception as error:
-            raise self._error("reset of a part (reset_mask)", error) from error
+            info = vector_info(info, self.n)
+        except BaseException as error:
+            self._fail("reset of a part (reset_mask)", error)
         return self._rows(observation, "reset of a part (reset_mask)"), info
 
     def try_reset_some(self) -> None:
@@ -155,8 +167,8 @@ class VectorEnvAdapter:
             raise self._error("step", fault or error, b) from error
         try:
             self._env_send(action_of_env)
-        except Exception as error:
-            raise self._error(f"step with action {action!r:.200}", error) from error
+        except BaseException as error:
+            self._fail(f"step with action {action!r:.200}", error)
         self._sent = True
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -172,17 +184,25 @@ class VectorEnvAdapter:
         try:
             result = self._env_recv()
             if not isinstance(result, tuple) or len(result) != 5:
+                size = f" of {len(result)} values" if isinstance(result, tuple | list) else ""
                 raise TypeError(
-                    f"expected (observation, reward, terminated, truncated, info), got {type(result).__name__} "
+                    f"expected (observation, reward, terminated, truncated, info), got {type(result).__name__}{size}: "
                     f"{result!r:.100}."
                 )
             observation, reward, terminated, truncated, info = result
-            reward = self._vector(reward, "reward", np.float32)
-            terminated = self._vector(terminated, "terminated", np.bool_)
-            truncated = self._vector(truncated, "truncated", np.bool_)
+            reward = self._rewards(reward)
+            terminated = as_flags(terminated, "terminated", self.n)
+            truncated = as_flags(truncated, "truncated", self.n)
+            info = vector_info(info, self.n)
+            if "traj_done" in info:
+                info = {**info, "traj_done": self._traj_done(info)}
+            if not FINAL_KEYS.keys().isdisjoint(info):
+                ended = self._ended_with(info, terminated | truncated)
+                if ended.any():
+                    observation, info = with_final(self.observation_space, observation, info, ended)
             is_finite = np.isfinite(reward)
-        except Exception as error:
-            raise self._error("step", error) from error
+        except BaseException as error:
+            self._fail("step", error)
         if not is_finite.all():
             b = int(np.flatnonzero(~is_finite)[0])
             raise self._error("step", ValueError(f"reward: expected a finite number, got {reward[b]}."), b)
@@ -196,14 +216,20 @@ class VectorEnvAdapter:
         )
 
     def close(self) -> None:
-        """Close all environments."""
-        try:
+        """Close all environments; processes that do not answer are ended."""
+        inner = self.env.unwrapped
+        if not isinstance(inner, AsyncVectorEnv):
             self.env.close()
-        except Exception:
-            # Async of gymnasium asks its processes to close, and raises if one of them was killed.
-            if not isinstance(self.env.unwrapped, AsyncVectorEnv):
-                raise
-            self.env.unwrapped.close(terminate=True)
+            return
+        with suppress(Exception):  # of a process that was killed
+            if self._sent:
+                inner.step_wait(_CLOSE_SECONDS)
+            if inner._state is AsyncState.DEFAULT:
+                self.env.close()
+                return
+        # A call has not come to its end. `close` would wait for its results, of which some were taken already.
+        _end_processes(inner)
+        self.env.close()
 
     def _seeded_reset(self, seeds: list[int]) -> Reset:
         """Reset with seeds in the first form that the environment takes, and keep that form."""
@@ -226,11 +252,37 @@ class VectorEnvAdapter:
             self._sent = False
             self._env_recv()
 
-    def _vector(self, value: Any, name: str, dtype: Any) -> np.ndarray:
-        vector = np.asarray(value, dtype)
-        if vector.shape != (self.n,):
-            raise ValueError(f"{name}: expected shape {(self.n,)}, got {vector.shape}.")
-        return vector
+    def _rewards(self, value: Buffer) -> np.ndarray:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            several = f" One value for each of several agents is not supported; {SEVERAL_AGENTS}."
+            hint = several if isinstance(value, Mapping) else ""
+            raise TypeError(f"reward: expected {self.n} numbers, got {type(value).__name__} {value!r:.100}.{hint}")
+        if array.shape != (self.n,):
+            hint = ""
+            if array.ndim == 2 and len(array) == self.n:
+                hint = " Objectives can be weighed into one reward by LinearReward of mo_gymnasium.wrappers.vector."
+            raise ValueError(f"reward: expected shape {(self.n,)}, got {array.shape}.{hint}")
+        return array.astype(np.float32, copy=False)
+
+    def _traj_done(self, info: Info) -> np.ndarray:
+        """Return `traj_done` as bool [n], True where it was not given."""
+        value, given = info["traj_done"], info.get("_traj_done")
+        if given is not None:
+            value = [one if was else True for one, was in zip(value, given, strict=True)]
+        return as_flags(value, "info['traj_done']", self.n)
+
+    def _ended_with(self, info: Info, done: np.ndarray) -> np.ndarray:
+        """Return where an episode ended whose final observation is in info, as the environment resets itself."""
+        key = final_key(info)
+        if key is None:
+            return np.zeros(self.n, bool)
+        given = info.get(f"_{key}")
+        if given is None:
+            finals = info[key]
+            given = [one is not None for one in finals] if isinstance(finals, np.ndarray) else np.ones(self.n, bool)
+        ended: np.ndarray = done & np.asarray(given, bool)
+        return ended
 
     def _rows(self, observation: Buffer, doing: str) -> Buffer:
         try:
@@ -240,12 +292,18 @@ class VectorEnvAdapter:
             b, fault = _find_at_fault(to_rows(self.observation_space), lambda: list(iterate(batch, observation)))
             raise self._error(doing, fault or error, b) from error
 
-    def _error(self, doing: str, error: Exception, b: int | None = None) -> EnvError:
+    def _fail(self, doing: str, error: BaseException) -> NoReturn:
+        """Raise the EnvError of what an environment raised; an interrupt stays one."""
+        if is_end_of_run(error):
+            raise error
+        raise self._error(doing, error) from error
+
+    def _error(self, doing: str, error: BaseException, b: int | None = None) -> EnvError:
         who = _ranks_text(self.ranks)
         if b is not None:
             who = f"rank {self.ranks[b]} of {who}"
             who += "" if self._seeds is None else f", seed {self._seeds[b]}"
-        return EnvError(f"{self.name} ({who}), its step {self.n_steps}: {doing}: {type(error).__name__}: {error}")
+        return EnvError(f"{self.name} ({who}), its step {self.n_steps}: {doing}: {failure(error)}")
 
 
 def makes_vector_env(EnvCls: Any) -> bool:
@@ -253,23 +311,27 @@ def makes_vector_env(EnvCls: Any) -> bool:
 
     `gymnasium.make_vec`, `ale_py.vector_env.AtariVectorEnv`, `atari_make_vec` and `envpool_make_vec` have it.
     """
-    try:
-        return "num_envs" in inspect.signature(EnvCls).parameters
-    except (TypeError, ValueError):
-        return False
+    return has_parameter(EnvCls, "num_envs")
 
 
-def make_vector_env(EnvCls: Callable[..., Any], env_kwargs: Kwargs, ranks: Sequence[int]) -> VectorEnvAdapter:
+def make_vector_env(
+    EnvCls: Callable[..., object], env_kwargs: Kwargs, ranks: Sequence[int], *, env_seed: int | None = None
+) -> VectorEnvAdapter:
     """Build a vector environment and wrap it in the adapter.
+
+    `EnvCls` gets a deep copy of the arguments, see `rlpyt.envs.making.call_env_cls`.
 
     Args:
         EnvCls: any callable with a parameter `num_envs` that returns a vector environment.
         env_kwargs: its other arguments; an `autoreset_mode` among them, or in `vector_kwargs`, becomes NEXT_STEP.
         ranks: numbers of the environments among all of the run; `num_envs` is their number.
+        env_seed: given to an `EnvCls` with a parameter of this name, unless `env_kwargs` has it. None is the
+            first rank.
 
     Raises:
         ValueError: if `env_kwargs` has `num_envs`.
-        EnvError: if `EnvCls` raises, or returns something that cannot be used; the text has the call.
+        EnvError: if `EnvCls` raises, or returns something that cannot be used, or the environment that it has returned
+            before; the text has the call.
     """
     if "num_envs" in env_kwargs:
         raise ValueError(
@@ -279,16 +341,15 @@ def make_vector_env(EnvCls: Callable[..., Any], env_kwargs: Kwargs, ranks: Seque
     kwargs = {**in_next_step(env_kwargs), "num_envs": len(ranks)}
     env = None
     try:
-        env = EnvCls(**kwargs)
+        env = call_env_cls(EnvCls, kwargs, ranks[0] if env_seed is None else env_seed)
         return VectorEnvAdapter(env, ranks)
-    except Exception as error:
+    except BaseException as error:
         if isinstance(env, VectorEnv):
             env.close()
-        arguments = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
-        called = getattr(EnvCls, "__qualname__", repr(EnvCls))
+        if is_end_of_run(error):
+            raise
         raise EnvError(
-            f"Making the environments of {_ranks_text(ranks)}: {called}({arguments}) failed: "
-            f"{type(error).__name__}: {error}"
+            f"Making the environments of {_ranks_text(ranks)}: {call_text(EnvCls, kwargs)} failed: {failure(error)}"
         ) from error
 
 
@@ -328,6 +389,23 @@ def _find_at_fault(
         except Exception as error:
             faults.append((b, error))
     return (None, None) if not faults or len(faults) == len(ones) > 1 else faults[0]
+
+
+def _end_processes(env: AsyncVectorEnv) -> None:
+    """End the processes of a vector environment of which one was killed, or a step was not taken to its end.
+
+    Its own `close` would wait for results without an end.
+    """
+    for process in env.processes:
+        process.terminate()
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    for process in env.processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+    env._state = AsyncState.DEFAULT  # nothing is to be waited for
+    with suppress(Exception):
+        env.close(terminate=True)
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

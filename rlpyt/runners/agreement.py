@@ -16,6 +16,7 @@ from rlpyt.core import Agent, Algorithm
 from rlpyt.logging import current_logger
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.stops import place_of
 
 T = TypeVar("T")
 _OF_A_MACHINE = re.compile(
@@ -78,14 +79,27 @@ class Agreement:
 
     @contextmanager
     def stopping_together(self) -> Iterator[None]:
-        """Let an exception that ends the block end it in all replicas."""
+        """Let an exception that ends the block end it in all replicas.
+
+        Raises:
+            RuntimeError: in place of a `SystemExit` that would tell the caller that the run is complete.
+        """
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as raised:
+            error: Exception | SystemExit = raised
+            if isinstance(raised, SystemExit) and raised.code in (None, 0):
+                error = RuntimeError(
+                    f"The run is not complete, and {place_of(raised) or 'its code'} has called exit(), whose exit "
+                    "code 0 would say that it is. Raise an exception there; a hook stops a run in order by "
+                    "runner.request_stop(reason)."
+                )
             if self._others_listen and not self._is_alone:
                 with suppress(Exception):  # the group may have broken; the first error counts
                     self._exchange_flags(error)
-            raise
+            if error is raised:
+                raise
+            raise error from raised
 
     @contextmanager
     def together(self, step: int) -> Iterator[None]:

@@ -32,6 +32,8 @@ from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.replicas import Replicas
 
+_LONG_SECONDS = 5.0  # without a word; more is announced
+
 
 @dataclass(eq=False)
 class BaseSampler(Settings, MovableSampler):
@@ -238,12 +240,7 @@ class BaseSampler(Settings, MovableSampler):
         self._keeper = StateKeeper(type(self).__name__)
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
-        if self.eval_size().n_envs and check.why_not_set_back:
-            current_logger().log(
-                "Evaluations reset their environments, and do not set them back to how they were built. "
-                f"{check.why_not_set_back} What it keeps through a reset with a seed, such as running statistics of a "
-                "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
-            )
+        self._tell(check)
         example = self._make_example(agent, check)
         rows = self._allocate(example, run)
         self.batches = [samples_of(place) for place in rows[FleetRole.TRAIN].places]
@@ -308,6 +305,30 @@ class BaseSampler(Settings, MovableSampler):
             check: what `start` returned.
             rows: the memory of the batch, and that of an evaluation where there is one.
         """
+
+    def _tell(self, check: Check) -> None:
+        """Log what the check has found, and how long the random steps before the first batch take, if it is long."""
+        logger = current_logger()
+        for text in check.examples.advice.values():
+            logger.warn(text)
+        if self.eval_size().n_envs and check.why_not_set_back:
+            logger.log(
+                "Evaluations reset their environments, and do not set them back to how they were built. "
+                f"{check.why_not_set_back} What it keeps through a reset with a seed, such as running statistics of a "
+                "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
+            )
+        most = self._specs[FleetRole.TRAIN].max_decorrelation_steps
+        # One after the other in a process, with as many steps as are drawn for each; a vector environment steps all.
+        n_steps = most if check.steps_all else self._envs_of_process() * most / 2
+        if (seconds := n_steps * check.examples.step_seconds) > _LONG_SECONDS:
+            logger.log(
+                f"Before the first batch every environment takes 1 to {most} random steps (max_decorrelation_steps), "
+                f"so that their episodes do not end together: about {seconds:.0f} s. 0 turns this off."
+            )
+
+    def _envs_of_process(self) -> int:
+        """Return how many training environments are stepped in one process."""
+        return len(self._specs[FleetRole.TRAIN].env_ranks)
 
     def _make_example(self, agent: Agent, check: Check) -> Samples:
         """Initialise the agent for the spaces, and return one row of the samples."""

@@ -177,7 +177,9 @@ def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
         (observation, null_action(spaces.action), np.float32(0)), lambda x: torch.as_tensor(np.asarray(x)[None])
     )
     # An own agent may give a plain pair.
-    action, agent_info = buffer_func(numpify_buffer(actor.step(*inputs)), lambda x: x[0])
+    action, agent_info = actor.step(*inputs)
+    action, agent_info = _first_row(agent, "the action", action), _first_row(agent, "the agent_info", agent_info)
+    actor.reset()  # an own agent may keep what it saw; training begins as if this row had not been
     flag, reward = np.bool_(False), np.float32(0)
     return Samples(
         agent=AgentSamples(action, action, agent_info, np.float32(0)),
@@ -191,6 +193,19 @@ def example_of(agent: Agent, spaces: EnvSpaces, env_info: Buffer) -> Samples:
             env_info=env_info,
         ),
     )
+
+
+def _first_row(agent: Agent, name: str, buffer: Buffer) -> Buffer:
+    """Return what an agent's `step` gave for the one row of an example."""
+    buffer = numpify_buffer(buffer)
+    for leaf in buffer_leaves(buffer):
+        if np.ndim(leaf) == 0 or len(leaf) != 1:
+            raise ValueError(
+                f"{type(agent).__name__}.step was given one row, tensors [B, ...] with B = 1, and gave {name} "
+                f"with the shape {list(np.shape(leaf))}; expected [1, ...]. Return a value for each row, with the "
+                "leading dimension B."
+            )
+    return buffer_func(buffer, lambda x: x[0])
 
 
 def samples_of(rows: Place) -> Samples:

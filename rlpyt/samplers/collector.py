@@ -202,6 +202,8 @@ CpuWaitResetCollector = GpuWaitResetCollector = DbCpuWaitResetCollector = DbGpuW
 def start_collector(spec: FleetSpec, agent: Agent, parts: Sequence[Part], overlap: bool = True) -> Collector:
     """Return the collector of a fleet over parts that stand at their first rows."""
     actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in parts]
+    for actor in actors:
+        actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
     return spec.LoopCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 

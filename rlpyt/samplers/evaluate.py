@@ -70,7 +70,7 @@ def evaluate(
         quotas=quotas(n_envs, n_trajectories),
         max_T=max_T,
     )
-    fleet = Fleet(spec)
+    fleet = Fleet(spec, was_checked=False)
     try:
         rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs)
         evaluator = start_evaluator(spec, agent, fleet.part(rows))

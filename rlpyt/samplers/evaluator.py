@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from rlpyt.core import Actor, Agent, EvalResult
+from rlpyt.logging import current_logger
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.collector import ActingPart
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetSpec
@@ -85,12 +85,11 @@ class Evaluator(CheckedSubclasses):
 
     def _warn_of_no_end(self, n_completed: int) -> None:
         self._is_patient = False
-        warnings.warn(
+        current_logger().warn(
             f"Evaluation: no episode has ended for {_PATIENCE:,} steps, and {n_completed} of {self._quotas.sum()} have "
             "in all; it goes on until all have. Where an environment does not end its episodes, give the sampler "
             "eval_max_steps (rlpyt.samplers.evaluate: max_steps), or the environment a time limit "
-            "(gymnasium.wrappers.TimeLimit).",
-            stacklevel=3,
+            "(gymnasium.wrappers.TimeLimit)."
         )
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from copy import deepcopy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
+
+import torch
 
 from rlpyt.envs import (
     EnvAdapter,
     EnvError,
     EnvExamples,
     VectorEnvAdapter,
-    check_env,
-    check_vector_env,
     info_recorder,
     make_env,
     make_vector_env,
     makes_vector_env,
 )
+from rlpyt.envs.check import examine_env
 from rlpyt.envs.state_check import why_not_restored
+from rlpyt.envs.vector_check import examine_vector_env
+from rlpyt.logging import current_logger
 from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
@@ -28,6 +32,7 @@ from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import traj_info_maker
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
+from rlpyt.utils.stops import is_end_of_run
 
 
 class Built(NamedTuple):
@@ -54,6 +59,8 @@ class Check(NamedTuple):
     examples: EnvExamples
     can_reset_some: bool = True
     """Whether a vector environment can reset a part of itself."""
+    steps_all: bool = False
+    """Whether it is a vector environment: a step is one of all environments of a process."""
     why_lost: str | None = None
     """Why environments cannot be restored although their state can be read, as a trial has found."""
     why_not_set_back: str | None = None
@@ -74,30 +81,64 @@ def check_one(spec: FleetSpec) -> Check:
     Raises:
         EnvError: if it cannot be built, or does not keep to its spaces.
     """
-    seed, env_kwargs = stream_seed(spec.seed, Role.ENV_CHECK), dict(spec.env_kwargs or {})
-    if makes_vector_env(spec.EnvCls):
-        vector_env = make_vector_env(spec.EnvCls, env_kwargs, spec.env_ranks)
+    seed, env_seed = stream_seed(spec.seed, Role.ENV_CHECK), stream_seed(spec.seed, Role.ENV_CHECK, 1)
+    env_kwargs = spec.env_kwargs or {}
+    with _torch_as_it_was():
+        if makes_vector_env(spec.EnvCls):
+            vector_env = make_vector_env(spec.EnvCls, env_kwargs, spec.env_ranks, env_seed=env_seed)
+            try:
+                examples = examine_vector_env(vector_env, seed)
+                why = vector_env.why_no_state()
+                return Check(examples, vector_env.can_reset_some, steps_all=True, why_not_set_back=why)
+            finally:
+                close_env(vector_env)
+        env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0], env_seed=env_seed)
         try:
-            examples = check_vector_env(vector_env, seed)
-            return Check(examples, vector_env.can_reset_some, why_not_set_back=vector_env.why_no_state())
+            check = _checked(spec, env, seed, env_seed)
         finally:
-            _close(vector_env)
-    env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0])
-    try:
-        as_built = AsBuilt(env) if spec.tries_state else None
-        check = Check(check_env(env, seed))
-        if as_built is None:
-            return check
-        why = env.why_no_state()
-        lost = None if why else why_not_restored(env, lambda: _another(spec), seed)
-        return check._replace(why_lost=lost, why_not_set_back=why or lost or as_built.set_back())
-    finally:
-        _close(env)
+            close_env(env)
+    if "seed" in env_kwargs and spec.global_B > 1 and not env.takes_seed:
+        check.examples.advice["seed"] = (
+            f"{env.name}: all {spec.global_B} environments are made with seed={env_kwargs['seed']!r}, and no reset "
+            "seeds them, so all play the same. Let EnvCls take a parameter env_seed instead, for which the sampler "
+            "gives each environment a number of its own (docs/own_environment.md)."
+        )
+    return check
 
 
-def _another(spec: FleetSpec) -> EnvAdapter:
-    """Return a second environment like the one that is checked, whose constructor may have changed its arguments."""
-    return make_env(spec.EnvCls, deepcopy(dict(spec.env_kwargs or {})), spec.env_ranks[0])
+def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Check:
+    """Check an environment that was just built, and whether states bring it back."""
+    as_built = AsBuilt(env) if spec.tries_state else None
+    check = Check(examine_env(env, seed))
+    if as_built is None:
+        return check
+    why = env.why_no_state()
+    another = partial(make_env, spec.EnvCls, spec.env_kwargs or {}, spec.env_ranks[0], env_seed=env_seed)
+    lost = None if why else why_not_restored(env, another, seed)
+    return check._replace(why_lost=lost, why_not_set_back=why or lost or as_built.set_back())
+
+
+@contextmanager
+def _torch_as_it_was() -> Iterator[None]:
+    """Refuse an environment that changes what torch makes of the agent's networks.
+
+    Raises:
+        EnvError: if it sets torch's default dtype, or switches gradients off.
+    """
+    dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
+    yield
+    changed = []
+    if torch.get_default_dtype() != dtype:
+        changed.append(f"set torch's default dtype to {torch.get_default_dtype()}")
+    if torch.is_grad_enabled() != grad:
+        changed.append("switched torch's gradients off for all that follows")
+    torch.set_default_dtype(dtype)
+    torch.set_grad_enabled(grad)
+    if changed:
+        raise EnvError(
+            f"The environment has {' and '.join(changed)}, when it was made, reset or stepped. The networks of the "
+            "agent are in the same process. Let it give dtypes to its own tensors, and use `with torch.no_grad():`."
+        )
 
 
 class Fleet:
@@ -105,30 +146,36 @@ class Fleet:
 
     Args:
         spec: says what to build.
+        was_checked: whether the check at the start has built an environment before.
 
     Raises:
         EnvError: if an environment cannot be built, or has other spaces; those built before are closed.
     """
 
-    def __init__(self, spec: FleetSpec) -> None:
+    def __init__(self, spec: FleetSpec, was_checked: bool = True) -> None:
         self.spec = spec
         self._vector_env: VectorEnvAdapter | None = None
         self._envs: list[EnvAdapter] = []
         try:
             self.built = self._build()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if was_checked and isinstance(error, EnvError) and not isinstance(error.__cause__, TypeError):
+                raise EnvError(
+                    f"{error}\nAn environment was built, checked and closed before. One that writes a file or takes a "
+                    "port of its own, and refuses what is there, needs another name or number each time."
+                ) from error.__cause__
             raise
 
     def _build(self) -> Built:
         spec = self.spec
-        env_kwargs, noun, ranks = dict(spec.env_kwargs or {}), spec.role.noun, spec.env_ranks
+        env_kwargs, noun, ranks, env_seeds = spec.env_kwargs or {}, spec.role.noun, spec.env_ranks, spec.env_seeds()
         if makes_vector_env(spec.EnvCls):
-            self._vector_env = make_vector_env(spec.EnvCls, env_kwargs, ranks)
+            self._vector_env = make_vector_env(spec.EnvCls, env_kwargs, ranks, env_seed=env_seeds[0])
             return Built(self._vector_env.name, noun, ranks, self._vector_env.spaces)
-        for rank in ranks:
+        for rank, env_seed in zip(ranks, env_seeds, strict=True):
             try:
-                env = make_env(spec.EnvCls, env_kwargs, rank)
+                env = make_env(spec.EnvCls, env_kwargs, rank, env_seed=env_seed)
             except EnvError as error:
                 raise self._with_advice(error) from error.__cause__
             self._envs.append(env)
@@ -195,12 +242,15 @@ class Fleet:
     def close(self) -> None:
         """Close all; an error of one keeps no other open, and hides no error that ended the run."""
         for env in self._envs if self._vector_env is None else [self._vector_env]:
-            _close(env)
+            close_env(env)
 
 
-def _close(env: EnvAdapter | VectorEnvAdapter) -> None:
+def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
+    """Close an environment; where that raises, a warning in the log says so."""
     try:
         env.close()
-    except Exception as error:
+    except BaseException as error:
+        if is_end_of_run(error):
+            raise
         ranks: Any = env.ranks if isinstance(env, VectorEnvAdapter) else env.rank
-        warnings.warn(f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}", stacklevel=2)
+        current_logger().warn(f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}")

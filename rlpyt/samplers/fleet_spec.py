@@ -90,6 +90,12 @@ class FleetSpec:
         """Return the seeds of the environments' resets at an iteration."""
         return [stream_seed(self.seed, self.role.env_stream, rank, itr) for rank in self.env_ranks]
 
+    def env_seeds(self) -> list[int]:
+        """Return what an EnvCls with a parameter `env_seed` is given, of each environment."""
+        stream = Role.ENV_MADE if self.role is FleetRole.TRAIN else Role.EVAL_ENV_MADE
+        offset = self.restarts * self.global_B
+        return [stream_seed(self.seed, stream, rank + offset) for rank in self.env_ranks]
+
     def restart_seeds(self) -> list[int]:
         """Return the seeds of the resets after a restart, which no other environment of the run has."""
         offset = self.restarts * self.global_B

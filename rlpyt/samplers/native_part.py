@@ -128,7 +128,7 @@ class NativePart(LocalPart):
 
     def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Info) -> None:
         reward = self.rows.reward[t].tolist()
-        score = info["game_score"].tolist() if "game_score" in info else None
+        score = np.asarray(info["game_score"]).tolist() if "game_score" in info else None
         for b in steps.tolist():
             one: Info = {} if score is None else {"game_score": score[b]}
             if self._own_traj_info:

@@ -138,6 +138,9 @@ class ParallelSampler(BaseSampler):
             (progress or Progress()).beat,
         )
 
+    def _envs_of_process(self) -> int:
+        return max(len(specs[FleetRole.TRAIN].env_ranks) for specs in self._worker_specs)
+
     def worker_kind(self, n_workers: int) -> WorkerKind[Any]:
         """Return the way to run the workers."""
         return LocalWorkers(self.server, self.start_method)

@@ -31,6 +31,8 @@ class Role(IntEnum):
     SAMPLER = 8
     WORKER = 9
     EVALUATOR = 10
+    ENV_MADE = 11
+    EVAL_ENV_MADE = 12
 
 
 def seed_sequence(seed: int, role: Role, index: int = 0, itr: int = 0) -> np.random.SeedSequence:

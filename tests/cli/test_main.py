@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import gymnasium
 import pytest
 
 from rlpyt.cli import main
@@ -100,3 +101,30 @@ def test_a_shell_can_complete_commands_and_options(capsys):
     assert code_of(["--tyro-print-completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in (*COMMANDS, "alternating", "--sampler-type", "--runs-at-once"))
+
+
+class Breaks(gymnasium.Env):
+    """Raises in its first step."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        raise ZeroDivisionError("no ground below")
+
+
+@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+def test_errors_of_environments_are_one_message(sampler, tmp_path, capsys):
+    given = ["train", "ppo", f"{__name__}:Breaks", "--log-dir", str(tmp_path), "--n-steps", "100"]
+    assert main([*given, "--sampler-type", sampler]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "Breaks (rank 0" in err
+    assert "its step 1: " in err
+    assert "ZeroDivisionError: no ground below (" in err
+    assert "test_main.py:" in err
+    if sampler == "serial":
+        assert main([*given, "--traceback"]) == 2
+        assert 'raise ZeroDivisionError("no ground below")' in capsys.readouterr().err

@@ -1,13 +1,92 @@
 from __future__ import annotations
 
+import math
+import threading
+from collections import namedtuple
+from functools import partial
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
 from tests.toy_envs import CountingEnv
+
+OldTimeLimitInfo = namedtuple("OldTimeLimitInfo", ["traj_done"])
+
+
+class Flags(Sampled):
+    """Returns what it was given for `terminated`."""
+
+    def __init__(self, flag, info=()):
+        super().__init__()
+        self.flag, self.info, self.n_resets = flag, info, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.n_resets += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, self.flag, False, dict(self.info)
+
+
+class OldFlags(Flags):
+    """Returns what it was given for `done`."""
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, self.flag, self.info or None
+
+
+class SelfResetting(gymnasium.Env):
+    """Episodes of three steps; the step that ends one returns the first observation of the next."""
+
+    def __init__(self, key, old=False, final_info=None):
+        self.observation_space, self.action_space = spaces.Box(0, 9, (1,)), spaces.Discrete(2)
+        self.key, self.old, self.final_info = key, old, final_info
+
+    def observe(self):
+        return np.full(1, self.t, "f4")
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        observation, cut, info = self.observe(), self.t == 3, {"game_score": 0.0}
+        if cut:
+            info[self.key] = observation
+            if self.final_info is not None:
+                info["final_info"] = self.final_info
+            observation, _ = self.reset()
+        if self.old:
+            return observation, 1.0, cut, {**info, "TimeLimit.truncated": cut}
+        return observation, 1.0, False, cut, info
+
+
+class Quitting(Sampled):
+    """Raises something."""
+
+    def __init__(self, where, error):
+        super().__init__()
+        self.where, self.error = where, error
+        self.at("init")
+
+    def at(self, where):
+        if where == self.where:
+            raise self.error
+
+    def reset(self, *, seed=None, options=None):
+        self.at("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.at("step")
+        return super().step(action)
 
 
 def ends(env):
@@ -210,7 +289,7 @@ def test_a_broken_step_is_reported_with_everything(what, value, text):
         assert part in str(caught.value)
     assert isinstance(caught.value.__cause__, Exception)
     if isinstance(value, Exception):
-        assert caught.value.__cause__ is value
+        assert repr(caught.value.__cause__) == repr(value)  # the environment has a copy of it
 
 
 @pytest.mark.parametrize(
@@ -339,3 +418,298 @@ def test_the_time_limit_is_part_of_where_an_environment_stands():
 def test_a_vector_environment_is_not_taken_for_one():
     with pytest.raises(EnvError, match=r"CartPoleVectorEnv is a vector environment; .* has a parameter num_envs"):
         make_env(lambda: gymnasium.make_vec("CartPole-v1", num_envs=2), {})
+
+
+# ---- flags
+
+
+@pytest.mark.parametrize(
+    "true", [True, np.True_, 1, 1.0, np.int64(1), np.float32(1), np.array(True), np.array([1]), torch.tensor(True)]
+)
+@pytest.mark.parametrize("EnvCls", [Flags, OldFlags])
+def test_flags_may_be_any_one_truth(EnvCls, true):
+    env = make_env(EnvCls, {"flag": true})
+    env.reset()
+    terminated, truncated = env.step(0)[2:4]
+    assert (terminated, truncated) == (True, False)
+    assert type(terminated) is bool
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [None, "False", "", [False], (), (False, False), {"agent_0": False}, {}, 3.5, float("nan"), 2, np.zeros(2, bool)],
+    ids=repr,
+)
+@pytest.mark.parametrize("EnvCls", [Flags, OldFlags])
+def test_what_is_no_flag_is_refused_by_name(EnvCls, flag):
+    env = make_env(EnvCls, {"flag": flag}, rank=3)
+    env.reset()
+    name = "done" if EnvCls is OldFlags else "terminated"
+    with pytest.raises(EnvError, match=rf"\(rank 3, .*its step 1: .*TypeError: {name}: expected True or False, got "):
+        env.step(0)
+
+
+def test_an_info_in_the_place_of_truncated_is_recognised():
+    class Shifted(Flags):
+        def step(self, action):
+            observation, reward, done, _, info = super().step(action)
+            return observation, reward, done, {"x": 1, **info}, {}
+
+    env = make_env(Shifted, {"flag": False})
+    env.reset()
+    with pytest.raises(EnvError, match=r"truncated: expected True or False, got dict .* Is it the info\? The five are"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("key", ["timeout", "TimeLimit.truncated", "traj_done"])
+def test_flags_in_info_are_checked_too(key):
+    for EnvCls in (OldFlags, Flags) if key == "traj_done" else (OldFlags,):
+        env = make_env(EnvCls, {"flag": True, "info": {key: 3.5}})
+        env.reset()
+        with pytest.raises(EnvError, match=rf"info\['{key}'\]: expected True or False, got float 3\.5"):
+            env.step(0)
+        env = make_env(EnvCls, {"flag": True, "info": {key: None}})
+        env.reset()
+        *_, info = env.step(0)
+        assert info.get("traj_done", True) in (True, None)
+        assert EnvCls is OldFlags or info["traj_done"] is True
+
+
+@pytest.mark.parametrize("info", [{"traj_done": True}, OldTimeLimitInfo(True)], ids=["dict", "tuple"])
+def test_an_old_time_limit_that_says_traj_done_alone_truncates(info):
+    env = make_env(OldFlags, {"flag": False, "info": info})
+    env.reset()
+    assert env.step(0)[2:4] == (False, True)
+    env.reset()
+    assert env.env.n_resets == 2
+
+
+# ---- final observations of environments that reset themselves
+
+
+@pytest.mark.parametrize("key", ["final_observation", "final_obs", "terminal_observation", "closing_observation"])
+@pytest.mark.parametrize("old", [False, True])
+def test_the_final_observation_is_read_from_info(key, old):
+    env = make_env(SelfResetting, {"key": key, "old": old})
+    env.reset()
+    for _ in range(2):
+        seen = [env.step(0) for _ in range(3)]
+        assert [step[0].tolist() for step in seen] == [[1], [2], [3]]
+        assert [step[2:4] for step in seen] == [(False, False)] * 2 + [(False, True)]
+        assert env.reset()[0] == 0
+
+
+def test_the_info_of_the_step_that_ended_counts():
+    env = make_env(SelfResetting, {"key": "final_observation", "final_info": {"game_score": 7.0}})
+    env.reset()
+    assert [env.step(0)[4].get("game_score") for _ in range(3)] == [0.0, 0.0, 7.0]
+
+
+def test_a_final_observation_that_is_none_or_comes_before_the_end_has_no_effect():
+    class Odd(SelfResetting):
+        def step(self, action):
+            observation, *rest, info = super().step(action)
+            info[self.key] = None if self.t == 0 else np.full(1, 9.0, "f4")
+            return observation, *rest, info
+
+    env = make_env(Odd, {"key": "final_obs"})
+    env.reset()
+    assert [int(env.step(0)[0][0]) for _ in range(3)] == [1, 2, 0]
+
+
+def test_a_final_observation_must_be_in_the_space():
+    class Raw(SelfResetting):
+        def step(self, action):
+            *rest, info = super().step(action)
+            info[self.key] = np.zeros(4)
+            return *rest, info
+
+    env = make_env(Raw, {"key": "final_obs"})
+    env.reset()
+    env.step(0), env.step(0)
+    with pytest.raises(
+        EnvError, match=r"info\['final_obs'\], the final observation,: expected shape \(1,\), got \(4,\)"
+    ):
+        env.step(0)
+
+
+def test_the_final_observation_of_a_dict_space_is_a_dict():
+    class InDict(SelfResetting):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.observation_space = spaces.Dict(t=spaces.Box(0, 9, (1,)), n=spaces.Discrete(9))
+
+        def observe(self):
+            return {"t": np.full(1, self.t, "f4"), "n": self.t}
+
+    env = make_env(InDict, {"key": "final_observation"})
+    env.reset()
+    assert [int(env.step(0)[0]["n"]) for _ in range(3)] == [1, 2, 3]
+
+
+# ---- environments that end the process
+
+
+def make_reset_step(where, error):
+    env = make_env(Quitting, {"where": where, "error": error})
+    env.reset()
+    env.step(0)
+
+
+class RustPanic(BaseException):
+    """As the panic of a library written in Rust is: no Exception."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(), SystemExit(0), SystemExit("closed"), RustPanic("index out of bounds")])
+@pytest.mark.parametrize("where", ["init", "reset", "step"])
+def test_what_would_end_the_process_is_an_error_of_the_environment(where, error):
+    with pytest.raises(EnvError, match=rf"{type(error).__name__}: .* \(.*env_adapter\.py:\d+ in "):
+        make_reset_step(where, error)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(128 + 15)])
+@pytest.mark.parametrize("where", ["init", "reset", "step"])
+def test_an_end_that_was_asked_for_stays_one(where, error):
+    with pytest.raises(type(error)):
+        make_reset_step(where, error)
+
+
+# ---- arguments
+
+
+class Popping(Sampled):
+    """Takes its settings out of what it was given."""
+
+    def __init__(self, config, more=None):
+        super().__init__()
+        self.reward = config.pop("reward", 0.0)
+        self.more = more
+
+
+def test_every_environment_gets_arguments_of_its_own():
+    config = {"reward": 1.0, "nested": [{"x": 1}]}
+    for EnvCls, env_kwargs in ((Popping, {"config": config}), (partial(Popping, config), {})):
+        assert [make_env(EnvCls, env_kwargs).env.reward for _ in range(2)] == [1.0, 1.0]
+    assert config == {"reward": 1.0, "nested": [{"x": 1}]}
+
+
+def test_what_cannot_be_copied_or_is_large_is_handed_on():
+    lock, large, own = threading.Lock(), np.zeros(2**24, np.uint8), np.zeros(3)
+    holder = SimpleNamespace(large=large, own=own)
+    config = {"lock": lock, "module": math, "large": large, "own": own, "holder": holder, "both": [own, lock]}
+    more = make_env(Popping, {"config": {}, "more": config}).env.more
+    assert more["lock"] is lock
+    assert more["module"] is math
+    assert more["large"] is large
+    assert more["holder"] is not holder
+    assert more["holder"].large is large
+    assert more["own"] is not own
+    assert more["own"] is more["both"][0] is more["holder"].own
+    assert more["both"][1] is lock
+
+
+def test_the_same_environment_twice_is_refused():
+    one = Sampled()
+    make_env(lambda: one, {}).close()
+    for EnvCls in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 5)):
+        with pytest.raises(EnvError, match=r"EnvCls has returned the same Sampled twice\..* a new one at each call"):
+            make_env(EnvCls, {})
+    for _ in range(50):  # the memory of an environment that is gone may be given to the next one
+        make_env(Sampled, {})
+
+
+class Seeded(Sampled):
+    def __init__(self, env_seed):
+        super().__init__()
+        self.env_seed = env_seed
+
+
+def test_a_parameter_env_seed_is_given_a_number():
+    assert make_env(Seeded, {}, rank=4, env_seed=9).env.env_seed == 9
+    assert make_env(Seeded, {"env_seed": 1}, env_seed=9).env.env_seed == 1
+    assert make_env(partial(Seeded, env_seed=2), {}, env_seed=9).env.env_seed == 2
+    assert [make_env(Seeded, {}, rank=4, seed=seed).env.env_seed for seed in (None, 6)] == [4, 6]
+    assert make_env(lambda **kwargs: Popping(kwargs), {}, env_seed=9).env.reward == 0.0
+
+
+# ---- several agents, and messages
+
+
+class Parallel:
+    """As PettingZoo: spaces by agent."""
+
+    possible_agents = ("a", "b")
+    reset = step = print
+
+    def observation_space(self, agent):
+        return spaces.Discrete(2)
+
+    action_space = observation_space
+
+
+class OpenSpiel:
+    num_players = 2
+    reset = step = print
+
+
+class Foraging(Sampled):
+    """As lbforaging and rware: a Tuple of spaces, and a list of rewards."""
+
+    n_agents = 2
+
+    def __init__(self, action_space=None):
+        super().__init__(spaces.Tuple([spaces.Discrete(2)] * 2), action_space)
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, [0, 0], *rest
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "text"),
+    [
+        (Parallel, "Parallel has several agents: observation_space and action_space is a method, as in PettingZoo"),
+        (OpenSpiel, "OpenSpiel has several agents: it has num_players, and no observation_space and action_space"),
+        (partial(Foraging, spaces.Tuple([spaces.Discrete(2)] * 2)), "it has n_agents, and its actions are a Tuple"),
+    ],
+)
+def test_several_agents_are_refused_in_these_words(EnvCls, text):
+    with pytest.raises(EnvError, match=rf"{text}; .*docs/own_environment\.md, Several agents") as caught:
+        make_env(EnvCls, {})
+    assert str(caught.value).count("\n") == 0
+    env = make_env(Foraging, {})  # the attribute alone says nothing
+    env.reset()
+    with pytest.raises(
+        EnvError, match=r"reward: expected one number, got list \[0, 0\]\. One reward for each of several"
+    ):
+        env.step(0)
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "text"),
+    [
+        ("reward", np.ones(2), r"reward: expected one number.* mo_gymnasium\.wrappers\.LinearReward"),
+        ("reward", "1", "reward: expected one number, got str '1'"),
+        ("step", (0, 1.0, False, False, {}, {}), r"got tuple of 6 values: \(0, "),
+        ("step", [0, 1.0, False, False, {}], "got list of 5 values"),
+        ("step", AssertionError(), r"AssertionError: no message \(.*env_kinds\.py:\d+ in _wrong\)"),
+        ("step", gymnasium.error.NameNotFound("no Own"), r"Give 'package:Id-v0', or import the package at the top"),
+        ("step", AssertionError("daemonic processes are not allowed to have children"), "Use SerialSampler"),
+    ],
+)
+def test_messages_say_where_and_what_to_do(what, value, text):
+    env = make_env(Broken, {"what": what, "value": value})
+    env.reset()
+    env.step(np.zeros(2)), env.step(np.zeros(2))
+    with pytest.raises(EnvError, match=text):
+        env.step(np.zeros(2))
+
+
+def test_a_seed_method_without_a_number_is_called_without_one():
+    class Own(OldGym):
+        def seed(self):  # type: ignore[override]
+            self.seeds.append(-1)
+
+    env = make_env(Own, {}, seed=7)
+    env.reset()
+    assert env.env.seeds == [-1]

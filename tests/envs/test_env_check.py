@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import time
 import warnings
 
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rlpyt.envs import EnvError, VectorEnvAdapter, check_env, check_vector_env, make_env
+from rlpyt.envs import EnvError, VectorEnvAdapter, check, check_env, check_vector_env, make_env
+from rlpyt.envs.check import examine_env
 from tests.envs.env_kinds import Sampled
 
 
@@ -75,6 +77,7 @@ def test_floats_out_of_bounds_are_warned_of_once():
     assert len(caught) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*two plays")  # the toy remembers how many episodes it has begun
 def test_images_with_the_channels_last_are_warned_of():
     def images(*shape: int) -> spaces.Dict:
         return spaces.Dict(image=spaces.Box(0, 255, shape, np.uint8), direction=spaces.Discrete(4))
@@ -98,10 +101,120 @@ def test_bounds_of_float64_are_kept_in_float32():
 
 
 def test_the_random_steps_repeat():
-    actions = []
-    for _ in range(2):
-        env = make_env(Sampled, {"action_space": spaces.Box(-1, 1, (2,))})
-        check_env(env, seed=3, n_steps=7)
-        actions.append(np.array(env.env.actions).tolist())
-    assert actions[0] == actions[1]
-    assert len(actions[0]) == 7
+    env = make_env(Sampled, {"action_space": spaces.Box(-1, 1, (2,))})
+    check_env(env, seed=3, n_steps=4)
+    actions = np.array(env.env.actions).tolist()
+    assert actions[:4] == actions[4:]
+    assert len({tuple(action) for action in actions}) == 4
+
+
+class Walk:
+    """Random walk whose numbers come from a generator.
+
+    Args:
+        seeded: whether `reset` seeds it; "resets" where only seeded resets do, and others draw from the system.
+        remembers: whether observations show how many episodes there were.
+    """
+
+    observation_space, action_space = spaces.Box(-100, 100, (2,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, seeded=True, remembers=False):
+        self.seeded, self.remembers, self.n = seeded, remembers, 0
+
+    def reset(self, seed=None):
+        self.n += 1
+        self.x = 0.0
+        if seed is not None or self.seeded != True:  # noqa: E712
+            self.rng = np.random.default_rng(seed if self.seeded else None)
+            self.x = self.rng.normal() if self.seeded == "resets" else 0.0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.x += self.rng.normal()
+        return self.observe(), 0.0, False, False, {}
+
+    def observe(self):
+        return np.array([self.x, self.n if self.remembers else 0], np.float32)
+
+
+class Constructed(Walk):
+    """Takes its seed when it is made, and no other."""
+
+    def __init__(self, seed=None):
+        super().__init__()
+        self.rng = np.random.default_rng(seed)
+
+    def reset(self):  # type: ignore[override]
+        self.x = 0.0
+        return self.observe()
+
+
+class WithEnvSeed(Constructed):
+    def __init__(self, env_seed):
+        super().__init__(env_seed)
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "kwargs", "text"),
+    [
+        (Walk, {}, None),
+        (Walk, {"seeded": False}, "two plays with seed 0 and the same actions differ at step 1"),
+        (Walk, {"seeded": "resets"}, "two plays with seed 0 and the same actions differ at a reset without a seed"),
+        (Walk, {"remembers": True}, "two resets with seed 0 gave different .* If it remembers .* runs do repeat"),
+        (
+            Constructed,
+            {"seed": 1},
+            r"it is random, and neither reset\(seed=...\) nor a method seed\(number\) .* env_seed",
+        ),
+        (WithEnvSeed, {}, None),
+    ],
+)
+def test_whether_a_seed_repeats_all_of_an_episode(EnvCls, kwargs, text):
+    if text is not None:
+        with pytest.warns(UserWarning, match=text) as caught:
+            check_env(make_env(EnvCls, kwargs), seed=0)
+        assert len(caught) == 1
+        if EnvCls is Walk:
+            with pytest.warns(UserWarning, match=text.replace("seed 0", "the same seeds").replace("a seed", "seeds")):
+                check_vector_env(VectorEnvAdapter(WalkVector(2, **kwargs), [0, 1]), seed=0)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(make_env(EnvCls, kwargs), seed=0)
+        if EnvCls is Walk:
+            check_vector_env(VectorEnvAdapter(WalkVector(2, **kwargs), [0, 1]), seed=0)
+
+
+class WalkVector(VectorEnv):
+    """Walks next to each other, whose episodes do not end."""
+
+    def __init__(self, num_envs, **kwargs):
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs, self.envs = num_envs, [Walk(**kwargs) for _ in range(num_envs)]
+        self.single_observation_space, self.single_action_space = Walk.observation_space, Walk.action_space
+
+    def reset(self, *, seed=None, options=None):
+        seeds = seed or [None] * self.num_envs
+        return np.stack([env.reset(one)[0] for env, one in zip(self.envs, seeds, strict=True)]), {}
+
+    def step(self, actions):
+        no = np.zeros(self.num_envs, bool)
+        return np.stack([env.step(0)[0] for env in self.envs]), np.zeros(self.num_envs), no, no, {}
+
+
+def test_a_slow_environment_is_not_played_twice(monkeypatch):
+    monkeypatch.setattr(check, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(check, "_REPEAT_SECONDS", -1.0)
+    env = make_env(Walk, {"remembers": False})
+    check_env(env, seed=0, n_steps=6)
+    assert env.env.n == 2
+    assert env.n_steps == 6
+
+
+def test_the_check_tells_how_long_a_step_takes():
+    class Slow(Walk):
+        def step(self, action):
+            time.sleep(0.002)
+            return super().step(action)
+
+    assert 0.002 <= examine_env(make_env(Slow, {}), seed=0, n_steps=5).step_seconds < 1

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlpyt.envs import info_recorder
+from rlpyt.envs import info_at, info_recorder
+from rlpyt.envs.info import vector_info
 
 EXAMPLES = {"game_score": np.float32(0), "ale.lives": np.int64(0), "position": np.zeros(2, np.float32)}
 
@@ -94,3 +95,26 @@ def test_an_integer_that_would_wrap_is_refused(example, value):
     assert record({"x": 7}).x == 7
     with pytest.raises(ValueError, match=r"Recording 'x'.*Give an example of its largest kind"):
         record({"x": value})
+
+
+def test_a_mask_that_no_agent_sees_is_told_of():
+    notice = info_recorder((), {"action_mask": np.zeros(3, bool), "lives": np.int64(0)}).notice
+    assert notice.startswith(
+        "Not recorded from the environment's info: action_mask, lives. No agent sees action_mask: "
+    )
+    assert "Dict observation" in notice
+
+
+def test_a_list_of_infos_becomes_arrays_with_masks():
+    picture = np.ones((2, 2))
+    infos = [{"x": 1, "name": "a", "image": picture}, {"x": 2.5, "image": None}, {"odd": [1]}]
+    found = vector_info(infos, 3)
+    assert found["x"].tolist() == [1.0, 2.5, 0.0]
+    assert found["_x"].tolist() == [True, True, False]
+    assert found["name"].tolist() == ["a", None, None]
+    assert found["image"].shape == (3, 2, 2)
+    assert found["_image"].tolist() == [True, False, False]
+    assert list(info_at(found, 0)) == ["x", "name", "image"]
+    assert list(info_at(found, 2)) == ["odd"]
+    assert vector_info(None, 3) == {}
+    assert vector_info({"x": 1}, 3) == {"x": 1}

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
+import signal
 from typing import Any
 
 import gymnasium
@@ -621,8 +623,9 @@ def test_a_mode_that_was_asked_for_becomes_the_one_that_needs_no_further_resets(
 
 
 def test_who_can_only_reset_all_at_once_loses_first_observations_and_says_so():
+    env = VectorEnvAdapter(Ignores(2, lengths=(3,), mode=AutoresetMode.SAME_STEP), [0, 1])
     with pytest.warns(UserWarning, match="Ignores: its autoreset mode is SAME_STEP.*begins with one step of the null"):
-        env = VectorEnvAdapter(Ignores(2, lengths=(3,), mode=AutoresetMode.SAME_STEP), [0, 1])
+        check_vector_env(env, seed=0)
     env.reset([3, 3])
     rows = [(1, False), (2, False), (3, True), (1, False), (2, False), (3, True), (1, False)]
     assert [(t, ended) for t, _, ended in ts_and_ends(env, 7)] == rows
@@ -809,3 +812,213 @@ def test_the_check_draws_actions_of_any_space():
     # gymnasium puts a list into an array of objects, which no buffer can be written from.
     assert list(examples.info) == ["lives", "ale.x"]
     assert examples.ignored_info == ("name", "vector")
+
+
+# ---- what environments of others return
+
+
+class Others(VectorEnv[Any, Any, Any]):
+    """Counts to three in every environment, and resets itself in the step that ends an episode.
+
+    Args:
+        num_envs: environments.
+        form: of info: "arrays", "objects" (an array of objects with None), or "list" (one dictionary for each).
+        key: under which the final observation is given; None gives none.
+        mode: what it says of itself.
+        final: what is given as the final observation, if another one.
+    """
+
+    single_observation_space = spaces.Box(0, 9, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(
+        self,
+        num_envs: int,
+        form: str = "arrays",
+        key: str | None = "final_observation",
+        mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        final: Any = None,
+    ) -> None:
+        self.num_envs, self.form, self.key, self.final = num_envs, form, key, final
+        self.metadata = {"autoreset_mode": mode}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        mask = np.ones(self.num_envs, bool) if options is None else options["reset_mask"]
+        if options is None:
+            self.t = np.arange(self.num_envs) % 3
+        self.t[mask] = np.arange(self.num_envs)[mask] % 3 if seed is not None else 0
+        return self.t[:, None].astype("f4"), [{} for _ in self.t] if self.form == "list" else {}
+
+    def step(self, actions: Any) -> Any:
+        self.t += 1
+        cut, final = self.t == 3, self.t[:, None].astype("f4")
+        self.t[cut] = 0
+        given = [final[b] if cut[b] else None for b in range(self.num_envs)] if self.final is None else self.final
+        info: Any = {}
+        if self.form == "list":
+            info = [{"t": 7, **({self.key: given[b]} if self.key and cut[b] else {})} for b in range(self.num_envs)]
+        elif self.key and cut.any():
+            objects = np.empty(self.num_envs, object)
+            objects[:] = given
+            info = {self.key: objects} if self.form == "objects" else {self.key: final, f"_{self.key}": cut}
+        no = np.zeros(self.num_envs, bool)
+        return self.t[:, None].astype("f4"), np.ones(self.num_envs), no, cut, info
+
+
+@pytest.mark.parametrize("key", ["final_obs", "final_observation", "terminal_observation"])
+@pytest.mark.parametrize("form", ["arrays", "objects", "list"])
+def test_final_observations_are_found_by_every_name_and_in_every_form(form, key):
+    env = make_vector_env(Others, {"form": form, "key": key}, [0, 1])
+    env.reset([5, 6])
+    rows = []
+    for _ in range(7):
+        env.send(np.zeros(2, int))
+        observation, _, _, truncated, info = env.recv()
+        rows.append((observation[:, 0].tolist(), truncated.tolist()))
+        assert key not in info
+        if form == "list":
+            assert info_at(info, 0) == {"t": 7}
+    # The final observation has a row, and so has the first one of the next episode.
+    counts = [(1, False), (2, False), (3, True), (0, False)] * 3
+    expected = [([counts[i][0], counts[i + 1][0]], [counts[i][1], counts[i + 1][1]]) for i in range(7)]
+    assert rows == expected
+
+
+@pytest.mark.parametrize("form", ["arrays", "objects", "list"])
+def test_final_observations_of_environments_that_reset_themselves_in_the_default_mode(form):
+    env = make_vector_env(Others, {"form": form, "mode": AutoresetMode.NEXT_STEP}, [0, 1])
+    env.reset([5, 6])
+    seen = []
+    for _ in range(3):
+        env.send(np.zeros(2, int))
+        seen.append(env.recv()[0][:, 0].tolist())
+    assert seen == [[1, 2], [2, 3], [3, 1]]
+    with pytest.warns(
+        UserWarning, match=r"NEXT_STEP.* has a reward, which is not counted.*name AutoresetMode.SAME_STEP"
+    ):
+        check_vector_env(env, seed=0)
+
+
+def run_to_the_end(env: VectorEnvAdapter) -> None:
+    for _ in range(3):
+        step(env)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"form": "list", "key": None}, "info has no 'final_obs' where an episode ended"),
+        ({"form": "objects", "final": [None, None]}, "expected an observation of environment 1, which ended; got none"),
+        ({"form": "objects", "final": [None, np.zeros(4, "f4")]}, r"the final observation,: expected shape \(1,\)"),
+        (
+            {"form": "list", "final": [None, "x"]},
+            r"info\['final_observation'\], the final observation,: expected float32",
+        ),
+    ],
+)
+def test_a_final_observation_that_is_missing_or_another_thing_is_refused(options, text):
+    env = make_vector_env(Others, options, [0, 1])
+    env.reset([5, 6])
+    with pytest.raises(EnvError, match=text):
+        run_to_the_end(env)
+
+
+class Returning(CountingVectorEnv):
+    """Returns another thing in one place of a step, or raises it."""
+
+    def __init__(self, num_envs: int, place: int, value: Any) -> None:
+        super().__init__(num_envs)
+        self.place, self.value = place, value
+
+    def step(self, actions: Any) -> Any:
+        result = list(super().step(actions))
+        if isinstance(self.value, BaseException):
+            raise self.value
+        result[self.place] = self.value
+        return tuple(result)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "text"),
+    [
+        (2, ["False", "False"], "terminated: expected an array of 2 bools, got list"),
+        (
+            2,
+            {"a": False, "b": False},
+            r"terminated: expected an array of 2 bools, got dict .*One value for each of several",
+        ),
+        (3, [None, None], "truncated: expected an array of 2 bools"),
+        (3, np.array([0.0, 3.5]), r"truncated: expected an array of 2 bools, got the numbers \[0\.  3\.5\]"),
+        (3, np.array([0.0, np.nan]), "truncated: expected an array of 2 bools"),
+        (1, ["1", "2"], "reward: expected 2 numbers, got list"),
+        (1, np.zeros((2, 3)), r"reward: expected shape \(2,\), got \(2, 3\)\. .*LinearReward"),
+        (4, 3, "info: expected a dictionary of arrays"),
+        (4, [{}], "info: .* or a list of 2 dictionaries, got list"),
+        (4, {"traj_done": ["no", "no"]}, r"info\['traj_done'\]: expected an array of 2 bools"),
+        (0, SystemExit(), r"SystemExit: no message \(.*must not end the process"),
+    ],
+)
+def test_what_a_vector_environment_may_not_return_is_named(place, value, text):
+    env = make_vector_env(Returning, {"place": place, "value": value}, [0, 1])
+    env.reset([5, 6])
+    with pytest.raises(EnvError, match=f"(?s)Returning .*its step 1: .*{text}"):
+        step(env)
+
+
+@pytest.mark.parametrize("flags", [[True, False], np.array([1, 0]), np.array([1.0, 0.0], "f4")])
+def test_flags_of_a_vector_may_be_numbers(flags):
+    env = make_vector_env(Returning, {"place": 2, "value": flags}, [0, 1])
+    env.reset([5, 6])
+    env.send(np.ones(2, int))
+    terminated = env.recv()[2]
+    assert terminated.dtype == bool
+    assert terminated.tolist() == [True, False]
+
+
+def test_sub_environments_and_vectors_that_are_one_object_are_refused():
+    one, vector = CountingEnv(), CountingVectorEnv(2)
+    with pytest.raises(EnvError, match="has returned the same CountingEnv twice"):
+        make_vector_env(lambda num_envs: SyncVectorEnv([lambda: one] * num_envs), {}, [0, 1])
+    make_vector_env(lambda num_envs: vector, {}, [0, 1])
+    with pytest.raises(EnvError, match="has returned the same CountingVectorEnv twice"):
+        make_vector_env(lambda num_envs: vector, {}, [0, 1])
+
+
+class Dying(CountingEnv):
+    """May kill its process in the third step."""
+
+    def __init__(self, dies: bool) -> None:
+        super().__init__((100,))
+        self.dies = dies
+
+    def step(self, action: Any) -> Any:
+        if self.dies and self.t == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(int(action))
+
+
+def three_of_which_the_second_dies(num_envs: int) -> Any:
+    return AsyncVectorEnv([functools.partial(Dying, b == 1) for b in range(num_envs)])
+
+
+def test_a_process_that_is_killed_in_a_step_does_not_keep_the_others():
+    env = make_vector_env(three_of_which_the_second_dies, {}, [0, 1, 2])
+    processes = env.env.unwrapped.processes
+    env.reset([1, 2, 3])
+    for _ in range(2):
+        step(env)
+    with pytest.raises(
+        EnvError, match=r"AsyncVectorEnv \(ranks 0 to 2\), its step 3: step: EOFError: (?s:.*) was killed"
+    ):
+        step(env)
+    env.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_processes_in_the_middle_of_a_step_are_closed_in_order():
+    env = make_vector_env(gymnasium.make_vec, {"id": "CartPole-v1", "vectorization_mode": "async"}, [4, 5])
+    env.reset([1, 2])
+    env.send(np.ones(2, int))
+    processes = env.env.unwrapped.processes
+    env.close()
+    assert [process.exitcode for process in processes] == [0, 0]

@@ -22,7 +22,7 @@ import torch
 
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot
-from rlpyt.runners import MinibatchRl, MinibatchRlEval
+from rlpyt.runners import Hook, MinibatchRl, MinibatchRlEval
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.seeds import Role, stream_seed
@@ -351,3 +351,37 @@ def wait_for(condition: Any, seconds: float, complaint: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, complaint
         time.sleep(0.02)
+
+
+class ExitingHook(Hook):
+    """Calls `exit()` at the second row of the log."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def on_row(self, runner: Any, row: Any, step: int) -> None:
+        if step > 40:
+            sys.exit()
+
+    def on_end(self, runner: Any, status: str) -> None:
+        self.ended.append(status)
+
+
+@pytest.mark.parametrize("code", [None, 0])
+@pytest.mark.parametrize("where", ["hook", "agent", "algorithm"])
+def test_an_exit_of_code_0_in_the_middle_of_a_run_is_no_end_of_it(where, code, tmp_path, monkeypatch):
+    hook, (algo, agent) = ExitingHook(), make_algo("ppo")
+
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        raise SystemExit(code)
+
+    if where == "agent":
+        monkeypatch.setattr(agent, "train_mode", leave)
+    if where == "algorithm":
+        monkeypatch.setattr(algo, "optimize_agent", leave)
+    with pytest.raises(
+        RuntimeError, match=r"The run is not complete, and .*test_faults\.py:\d+ in .* has called exit\("
+    ):
+        run(tmp_path, (algo, agent), hooks=[hook])
+    assert status_of(tmp_path)["status"] == "failed"
+    assert hook.ended == ["failed"]

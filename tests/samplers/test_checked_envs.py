@@ -5,16 +5,25 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import signal
+import time
+import warnings
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
+from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
+from rlpyt.samplers import SerialSampler, base
+from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.processes import WorkerError
 from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, running
 from tests.toy_envs import CountingEnv
@@ -188,3 +197,202 @@ def test_a_sampler_that_was_shut_down_is_gone_with_its_last_reference(kind):
         assert gone() is None
     finally:
         gc.enable()
+
+
+# ---- what the check finds, and what is said of it
+
+
+class TurnsWarningsIntoErrors(CountingEnv):
+    """Calls `warnings.filterwarnings("error")`, as some packages do on import, and has bounds to advise on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        warnings.filterwarnings("error")
+        self.observation_space = spaces.Box(0, 0.5, (3,), np.float32)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", ["serial", "cpu1"])
+def test_advice_is_logged_and_cannot_end_a_run(kind, capsys):
+    with warnings.catch_warnings(), running(kind, counting_agent(), TurnsWarningsIntoErrors) as sampler:
+        sampler.obtain_samples(0)
+        out = capsys.readouterr().out
+        assert len(re.findall(r"WARNING: TurnsWarningsIntoErrors \(rank 0\).* expected within Box", out)) == 1
+
+
+class SlowEnv(CountingEnv):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.003)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("kind", "n_steps"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
+def test_long_random_steps_are_announced(kind, n_steps, monkeypatch, capsys):
+    seen: list[float] = []
+    monkeypatch.setattr(base, "_LONG_SECONDS", Recorded(seen))
+    with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
+        pass
+    text = r"Before the first batch every environment takes 1 to 4 random steps \(max_decorrelation_steps\)"
+    assert re.search(text, capsys.readouterr().out)
+    assert n_steps * 0.003 <= seen[0] < n_steps * 0.1
+
+
+class Recorded(float):
+    """Zero, which keeps what it is compared with."""
+
+    def __new__(cls, seen: list[float]) -> Recorded:
+        self = super().__new__(cls, 0.0)
+        self.seen = seen
+        return self
+
+    seen: list[float]
+
+    def __lt__(self, other: float) -> bool:
+        self.seen.append(other)
+        return True
+
+
+class Constructed(CountingEnv):
+    """Is seeded when it is made, and shows its seed."""
+
+    def __init__(self, seed: int = 0, env_seed: int | None = None) -> None:
+        super().__init__((100,))
+        self.given = seed if env_seed is None else env_seed
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+    def observe(self) -> Any:
+        return np.array([self.given % 1000, self.t, 0], np.float32)
+
+
+class OldConstructed(Constructed):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+
+
+def numbers(sampler: Any) -> list[float]:
+    return sampler.obtain_samples(0)[0].env.observation[0, :, 0].tolist()
+
+
+def test_each_environment_of_a_run_is_given_an_env_seed():
+    seen = []
+    for kind, seed in (("serial", 7), ("cpu2", 7), ("serial", 8)):
+        with running(kind, counting_agent(), Constructed, B=4, seed=seed) as sampler:
+            seen.append(numbers(sampler))
+    assert seen[0] == seen[1] != seen[2]
+    assert len(set(seen[0])) == 4
+    specs = SerialSampler(Constructed, {}, 1, 4, eval_n_envs=4, eval_max_steps=9).make_specs(
+        Run(batch_spec=BatchSpec(1, 4))
+    )
+    train, evaluation = (specs[role].env_seeds() for role in FleetRole)
+    assert not set(train) & set(evaluation)
+    assert not set(train) & {*replace(specs[FleetRole.TRAIN], restarts=1).env_seeds(), *specs[FleetRole.TRAIN].seeds()}
+
+
+def test_environments_that_one_seed_makes_alike_are_told_of(capsys):
+    with running("serial", counting_agent(), OldConstructed, env_kwargs={"seed": 5}, B=2) as sampler:
+        assert numbers(sampler) == [5, 5]
+    assert "all 2 environments are made with seed=5, and no reset seeds them" in capsys.readouterr().out
+    for options in ({"env_kwargs": {"seed": 5}, "B": 1}, {"B": 2}):
+        with running("serial", counting_agent(), OldConstructed, **options):
+            assert "no reset seeds them" not in capsys.readouterr().out
+
+
+class ChangesTorch(CountingEnv):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        torch.set_default_dtype(torch.float64) if what == "dtype" else torch.set_grad_enabled(False)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("dtype", "set torch's default dtype to torch.float64"), ("grad", "switched torch's gradients off")],
+)
+def test_an_environment_that_changes_torch_is_refused(what, text):
+    with (
+        pytest.raises(EnvError, match=f"The environment has {text}"),
+        running("serial", counting_agent(), ChangesTorch, env_kwargs={"what": what}),
+    ):
+        pass
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+class WritesAFile(CountingEnv):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        path.touch(exist_ok=False)
+
+
+def test_a_file_that_the_checked_environment_has_written_is_explained(tmp_path):
+    with (
+        pytest.raises(EnvError, match=r"FileExistsError(?s:.*)was built, checked and closed before"),
+        running("serial", counting_agent(), WritesAFile, env_kwargs={"path": tmp_path / "log"}),
+    ):
+        pass
+
+
+class Exits(CountingEnv):
+    def close(self) -> None:
+        raise SystemExit
+
+
+def test_an_exit_in_close_ends_nothing(capsys):
+    with running("serial", counting_agent(), Exits) as sampler:
+        sampler.obtain_samples(0)
+    assert "Exits (rank 0) was not closed: SystemExit" in capsys.readouterr().out
+
+
+# ---- the example row of the agent
+
+
+class OwnState(CategoricalPgAgent):
+    """Keeps a state from `reset` to `step`, and notes how it is called."""
+
+    calls: ClassVar[list[str]] = []
+
+    def reset(self) -> None:
+        super().reset()
+        self.calls.append("reset")
+
+    def sample_mode(self, itr: int) -> None:
+        super().sample_mode(itr)
+        self.calls.append("sample_mode")
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        self.calls.append("step")
+        return super().step(observation, prev_action, prev_reward)
+
+
+@pytest.mark.parametrize("B", [1, 3])
+def test_an_agent_with_a_state_of_its_own_is_reset_between_the_example_and_the_first_batch(B):
+    OwnState.calls.clear()
+    with running("serial", OwnState(), B=B, T=2) as sampler:
+        assert OwnState.calls[:2] == ["sample_mode", "step"]
+        assert OwnState.calls[-1] == "reset"
+        OwnState.calls.clear()
+        sampler.obtain_samples(0)
+        assert OwnState.calls == ["sample_mode", "step", "step"]
+
+
+class LacksB(CategoricalPgAgent):
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        result = list(super().step(observation, prev_action, prev_reward))
+        result[self.place] = result[self.place][0] if self.place == 0 else torch.zeros(3)
+        return tuple(result)
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), [(0, r"the action with the shape \[\]"), (1, r"agent_info with the shape \[3\]")]
+)
+def test_a_step_that_gives_no_row_for_each_environment_is_named(place, text):
+    with (
+        pytest.raises(ValueError, match=rf"LacksB\.step was given one row, tensors \[B, ...\] .*{text}; expected \[1"),
+        running("serial", LacksB(place)),
+    ):
+        pass

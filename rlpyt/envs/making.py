@@ -1,0 +1,195 @@
+"""Calls of `EnvCls`: every environment gets arguments of its own, and each call must return another environment."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import gymnasium
+from gymnasium.vector import SyncVectorEnv
+
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import Kwargs
+from rlpyt.utils.stops import place_of
+
+T = TypeVar("T")
+_SHARED_FROM = 2**24  # bytes: a data set must not be in memory once for each environment
+# Innermost environments that were returned in this process, by id, while they exist.
+_RETURNED: WeakValueDictionary[int, object] = WeakValueDictionary()
+
+
+def call_env_cls(EnvCls: Callable[..., T], env_kwargs: Kwargs | None = None, env_seed: int | None = None) -> T:
+    """Return a new environment, or a new vector environment.
+
+    `EnvCls` is given a deep copy of the arguments. An environment may change them, by a `pop` with a default say, and
+    the next one must still get what the user gave. What cannot be copied (modules, locks, handles) is handed on as it
+    is, and so is what is larger than 16 MiB (data sets). The arguments that a `functools.partial` holds are copied too.
+
+    Args:
+        EnvCls: any callable that returns an environment.
+        env_kwargs: its arguments.
+        env_seed: given to an `EnvCls` that names a parameter `env_seed`, unless `env_kwargs` has it; None gives it
+            nothing.
+
+    Raises:
+        TypeError: if the environment, or the one inside its wrappers, was returned before in this process.
+    """
+    given = dict(env_kwargs or {})
+    everything = [given, EnvCls.args, EnvCls.keywords] if type(EnvCls) is partial else given
+    try:
+        memo = _large_parts(everything, {}, set())
+    except RecursionError:  # chains of objects, which are not data
+        memo = {}
+    kwargs = {key: _own_copy(value, memo) for key, value in given.items()}
+    if env_seed is not None and "env_seed" not in kwargs and takes_env_seed(EnvCls):
+        kwargs["env_seed"] = env_seed
+    if type(EnvCls) is partial:
+        bound = {key: _own_copy(value, memo) for key, value in EnvCls.keywords.items()}
+        EnvCls = partial(EnvCls.func, *[_own_copy(value, memo) for value in EnvCls.args], **bound)
+    env = EnvCls(**kwargs)
+    _check_is_new(env)
+    return env
+
+
+def takes_env_seed(EnvCls: Callable[..., object]) -> bool:
+    """Return whether `EnvCls` names a parameter `env_seed` that no `functools.partial` has set."""
+    if type(EnvCls) is partial and "env_seed" in EnvCls.keywords:
+        return False
+    return has_parameter(EnvCls, "env_seed")
+
+
+def has_parameter(function: Callable[..., object], name: str) -> bool:
+    """Return whether a parameter of this name stands in the signature of a function or class."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # compiled functions may have no signature
+        return False
+
+
+def layers_of(env: object) -> list[object]:
+    """Return the environment and all within it, from the outermost wrapper."""
+    layers = [env]
+    while "env" in getattr(layers[-1], "__dict__", {}):
+        layers.append(vars(layers[-1])["env"])
+    return layers
+
+
+def call_text(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> str:
+    """Return a call as text, for messages."""
+    arguments = ", ".join(f"{key}={value!r:.200}" for key, value in env_kwargs.items())
+    return f"{getattr(EnvCls, '__qualname__', repr(EnvCls))}({arguments})"
+
+
+def failure(error: BaseException) -> str:
+    """Return the type of an error, its message, and the innermost line of code that is not the library's."""
+    place = place_of(error)
+    message = str(error) or "no message"
+    return f"{type(error).__name__}: {message}{f' ({place})' if place else ''}{_hint(error)}"
+
+
+def _hint(error: BaseException) -> str:
+    """Return what to do about errors whose own text does not say it."""
+    if isinstance(error, SystemExit):
+        return "\nAn environment must not end the process: return terminated or truncated, or raise an exception."
+    if "bool8" in str(error):
+        return "\nThe checker of gym 0.25 and 0.26 fails on numpy 2: make the environment with rlpyt.envs.gym_make."
+    if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
+        return "\nA process of the environment has ended, or was killed (out of memory?): its pipe is closed."
+    if isinstance(error, AssertionError) and "daemonic" in str(error):
+        return (
+            "\nWorkers of a sampler cannot start processes with multiprocessing. Use SerialSampler for environments "
+            "that do, such as AsyncVectorEnv, or step them in the worker (vectorization_mode='sync')."
+        )
+    if isinstance(error, gymnasium.error.UnregisteredEnv):
+        return (
+            "\nAn id is known to a process that has imported the package which registers it. Workers import the file "
+            "of the script, without what stands under `if __name__ == '__main__':`. Give 'package:Id-v0', or import "
+            "the package at the top of the file that defines EnvCls."
+        )
+    return ""
+
+
+def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
+    """Return a deep copy; what cannot be copied is the given object.
+
+    Args:
+        value: an argument, or a part of one.
+        memo: what stands for each object in the copies, by id, as in `copy.deepcopy`.
+    """
+    if id(value) in memo:
+        return memo[id(value)]
+    if type(value) in (dict, list, tuple):
+        # By hand, so that one part that cannot be copied does not keep the others from it.
+        if type(value) is dict:
+            new: Buffer = memo.setdefault(id(value), {})
+            new.update((_own_copy(key, memo), _own_copy(part, memo)) for key, part in value.items())
+        elif type(value) is list:
+            new = memo.setdefault(id(value), [])
+            new.extend(_own_copy(part, memo) for part in value)
+        else:
+            new = memo[id(value)] = tuple(_own_copy(part, memo) for part in value)
+        return new
+    trial = dict(memo)  # a failed copy leaves halves of objects in it
+    try:
+        new = copy.deepcopy(value, trial)
+    except Exception:  # each class refuses in its own way
+        return memo.setdefault(id(value), value)
+    memo.update(trial)
+    return new
+
+
+def _large_parts(value: object, found: dict[int, Buffer], seen: set[int]) -> dict[int, Buffer]:
+    """Return the parts of a value that are not copied, as each environment would hold all of them again, by id."""
+    if id(value) not in seen and not isinstance(value, type | ModuleType | FunctionType):
+        seen.add(id(value))
+        if _size(value) >= _SHARED_FROM:
+            found[id(value)] = value
+        elif isinstance(value, Mapping):
+            for part in value.values():
+                _large_parts(part, found, seen)
+        elif isinstance(value, list | tuple):
+            for part in value:
+                _large_parts(part, found, seen)
+        else:
+            for part in getattr(value, "__dict__", {}).values():
+                _large_parts(part, found, seen)
+    return found
+
+
+def _size(value: object) -> int:
+    """Return the bytes of an array, tensor or table."""
+    try:
+        return max(int(getattr(value, "nbytes", 0)), sys.getsizeof(value, 0))
+    except Exception:  # objects that answer to every name
+        return 0
+
+
+def _check_is_new(env: object) -> None:
+    """Refuse an environment that was returned before: its episodes would be mixed, and the checked one is closed."""
+    innermost = [_innermost(env)]
+    if isinstance(innermost[0], SyncVectorEnv):
+        innermost += [_innermost(one) for one in innermost[0].envs]
+    for one in innermost:
+        if id(one) in _RETURNED:
+            raise TypeError(
+                f"EnvCls has returned the same {type(one).__name__} twice. Every place of the batch, the check at the "
+                "start and the evaluation need an environment of their own. Let EnvCls make a new one at each call: "
+                "give the class or a function that makes it, not a lambda around an object."
+            )
+        try:
+            _RETURNED[id(one)] = one
+        except TypeError:  # compiled classes may allow no weak references, and cannot be told apart later
+            continue
+
+
+def _innermost(env: object) -> object:
+    """Return the environment inside all wrappers."""
+    # An attribute `env` may be something else, such as a name or a module.
+    layers = [layer for layer in layers_of(env) if not isinstance(layer, type) and hasattr(layer, "step")]
+    return layers[-1] if layers else env

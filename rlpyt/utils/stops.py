@@ -1,0 +1,28 @@
+"""Exceptions that end a run: which are asked for from outside, and where they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+
+
+def is_end_of_run(error: BaseException) -> bool:
+    """Return whether an exception asks this process to end: Ctrl-C, or the exit code of a signal (128 + signal).
+
+    Every other `SystemExit` is an error of the code that it comes from, such as a game that calls `sys.exit()`.
+    """
+    if isinstance(error, SystemExit):
+        return isinstance(error.code, int) and 128 < error.code <= 192
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+
+
+def place_of(error: BaseException) -> str:
+    """Return the innermost line of code that is not the library's, as "file:line in function"; empty without one."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            place = f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return place
