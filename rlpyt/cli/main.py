@@ -82,9 +82,9 @@ def message_of(error: Exception) -> str:
     places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', first, re.MULTILINE)
     if places and not Path(places[-1][0]).is_relative_to(Path(__file__).parents[1]):
         file, line, function = places[-1]
-        if f"line {line}" not in text and f":{line}" not in text:
-            text = f"{text}\n  in {function}, {file}:{line}; --traceback shows how it came to this"
-    return text
+        if f":{line}" not in text:  # an error of an environment has it
+            text = f"{text} ({file}:{line} in {function})"
+    return f"{text}\n--traceback shows how it came to this."
 
 
 def _run(given: list[str]) -> int:
