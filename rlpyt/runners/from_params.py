@@ -360,8 +360,8 @@ class Reader:
     def _check_ids(self, arguments: Mapping[str, object], place: str, is_made: bool = False) -> None:
         """Judge the ids among the arguments of a call.
 
-        All other texts are data. `gymnasium.make` imports what stands before the colon of an id, and so may a function of
-        the user's that hands one on. What it could not import is no id.
+        All other texts are data. `gymnasium.make` imports what stands before the colon of an id, and so may a function
+        of the user's that hands one on. What it could not import is no id.
 
         Args:
             arguments: by name.
