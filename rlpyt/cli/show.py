@@ -136,8 +136,8 @@ def _modules(recorded: object) -> set[str]:
     """Return the packages that a record names, other than those that it may name without `--trust`."""
     parts = recorded if isinstance(recorded, list) else list(recorded.values()) if isinstance(recorded, dict) else []
     found = set[str]().union(*map(_modules, parts))
-    for key in ("class", "name", "id") if isinstance(recorded, dict) else ():
-        module, colon, _ = str(recorded[key]).partition(":") if key in recorded else ("", "", "")
+    for key in ("class", "name", "id"):
+        module, colon, _ = str(recorded.get(key)).partition(":") if isinstance(recorded, dict) else ("", "", "")
         if colon and all(word.isidentifier() for word in module.split(".")):
             found.add(module.partition(".")[0])
     return found - {"rlpyt", "gymnasium", "torch"}

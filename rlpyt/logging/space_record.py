@@ -86,11 +86,11 @@ def _array(values: np.ndarray) -> Json:
     return {"array": flat, "dtype": str(values.dtype), "shape": list(values.shape)}
 
 
-def _bound_number(x: float) -> Json:
+def _bound_number(x: float | np.longdouble) -> Json:
     """Return a bound as gymnasium takes it; it refuses a bool, though it takes an array of them."""
     return _number(int(x) if isinstance(x, bool) else x)
 
 
-def _number(x: float) -> Json:
-    x = float(x) if isinstance(x, np.floating) else x  # Python has no number of long doubles
+def _number(x: float | np.longdouble) -> Json:
+    x = float(x) if isinstance(x, np.longdouble) else x  # Python has no number of long doubles
     return x if math.isfinite(x) else {"float": str(x)}

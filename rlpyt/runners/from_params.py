@@ -279,7 +279,7 @@ class Reader:
                 f"{self._who}: {place or 'the runner'} cannot be made of its record: {type(error).__name__}: {error}"
             ) from error
 
-    def _can_be_made(self, cls: Any, settings: Mapping[str, Any], prefix: str) -> bool:
+    def _can_be_made(self, cls: Callable[..., object], settings: Mapping[str, object], prefix: str) -> bool:
         """Return whether a part could be made without changes, as far as one can tell."""
         try:
             cls(**{name: self.value(x, prefix + name) for name, x in settings.items()})
@@ -343,12 +343,13 @@ class Reader:
             name.rpartition(".")[2],
         )
 
-    def _check_calls(self, kept: Mapping[str, Any], changed: Mapping[str, Any], prefix: str) -> None:
+    def _check_calls(self, kept: Mapping[str, object], changed: Mapping[str, object], prefix: str) -> None:
         """Judge what the settings of a part let other code do: make environments, and join a cluster."""
         function = {**kept, **changed}.get("EnvCls")
         for name in ("env_kwargs", "eval_env_kwargs"):
-            if isinstance(kept.get(name), dict) and _path(function) in _MAKERS:
-                self._check_ids(kept[name], prefix + name, is_made=True)
+            arguments = kept.get(name)
+            if isinstance(arguments, dict) and _path(function) in _MAKERS:
+                self._check_ids(arguments, prefix + name, is_made=True)
         address = kept.get("ray_address")
         if address not in (None, "auto", "local") and address not in self._trusted:
             raise RecordError(
@@ -356,11 +357,11 @@ class Reader:
                 f"expected 'auto' or 'local'. If it is yours, trust {address!r:.100} as you trust a module."
             )
 
-    def _check_ids(self, arguments: Mapping[Any, object], place: str, is_made: bool = False) -> None:
+    def _check_ids(self, arguments: Mapping[str, object], place: str, is_made: bool = False) -> None:
         """Judge the ids among the arguments of a call.
 
-        Any other text is data. `gymnasium.make` imports what stands before the colon of an id, and so may a function of
-        the user's that hands one on. What it could not import is no id.
+        All other texts are data. `gymnasium.make` imports what stands before the colon of an id, and so may a function
+        of the user's that hands one on. What it could not import is no id.
 
         Args:
             arguments: by name.
@@ -386,7 +387,7 @@ class Reader:
                 module.partition(".")[0],
             )
 
-    def _dict(self, record: dict[str, Any], place: str) -> Any:
+    def _dict(self, record: Content, place: str) -> object:
         content = {self.value(key, place): self.value(item, place) for key, item in record["dict"]}
         self._check_ids(content, place)
         return content

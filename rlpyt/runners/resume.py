@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rlpyt.logging import Sink, logger_context
+from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
 from rlpyt.runners.from_params import RecordError, chose_settings, read_params, runner_from_params
@@ -70,7 +71,7 @@ class ResumableRun(HookedRun):
         return runner
 
 
-def _of_logger(directory: Path, recorded: Mapping[str, object]) -> dict[str, Any]:
+def _of_logger(directory: Path, recorded: Mapping[str, object]) -> Content:
     """Return the arguments of `logger_context` that a run keeps when it goes on."""
     defaults = {"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False, "verbosity": "table"}
     found = {name: recorded.get(name, default) for name, default in defaults.items()}

@@ -501,3 +501,74 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     out = capsys.readouterr().out
     assert "2 runs: 2 finished" in out
     assert "x/run_1" in out
+
+
+REGISTERS = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gymnasium.register("OwnCartPole-v0", entry_point=CartPoleEnv, max_episode_steps=9)
+"""
+
+
+@pytest.mark.parametrize("name", ["my_registry:OwnCartPole-v0", "my_registry:CartPoleEnv"])
+def test_the_working_directory_stays_for_workers_where_a_module_of_it_was_named_and_comes_last(name, in_folder):
+    (in_folder / "my_registry.py").write_text(REGISTERS)
+    sys.path[:] = [path for path in sys.path if path not in ("", str(in_folder))]
+    environment("CartPole-v1")
+    assert str(in_folder) not in sys.path
+    environment(name)
+    assert sys.path[-1] == str(in_folder)
+
+
+def test_a_module_with_the_name_of_an_installed_one_is_told(in_folder):
+    (in_folder / "textwrap.py").write_text("class Env: pass")
+    with pytest.raises(ValueError, match=r"textwrap has no 'Env'.* comes before textwrap\.py .* Rename yours"):
+        environment("textwrap:Env")
+
+
+def test_a_settings_file_of_another_name_is_read_and_not_the_one_beside_it(in_folder, capsys):
+    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", "out"]) == 0
+    params = json.loads((in_folder / "out/run_0/params.json").read_text())
+    params["runner"]["settings"]["algo"]["settings"]["learning_rate"] = 0.123
+    (in_folder / "out/run_0/tuned.json").write_text(json.dumps(params))
+    assert start_of(["out/run_0/tuned.json"]).runner.algo.learning_rate == 0.123
+    assert start_of(["out/run_0/params.json"]).runner.algo.learning_rate != 0.123
+    (in_folder / "out/run_0/broken.json").write_text("{")
+    assert main(["train", "out/run_0/broken.json"]) == 2
+    assert "broken.json is no JSON file" in capsys.readouterr().err
+    (in_folder / "out/variant_config.json").write_text("{}")
+    assert start_of(["out/variant_config.json"]).runner.algo.learning_rate != 0.123
+
+
+WIDE = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class OwnBox(spaces.Box):
+    pass
+
+
+class Env(gymnasium.Env):
+    observation_space = OwnBox(-1, 1, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(3, np.float32), 1.0, self.t == 5, False, {}
+"""
+
+
+def test_an_agent_acts_whose_spaces_could_not_be_recorded(in_folder, capsys):
+    (in_folder / "my_wide_envs.py").write_text(WIDE)
+    assert main(["train", "ppo", "my_wide_envs:Env", "--smoke", "--log-dir", "out"]) == 0
+    capsys.readouterr()
+    assert main(["eval", "out/run_0", "--episodes", "2", "--n-envs", "1", "--json", "--trust", "my_wide_envs"]) == 0
+    assert json.loads(capsys.readouterr().out)["return"]["mean"] == 5
