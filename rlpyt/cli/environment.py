@@ -163,8 +163,8 @@ def _hidden(module: str, found: Mapping[str, object]) -> str:
 def _unknown(name: str) -> str:
     known = {key.lower(): key for key in [*gymnasium.registry, *ATARI_SCORES]}
     close = [known[key] for key in get_close_matches(name.lower(), known, n=4)]
-    if not close and (package := _package_of(name)) is not None:
-        close = [f"{package}:{name}"]
+    if (package := _package_of(name)) is not None:
+        close.append(f"{package}:{name}")
     return (
         f"there is no environment {name!r}{_did_you_mean(close)} Expected an id of gymnasium, a game of Atari, a task "
         "such as dm_control/cheetah-run, or module:name of your own. rlpyt envs lists them. An id that another package "

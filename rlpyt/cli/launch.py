@@ -17,7 +17,7 @@ from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, start_of, updated
-from rlpyt.cli.values import value_of
+from rlpyt.cli.values import inner_value, list_of, value_of
 from rlpyt.launching import Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
 
 SCRIPT = Path(__file__).with_name("launched.py")
@@ -153,8 +153,8 @@ def _level(text: str) -> VariantLevel:
     place, equals, values = text.partition("=")
     if not equals or not values:
         raise ValueError(f"--vary: got {text!r}; expected a setting and its values, as algo.learning_rate=1e-3,3e-4.")
-    found = value_of(f"[{values}]", frozenset([list]))
-    assert isinstance(found, tuple)
+    # In the values of another setting than a dictionary, such as a text, an = is a letter.
+    found = list_of(f"[{values}]", value_of if place.endswith(("kwargs", "overrides")) else inner_value)
     names = [_name(place.rpartition(".")[2], value) for value in found]
     twice = {name for name, n in Counter(names).items() if n > 1}  # as those of 1 and "1"
     names = [_hashed(name, value) if name in twice else name for name, value in zip(names, found, strict=True)]

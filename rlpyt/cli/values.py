@@ -82,7 +82,7 @@ def value_of(text: str, kinds: frozenset[type] = frozenset(_NAMES)) -> object:
     if dict in kinds and (text[:1] == "{" or _looks_like_dict(text)):
         return dict_of(text)
     if list in kinds and (str not in kinds or _looks_like_list(text)):
-        return _list_of(text)
+        return list_of(text)
     if str in kinds:
         if list in kinds and not _is_prose(text):
             _check_brackets(text)
@@ -126,7 +126,26 @@ def dict_of(text: str) -> dict[str, object]:
             pairs[-1] += f",{part}"
         else:
             pairs.append(part)
-    return {key.strip(): _inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+    return {key.strip(): inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def list_of(text: str, read: Callable[[str], object] = value_of) -> tuple[object, ...]:
+    """Return the values that a text stands for, between commas, and in brackets or not.
+
+    Args:
+        text: such as "64,64" or "[64,64]".
+        read: makes a value of the text of each.
+
+    Raises:
+        ValueError: if brackets do not match.
+    """
+    parts = _split(text.strip())
+    if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
+        _check_brackets(whole)
+        if whole[-1] not in "])":
+            raise ValueError(f"got {text!r}; expected nothing after the bracket.")
+        parts = _split(whole[1:-1])
+    return tuple(read(part.strip()) for part in parts if part.strip())
 
 
 def text_of(value: object) -> str:
@@ -135,7 +154,7 @@ def text_of(value: object) -> str:
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={_inner(item, _inner_value)}" for key, item in value.items()) or "{}"
+        return ",".join(f"{key}={_inner(item, inner_value)}" for key, item in value.items()) or "{}"
     if isinstance(value, list | tuple):
         return f"[{','.join(_inner(item, value_of) for item in value)}]"
     return str(value)
@@ -200,7 +219,7 @@ def _unquoted(text: str) -> str:
         return text[1:-1]
 
 
-def _inner_value(text: str) -> object:
+def inner_value(text: str) -> object:
     """Return the value of an entry of a dictionary; a dictionary in it is JSON, so that a text may have an =."""
     text = text.strip()
     if text[:1] == "{" and not _is_prose(text):
@@ -282,13 +301,3 @@ def _looks_like_list(text: str) -> bool:
 
 def _looks_like_dict(text: str) -> bool:
     return re.match(r"\w+=", text) is not None
-
-
-def _list_of(text: str) -> Sequence[object]:
-    parts = _split(text.strip())
-    if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
-        _check_brackets(whole)
-        if whole[-1] not in "])":
-            raise ValueError(f"got {text!r}; expected nothing after the bracket.")
-        parts = _split(whole[1:-1])
-    return tuple(value_of(part.strip()) for part in parts if part.strip())

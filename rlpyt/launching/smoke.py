@@ -40,7 +40,7 @@ def smoke(runner: RunnerT) -> RunnerT:
     given = {**given, **sampler}
     images: dict[str, object] = {}
     if _makes_atari(given["EnvCls"]):
-        images = {name: IMAGES for name in ("env_kwargs", "eval_env_kwargs") if name == "env_kwargs" or given[name]}
+        images = {"env_kwargs": IMAGES, **({} if given["eval_env_kwargs"] is None else {"eval_env_kwargs": IMAGES})}
     rows = given["batch_T"] * given["batch_B"]
     if "replay_ratio" in parts["algo"].given():
         algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows

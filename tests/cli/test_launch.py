@@ -23,6 +23,8 @@ def test_values_of_settings_make_a_grid():
     assert variants[3] == {"algo": {"learning_rate": "lin_1e-4"}, "agent": {"model_kwargs": {"hidden_sizes": (8,)}}}
     assert log_dirs[0] == "learning_rate_0.001/hidden_sizes_64_64"
     assert variants_of([]) == ([{}], ["."])
+    for text, value in (("env_kwargs=a=1", {"a": 1}), ("env_kwargs.text=a=1", {"text": "a=1"})):
+        assert variants_of([f"sampler.{text}"])[0] == [{"sampler": {"env_kwargs": value}}]
 
 
 @pytest.mark.parametrize(

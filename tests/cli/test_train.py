@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -177,12 +178,13 @@ def make(game="a", image_size=8):
 
 def test_a_smoke_run_makes_the_images_of_atari_small_and_changes_no_other_environment(in_folder):
     (in_folder / "my_games.py").write_text(GAMES)
-    runner = start_of(["ppo", "my_games:make", "--env-kwargs", "game=b", "--smoke"]).runner
+    runner: Any = start_of(["ppo", "my_games:make", "--env-kwargs", "game=b", "--smoke"]).runner
     assert runner.sampler.env_kwargs == {"game": "b"}
-    sampler = start_of(["dqn", "pong", "--smoke"]).runner.sampler
+    sampler: Any = start_of(["dqn", "pong", "--smoke"]).runner.sampler
     assert (sampler.env_kwargs["image_size"], sampler.evaluation_kwargs["image_size"]) == (36, 36)
     of_partial = update_config(start_of(["dqn", "pong"]).runner, {"sampler": {"EnvCls": partial(AtariEnv, "pong")}})
-    assert smoke(of_partial).sampler.env_kwargs["image_size"] == 36
+    small: Any = smoke(of_partial)
+    assert small.sampler.env_kwargs["image_size"] == 36
 
 
 # ---- how a run is evaluated ----
@@ -193,7 +195,7 @@ WHOLE_GAMES = {"episodic_lives": False, "clip_reward": False}
 
 def written(runner, folder, **changes):
     """Write the record of a runner as that of a run, with some settings of the sampler as an older version had them."""
-    record = record_of(runner)[0]
+    record: Any = record_of(runner)[0]
     record["settings"]["sampler"]["settings"] |= changes
     folder.mkdir(exist_ok=True)
     (folder / "params.json").write_text(json.dumps({"runner": record}))
@@ -217,7 +219,7 @@ WAYS = {
     ),
     "from params": lambda name, change, folder: runner_from_params(
         written(start_of(name).runner, folder),
-        sampler={"env_kwargs": start_of([*name, "--env-kwargs", change]).runner.sampler.env_kwargs},
+        sampler={"env_kwargs": vars(start_of([*name, "--env-kwargs", change]).runner.sampler)["env_kwargs"]},
     ),
 }
 
@@ -227,7 +229,7 @@ WAYS = {
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, name, change, own, tmp_path, monkeypatch):
-    runner = WAYS[way](name, change, tmp_path / "run_0")
+    runner: Any = WAYS[way](name, change, tmp_path / "run_0")
     key, _, value = change.partition("=")
     assert str(runner.sampler.env_kwargs[key]) == value
     assert runner.sampler.evaluation_kwargs == {**runner.sampler.env_kwargs, **own}
@@ -239,11 +241,11 @@ def test_evaluation_follows_training_in_all_that_it_has_not_of_its_own(way, name
 @pytest.mark.parametrize(("name", "own"), [(LAKE, {}), (GAME, WHOLE_GAMES)], ids=["lake", "game"])
 def test_evaluation_follows_in_a_run_whose_record_has_all_its_arguments(name, own, tmp_path):
     """Records of older versions have them, and scripts may give them."""
-    runner = start_of(name).runner
+    runner: Any = start_of(name).runner
     run = written(runner, tmp_path / "run_0", eval_env_kwargs=runner.sampler.evaluation_kwargs, eval_env_overrides=None)
-    again = start_of([run]).runner.sampler
+    again: Any = start_of([run]).runner.sampler
     assert (again.eval_env_kwargs, again.eval_env_overrides) == (runner.sampler.evaluation_kwargs, None)
-    changed = start_of([run, "--sampler.env-kwargs", "new=1"]).runner.sampler
+    changed: Any = start_of([run, "--sampler.env-kwargs", "new=1"]).runner.sampler
     assert changed.env_kwargs["new"] == 1
     assert changed.evaluation_kwargs == {**changed.env_kwargs, **own}
 
@@ -260,19 +262,20 @@ def test_evaluation_follows_in_a_run_whose_record_has_all_its_arguments(name, ow
     ],
 )
 def test_what_evaluation_is_given_of_its_own_holds_there_alone(given, evaluated):
-    runner = updated(start_of([*GAME, *given]).runner, {"sampler": {"env_kwargs": {"frame_skip": 2}}})
+    runner: Any = updated(start_of([*GAME, *given]).runner, {"sampler": {"env_kwargs": {"frame_skip": 2}}})
     assert runner.sampler.evaluation_kwargs == {"game": "pong", **evaluated}
     assert runner.sampler.env_kwargs["frame_skip"] == 2
 
 
 def test_evaluation_without_arguments_is_no_evaluation_as_training(tmp_path, monkeypatch):
-    runner = start_of([*LAKE, "--sampler.eval-env-kwargs", "{}"]).runner
+    runner: Any = start_of([*LAKE, "--sampler.eval-env-kwargs", "{}"]).runner
     assert (runner.sampler.eval_env_kwargs, runner.sampler.evaluation_kwargs) == ({}, {})
     for name in ("load_agent", "spaces_of"):  # which would build an environment without its id
         monkeypatch.setattr(f"rlpyt.cli.trained.{name}", lambda *args, **kwargs: None)
     assert read_trained(written(runner, tmp_path / "run_0"), None, ()).env_kwargs == {}
     # An argument that evaluation lacks is its own choice, also later.
-    assert updated(runner, {"sampler": {"env_kwargs": {"map_name": "8x8"}}}).sampler.evaluation_kwargs == {}
+    later: Any = updated(runner, {"sampler": {"env_kwargs": {"map_name": "8x8"}}})
+    assert later.sampler.evaluation_kwargs == {}
 
 
 @pytest.mark.parametrize(
@@ -409,8 +412,8 @@ def test_any_text_can_be_quoted(text):
     assert pairs_of([f"text={quoted}"]) == pairs_of([json.dumps({"text": text})]) == {"text": text}
     if "'" not in text:
         assert pairs_of([f"text='{text}'", "size=3"]) == {"text": text, "size": 3}
-    variants, _ = variants_of([f'sampler.env_kwargs.text={quoted},{quoted[:-1]}x"'])
-    assert [variant["sampler"]["env_kwargs"]["text"] for variant in variants] == [text, f"{text}x"]
+    variants: Any = variants_of([f'sampler.env_kwargs.text={quoted},{quoted[:-1]}x"'])
+    assert [variant["sampler"]["env_kwargs"]["text"] for variant in variants[0]] == [text, f"{text}x"]
     # As a record is shown.
     for value in ({"text": text, "size": 3}, {"text": {"b": text}}, {"text": (text, 1)}):
         assert pairs_of([text_of(value)]) == value
@@ -430,7 +433,7 @@ def test_both_forms_of_a_dictionary_are_taken_by_both_options(option, texts, in_
         [x for text in texts for x in (option, text)],
         [f"{option}={texts[0]}", option, *texts],
     ):
-        runner = start_of(["ppo", "my_mazes:make", "--seed", "1", *given, "--algo.epochs", "2"]).runner
+        runner: Any = start_of(["ppo", "my_mazes:make", "--seed", "1", *given, "--algo.epochs", "2"]).runner
         assert runner.sampler.env_kwargs == {"size": 3, "name": "maze"}
         assert (runner.given_seed, runner.algo.epochs) == (1, 2)
 

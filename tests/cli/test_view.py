@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rlpyt.agents import PgAgent
 from rlpyt.cli import main
 from rlpyt.cli.play import _environment as environment_of
 from rlpyt.cli.trained import Trained
@@ -105,7 +106,7 @@ class LaterScreen(Screen):
 
 
 def screen(EnvCls, mode="rgb_array", given=None, **kwargs):
-    return environment_of(Trained(None, EnvCls, kwargs, TrajInfo), mode, given or {})
+    return environment_of(Trained(PgAgent(), EnvCls, kwargs, TrajInfo), mode, given or {})
 
 
 @pytest.mark.parametrize(

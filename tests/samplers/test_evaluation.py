@@ -405,6 +405,7 @@ def test_any_number_of_workers_gives_the_same_evaluations(EnvCls, kinds):
 @pytest.mark.parametrize("name", ["eval_env_kwargs", "eval_env_overrides"])
 def test_evaluation_environments_have_their_own_arguments_and_seeds(name):
     training_numbers = {stream_seed(SEED, Role.ENV, rank) % 1024 for rank in range(3)}
+    own: dict[str, Any] = {name: {"lengths": (17,)}}
     for kind in ("serial", "cpu2"):
         with running(
             kind,
@@ -413,7 +414,7 @@ def test_evaluation_environments_have_their_own_arguments_and_seeds(name):
             eval_n_envs=2,
             eval_max_trajectories=2,
             TrajInfoCls=RecordingTrajInfo,
-            **{name: {"lengths": (17,)}},
+            **own,
         ) as sampler:
             result = sampler.evaluate_agent(0)
             samples, _ = sampler.obtain_samples(0)
