@@ -236,7 +236,7 @@ def test_a_run_that_goes_on_with_weights_from_before_says_how_they_read(tmp_path
     for n_steps, given in ((16, before), (32, None)):
         sampler = SerialSampler(Ids, {}, batch_T=8, batch_B=1, max_decorrelation_steps=0)
         agent = PgAgent(model_kwargs=LAYERS, initial_model_state_dict=given)
-        steps = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
+        steps: dict[str, Any] = dict(n_steps=n_steps, log_interval_steps=8, checkpoint_interval_steps=8)
         with logger_context(tmp_path, name="x", run_ID=0, resume=given is None, verbosity="quiet") as logger:
             MinibatchRl(A2C(), agent, sampler, seed=0, **steps).train()
         assert agent.input_description() == "6 numbers divided by 255"
