@@ -192,7 +192,7 @@ class GradientDescent:
         named = [(id(x), name) for module in self._modules for name, x in module.named_parameters()]
         return dict(reversed(named))  # one that several networks share is named after the first
 
-    def _names_of(self, group: dict[str, Any]) -> list[str]:
+    def _names_of(self, group: StateDict) -> list[str]:
         """Return the names of a group's parameters, as torch has them if it was given some; "" is unknown."""
         names = self._names()
         return list(group.get("param_names") or (names.get(id(parameter), "") for parameter in group["params"]))

@@ -88,7 +88,7 @@ def nominal(example: Buffer, leading_dims: int | Sequence[int]) -> Buffer:
     """Return arrays of the size of those that `buffer_from_example` makes, which take no memory; to read alone."""
     lead = (leading_dims,) if isinstance(leading_dims, int) else tuple(leading_dims)
 
-    def array(x: Any) -> np.ndarray:
+    def array(x: Buffer) -> np.ndarray:
         one = build_array(x, ())
         return np.broadcast_to(one, lead + one.shape)
 

@@ -358,10 +358,10 @@ class Frames(RandomEnv):
 
     def __init__(self, shape: tuple[int, ...] = (4, 12, 12), p_end: float = 0.2) -> None:
         super().__init__(p_end=p_end)
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space, self._shape = spaces.Box(0, 255, shape, np.uint8), shape
 
     def _observation(self) -> np.ndarray:
-        return np.zeros_like(self.observation_space.low)
+        return np.zeros(self._shape, np.uint8)
 
 
 ROWS = 320

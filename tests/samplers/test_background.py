@@ -350,7 +350,7 @@ def test_precision_and_memory_format_reach_the_process():
 
 
 def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
-    sampler = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
+    sampler: Any = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
     with started(sampler, random_agent()):
         receive = sampler._receive
 

@@ -226,7 +226,7 @@ def test_arrays_that_came_from_another_process_have_a_state(kind):
         infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
         restored = sampler.restored_trajs(sampler.saved_trajs(infos))
         assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
-        ends = [info.ended_at or () for info in restored]
+        ends = [info.ended_at or (0, 0, 0) for info in restored]
         assert ends == [info.ended_at for info in infos] == sorted(ends)
         assert len({itr for itr, _, _ in ends}) > 1
         # As a checkpoint of an earlier version.
