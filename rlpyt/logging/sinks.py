@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from rlpyt.logging.files import replace_file
+from rlpyt.logging.files import remove_file, replace_file
 from rlpyt.utils.output import drop_lost_output
 
 Row = Mapping[str, float | int | str]
@@ -176,7 +176,8 @@ class CsvSink:
             self._rewrite(list(keys), rows)
         else:
             self.keys = list(keys)
-            self.path.unlink(missing_ok=True)
+            if remove_file(self.path):
+                os.truncate(self.path, 0)
         return len(rows) + len(waiting)
 
     def close(self) -> None:
