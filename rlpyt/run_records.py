@@ -183,11 +183,11 @@ def steps_kept(directory: Path) -> int:
 
     -1 stands for a run that would begin anew.
     """
-    folder = directory / CHECKPOINTS
-    if folder.is_dir():
-        whole = [manifest.parent.name for manifest in folder.glob("[0-9]*/manifest.json")]
-        return max((int(name) for name in whole if name.isdecimal()), default=-1)
-    with contextlib.suppress(ValueError, OverflowError):
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        folder = directory / CHECKPOINTS
+        if folder.is_dir():
+            whole = [manifest.parent.name for manifest in folder.glob("[0-9]*/manifest.json")]
+            return max((int(name) for name in whole if name.isdecimal()), default=-1)
         return int(float(last_row(directory).get(STEPS, -1)))
     return -1
 

@@ -43,8 +43,8 @@ def run_nightly(tools: Path) -> None:
     command = [str(ROOT / ".ci" / "nightly")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    uid, locale, place = done.stdout.strip().split(" ", 2)
+    uid, locale, called = done.stdout.strip().split(" ", 2)
     assert int(uid) != 0
     assert locale == "C"
-    assert place.endswith("/a b/rlpyt test")
-    assert not Path(place.removesuffix("/a b/rlpyt test")).exists()
+    assert called.endswith("/a b/rlpyt test")
+    assert not Path(called.removesuffix("/a b/rlpyt test")).exists()

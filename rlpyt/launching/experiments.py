@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 from rlpyt.launching.grid import GridRun, held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
+from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 
 _POLL_SECONDS = 0.2
@@ -26,6 +27,8 @@ _SAVE_SECONDS = 120.0
 """Time from the SIGTERM of a run that ends early to SIGKILL."""
 _STARTS_WITHOUT_PROGRESS = 5
 """Starts in succession that a run may end with exit code 85 without a step that is kept."""
+_DISK_SECONDS = 10.0
+"""Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -200,6 +203,7 @@ class Queue:
         self._signals: list[int] = []
         self._passed_on = 0
         self._kill_at: float | None = None
+        self._disk_waits = 0.0
 
     def work(self) -> None:
         """Run until no run is left, or until it was stopped."""
@@ -241,12 +245,26 @@ class Queue:
         return is_running or bool(self._free and not self._signals and self._source.has_more())
 
     def _fill_slots(self) -> None:
+        if time.monotonic() < self._disk_waits:
+            return
         while self._free and not self._signals and (run := self._source.take()) is not None:
             run.slot = self._free.popleft()
             run.kept = run.run.steps_kept() if run.kept is None else run.kept
-            run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
+            try:
+                run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
+            except OSError as error:
+                if error.errno not in MAY_PASS:
+                    raise
+                return self._wait_for_disk(run, run.slot, error)
             run.state, run.started = "queued", time.monotonic()
             self._look_at(run)
+
+    def _wait_for_disk(self, run: Launched, slot: int, error: OSError) -> None:
+        """Take a run back that a full disk or a network folder keeps from its start; the others go on meanwhile."""
+        self._free.append(slot)
+        run.slot, self._disk_waits = None, time.monotonic() + _DISK_SECONDS
+        self._source.put_back(run)
+        self._table.say(f"{run.run.name} cannot start yet: {error}. It is tried again in {_DISK_SECONDS:g} s.")
 
     def _look_at(self, run: Launched) -> None:
         if run.process is None or run.slot is None:

@@ -40,7 +40,11 @@ class GridRun:
     @property
     def directories(self) -> list[Path]:
         """Directories of all its starts, the newest one last: a script without resume takes `run_<ID>_1` next."""
-        beside = [x for x in self.log_dir.glob(f"run_{self.run_ID}_*") if x.name.removeprefix("run_").count("_") == 1]
+        try:
+            found = list(self.log_dir.glob(f"run_{self.run_ID}_*"))
+        except OSError:  # of a network folder, which must not end the launcher
+            found = []
+        beside = [x for x in found if x.name.removeprefix("run_").count("_") == 1]
         numbered = {int(n): x for x in beside if (n := x.name.rpartition("_")[2]).isdecimal()}
         return [self.directory, *(numbered[n] for n in sorted(numbered))]
 

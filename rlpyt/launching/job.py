@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from rlpyt.launching.local import end_with_parent
-from rlpyt.logging.files import write_json
+from rlpyt.logging.files import remove_file, write_json
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import open_to_write, read_json
 
@@ -52,7 +52,7 @@ class JobFiles:
         except FileExistsError:
             return self.owner(token) or ""
         finally:
-            mine.unlink()
+            remove_file(mine)
         return job_id
 
     def owner(self, token: str) -> str | None:
@@ -81,7 +81,7 @@ class JobFiles:
     def remove(self) -> None:
         """Remove what earlier submissions have left, but for the record."""
         for file in self._record.parent.glob(f"{self._record.name}.*"):
-            file.unlink(missing_ok=True)
+            remove_file(file)
 
     def _file(self, token: str, name: str) -> Path:
         return self._record.with_name(f"{self._record.name}.{token}.{name}")

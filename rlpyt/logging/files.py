@@ -49,7 +49,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        remove_file(temporary)  # which may fail as the disk did
         raise
     sync_directory(path.parent)
 

@@ -59,7 +59,7 @@ class MlflowSink(TrackerSink):
     def is_refusal(self, error: Exception) -> bool:
         """Return whether MLflow does not take what it was given; a server that is away is another error."""
         if isinstance(error, self._errors.MlflowException):
-            return error.error_code in _REFUSALS  # type: ignore[attr-defined]  # mlflow is optional
+            return error.error_code in _REFUSALS
         return super().is_refusal(error)
 
     def open(self, directory: Path, known: str | None) -> str:

@@ -185,6 +185,11 @@ def _prepare(directory: Path, overwrite: bool, resume: Resume) -> None:
     for file in _records(directory):
         file.unlink()
     shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+    if left := sorted(directory.glob(_MANIFESTS)):  # the run would go on from them later
+        raise RunDirectoryError(
+            f"{left[0].parent} of an earlier run cannot be removed; overwrite=True needs that. Choose another run_ID, "
+            "or remove it yourself."
+        )
 
 
 def _records(directory: Path) -> list[Path]:

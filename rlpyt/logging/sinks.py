@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from rlpyt.logging.files import replace_file
+from rlpyt.logging.files import remove_file, replace_file
 from rlpyt.run_records import open_to_read, open_to_write
 from rlpyt.utils.output import drop_lost_output
 
@@ -177,7 +177,8 @@ class CsvSink:
             self._rewrite(list(keys), rows)
         else:
             self.keys = list(keys)
-            self.path.unlink(missing_ok=True)
+            if remove_file(self.path):
+                os.truncate(self.path, 0)
         return len(rows) + len(waiting)
 
     def close(self) -> None:

@@ -327,6 +327,23 @@ def test_a_grid_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, mon
         assert launch(tmp_path, QUICK, grid=([{"x": 1}], ["x_1"]))[0] == 0
 
 
+def test_a_run_that_the_disk_keeps_from_its_start_is_tried_again(tmp_path, monkeypatch):
+    start, refused = LocalSlots.start, []
+
+    def refuses_once(self, slot, run, *args):
+        if not refused:
+            refused.append(run.name)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return start(self, slot, run, *args)
+
+    monkeypatch.setattr(LocalSlots, "start", refuses_once)
+    monkeypatch.setattr("rlpyt.launching.experiments._DISK_SECONDS", 0.1)
+    exit_code, table = launch(tmp_path, QUICK)
+    assert exit_code == 0
+    assert table.count("x_1/0 cannot start yet: [Errno 116]") == 1
+    assert "2 finished" in table
+
+
 def test_two_launchers_do_not_run_one_grid(tmp_path):
     with held_grid(tmp_path / "data/study"), pytest.raises(RuntimeError, match="launches it, or runs that it has"):
         launch(tmp_path, QUICK)

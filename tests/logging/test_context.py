@@ -349,6 +349,16 @@ def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error)
     assert path.stat().st_size < 4096, "it fits into the block that it had before"
 
 
+def test_checkpoints_that_cannot_be_removed_are_not_taken_for_those_of_a_new_run(tmp_path, monkeypatch):
+    with logger_context(tmp_path, 0) as logger:
+        place = logger.directory / "checkpoints" / "000000000007"
+        place.mkdir(parents=True)
+        (place / "manifest.json").write_text("{}")
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
+    with pytest.raises(RunDirectoryError, match="000000000007 of an earlier run cannot be removed"):
+        logger_context(tmp_path, 0, overwrite=True).__enter__()
+
+
 def test_summary_writer_changes_no_column(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     for run_ID, use in ((0, False), (1, True)):
