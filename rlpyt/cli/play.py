@@ -75,7 +75,10 @@ def _environment(trained: Trained, render_mode: str) -> EnvAdapter:
     kwargs = trained.env_kwargs
     if trained.EnvCls is gymnasium.make:
         kwargs = {**kwargs, "render_mode": render_mode}
-    env = make_env(trained.EnvCls, kwargs)
+    try:
+        env = make_env(trained.EnvCls, kwargs)
+    except EnvError as error:
+        raise ValueError(f"rlpyt play: {error}") from error
     if render_mode == "human" and render_mode_of(env.env) != "human":
         env.close()
         raise ValueError(f"rlpyt play: {env.name} has no window. Write a video: --video FILE.mp4")
