@@ -59,7 +59,7 @@ def test_play_records_environments_without_a_base_class(name, tmp_path, capsys):
 def test_play_shows_no_vector_environment(tmp_path, capsys):
     assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", str(tmp_path)]) == 0
     record = tmp_path / "run_0" / "params.json"
-    record.write_text(record.read_text().replace("registration:make", "registration:make_vec"))
+    record.write_text(record.read_text().replace("gymnasium:make", "gymnasium:make_vec"))
     assert main(["play", str(tmp_path / "run_0"), "--video", str(tmp_path / "a.mp4")]) == 2
     assert "is a vector environment; expected one environment" in capsys.readouterr().err
 
