@@ -64,6 +64,14 @@ def test_play_records_environments_without_a_base_class(name, tmp_path, capsys):
     assert imageio_ffmpeg.count_frames_and_secs(video)[0] == 4
 
 
+def test_play_shows_no_vector_environment(tmp_path, capsys):
+    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", str(tmp_path)]) == 0
+    record = tmp_path / "run_0" / "params.json"
+    record.write_text(record.read_text().replace("gymnasium:make", "gymnasium:make_vec"))
+    assert main(["play", str(tmp_path / "run_0"), "--video", str(tmp_path / "a.mp4")]) == 2
+    assert "is a vector environment; expected one environment" in capsys.readouterr().err
+
+
 def test_a_video_without_frames_and_a_window_without_a_display_are_refused_before_a_step(run, tmp_path, capsys):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DISPLAY", "WAYLAND_DISPLAY"):
