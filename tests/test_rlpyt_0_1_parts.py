@@ -270,7 +270,8 @@ def test_reset_is_called_before_every_evaluation():
 
     agent = Mine(model_kwargs=SMALL)
     run(DQN(**REPLAY), agent, eval_n_envs=2, eval_max_trajectories=2, Runner=MinibatchRlEval)
-    assert agent.n_resets == 3  # before the first iteration, and with two rows of the log
+    # After the example row, before the first batch, before the first iteration, and with two rows of the log.
+    assert agent.n_resets == 5
     agent = Mine(model_kwargs=SMALL)
     agent.initialize(EnvSpaces(Box(-1, 1, (3,)), Discrete(2)))
     agent.eval_mode(0)  # by hand

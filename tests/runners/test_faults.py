@@ -258,7 +258,7 @@ MASTERS = """
         sys.stderr = open(directory + "/stderr", "w", buffering=1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(sys.stderr.fileno(), 2)
-        env_kwargs = dict(fault=fault, at=40) if fault == "hang" else dict(fault="none")
+        env_kwargs = dict(fault=fault, at=60) if fault == "hang" else dict(fault="none")
         sampler = make_sampler(kind, FaultyEnv, env_kwargs=env_kwargs, start_method=start_method)
         processes._STOP_SECONDS = 0.5
         try:

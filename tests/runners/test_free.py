@@ -363,7 +363,7 @@ def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
 
 
 def test_a_fault_of_the_sampler_ends_the_run(tmp_path):
-    sampler = make_sampler("serial", FaultyEnv, env_kwargs={"fault": "kill", "at": 40})
+    sampler = make_sampler("serial", FaultyEnv, env_kwargs={"fault": "kill", "at": 60})
     message = fail(tmp_path, "dqn", WorkerError, sampler)
     where = r"The sampler's process \(pid \d+\), at the batch of iteration \d+ \(step \d+\), .* was killed by SIGKILL"
     assert re.match(where, message), message
