@@ -229,21 +229,21 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
         raise ValueError(str(error.args[0])) from error
 
 
-def _with_evaluation(sampler: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
+def _with_evaluation(base: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:
     """Return changes of a sampler, after which evaluation follows training in all that it has not of its own.
 
     Evaluation has of its own the arguments in which it has differed so far, and those that the changes name: on the
     command line a dictionary changes some entries of the old one.
     """
     asked = {name: changes[name] for name in ("eval_env_kwargs", "eval_env_overrides") if name in changes}
-    train, evaluation = sampler.env_kwargs or {}, sampler.evaluation_kwargs
+    train, evaluation = base.env_kwargs or {}, base.evaluation_kwargs
     if not (asked or "env_kwargs" in changes) or not train.keys() <= evaluation.keys():
         return changes  # overrides cannot say that evaluation lacks an argument of training
     if asked and not any(asked.values()):  # None is as training, and {} is without arguments
         return {"eval_env_overrides": None, **changes}
     # By their texts: a value may be an array, which has no one answer to !=.
     own = {key: value for key, value in evaluation.items() if key not in train or repr(train[key]) != repr(value)}
-    whole = sampler.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
+    whole = base.replace(eval_env_kwargs=evaluation, eval_env_overrides=None)
     for entries in asked.values():
         named = update_config(whole, {"eval_env_kwargs": entries}).evaluation_kwargs
         own |= {key: named[key] for key in entries or {}}  # type: ignore[attr-defined]
