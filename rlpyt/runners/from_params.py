@@ -269,6 +269,8 @@ class Reader:
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
         self._check_calls(kept, changed, prefix)
         try:
+            if "env_kwargs" in changed and "eval_env_kwargs" in kept:  # evaluation must not be left behind
+                return cls(**kept, env_kwargs=self.value(settings.get("env_kwargs"), prefix)).replace(**changed)
             return cls(**kept, **changed)
         except RecordError:
             raise

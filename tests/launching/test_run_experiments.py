@@ -328,7 +328,8 @@ def test_a_grid_on_a_file_system_without_locks_runs_with_a_warning(tmp_path, mon
 
 
 def test_a_run_that_the_disk_keeps_from_its_start_is_tried_again(tmp_path, monkeypatch):
-    start, refused = LocalSlots.start, []
+    start = LocalSlots.start
+    refused: list[str] = []
 
     def refuses_once(self, slot, run, *args):
         if not refused:

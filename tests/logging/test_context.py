@@ -350,10 +350,9 @@ def test_the_outcome_is_written_on_a_full_disk_too(tmp_path, monkeypatch, error)
 
 
 def test_checkpoints_that_cannot_be_removed_are_not_taken_for_those_of_a_new_run(tmp_path, monkeypatch):
-    with logger_context(tmp_path, 0) as logger:
-        place = logger.directory / "checkpoints" / "000000000007"
-        place.mkdir(parents=True)
-        (place / "manifest.json").write_text("{}")
+    place = tmp_path / "run_0" / "checkpoints" / "000000000007"
+    place.mkdir(parents=True)
+    (place / "manifest.json").write_text("{}")
     monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
     with pytest.raises(RunDirectoryError, match="000000000007 of an earlier run cannot be removed"):
         logger_context(tmp_path, 0, overwrite=True).__enter__()
