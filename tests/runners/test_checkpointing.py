@@ -79,6 +79,18 @@ def test_a_score_is_due_if_it_is_higher_than_all_before_also_those_of_earlier_st
         assert checkpoints.is_due(5, 3.1)
 
 
+def test_a_checkpoint_without_its_manifest_is_named_where_the_one_before_is_taken(tmp_path, capsys):
+    with checkpoints_in(tmp_path) as checkpoints:
+        checkpoints.continue_from(None)
+        for n_done in (1, 2):
+            checkpoints.save(n_done, {}, None)
+    (newest,) = tmp_path.rglob(f"*{2 * STEPS_PER_ITR:012d}/manifest.json")
+    newest.unlink()
+    with checkpoints_in(tmp_path) as checkpoints:
+        assert checkpoints.read_newest().step == STEPS_PER_ITR
+    assert f"checkpoint of step {2 * STEPS_PER_ITR} has no manifest.json, and the one before" in capsys.readouterr().out
+
+
 # ---- settings of a run that goes on ----
 
 
