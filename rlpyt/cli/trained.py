@@ -47,9 +47,9 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         sampler = part_from_record(record if isinstance(record, dict) else {}, trusted=trust)
         if not isinstance(sampler, BaseSampler):
             raise RecordError(f"{run}: the record has a {type(sampler).__name__} as its sampler, without environments.")
-        for given in (sampler.env_kwargs, sampler.eval_env_kwargs, sampler.eval_env_overrides):
-            if not isinstance(given, dict | None):
-                raise RecordError(f"{run}: the record has env_kwargs {given!r:.100}; expected a dictionary.")
+        for some in (sampler.env_kwargs, sampler.eval_env_kwargs, sampler.eval_env_overrides):
+            if not isinstance(some, dict | None):
+                raise RecordError(f"{run}: the record has env_kwargs {some!r:.100}; expected a dictionary.")
         kwargs = dict(sampler.evaluation_kwargs)
         is_recorded = unrecorded_in(params.get("spaces", {"unrecorded": "no entry"})) is None
         given = None if is_recorded else spaces_of(sampler.EnvCls, kwargs)

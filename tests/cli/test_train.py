@@ -531,17 +531,20 @@ def test_a_module_with_the_name_of_an_installed_one_is_told(in_folder):
 
 
 def test_a_settings_file_of_another_name_is_read_and_not_the_one_beside_it(in_folder, capsys):
+    def rate(file):
+        return vars(start_of([f"out/{file}"]).runner.algo)["learning_rate"]
+
     assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", "out"]) == 0
     params = json.loads((in_folder / "out/run_0/params.json").read_text())
     params["runner"]["settings"]["algo"]["settings"]["learning_rate"] = 0.123
     (in_folder / "out/run_0/tuned.json").write_text(json.dumps(params))
-    assert start_of(["out/run_0/tuned.json"]).runner.algo.learning_rate == 0.123
-    assert start_of(["out/run_0/params.json"]).runner.algo.learning_rate != 0.123
+    assert rate("run_0/tuned.json") == 0.123
+    assert rate("run_0/params.json") != 0.123
     (in_folder / "out/run_0/broken.json").write_text("{")
     assert main(["train", "out/run_0/broken.json"]) == 2
     assert "broken.json is no JSON file" in capsys.readouterr().err
     (in_folder / "out/variant_config.json").write_text("{}")
-    assert start_of(["out/variant_config.json"]).runner.algo.learning_rate != 0.123
+    assert rate("variant_config.json") != 0.123
 
 
 WIDE = """
