@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from rlpyt.envs.adapter import read_reset, seeded_reset
 from rlpyt.envs.base import Reset
+from rlpyt.envs.info import FINAL_KEYS
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import FrameStack, Space, as_gymnasium, is_image, subspaces
 from rlpyt.types import Kwargs
@@ -22,8 +23,6 @@ from rlpyt.types import Kwargs
 _SMALLEST_SIDE = 8
 """Height and width from which on an array of two or more dimensions looks like an image."""
 _MANY_INPUTS = 10_000
-_FINAL_OBSERVATIONS = ("final_observation", "final_obs", "terminal_observation")
-"""Keys of info under which environments that reset themselves give the last observation of an episode."""
 
 
 def image_advice(space: Space, name: str = "observation") -> list[str]:
@@ -144,8 +143,8 @@ class ChannelsFirst(gymnasium.Env[Buffer, Buffer]):
             return result  # for whoever called to refuse
         observation, *others = result
         info = others[-1]
-        if isinstance(info, dict) and any(info.get(key) is not None for key in _FINAL_OBSERVATIONS):
-            finals = {key: self._changed(info[key]) for key in _FINAL_OBSERVATIONS if info.get(key) is not None}
+        if isinstance(info, dict) and any(info.get(key) is not None for key in FINAL_KEYS):
+            finals = {key: self._changed(info[key]) for key in FINAL_KEYS if info.get(key) is not None}
             others[-1] = {**info, **finals}
         return (self._changed(observation), *others)
 
