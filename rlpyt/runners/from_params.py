@@ -348,7 +348,7 @@ class Reader:
     def _check_calls(self, kept: Mapping[str, object], changed: Mapping[str, object], prefix: str) -> None:
         """Judge what the settings of a part let other code do: make environments, and join a cluster."""
         function = {**kept, **changed}.get("EnvCls")
-        for name in ("env_kwargs", "eval_env_kwargs"):
+        for name in ("env_kwargs", "eval_env_kwargs", "eval_env_overrides"):
             arguments = kept.get(name)
             if isinstance(arguments, dict) and _path(function) in _MAKERS:
                 self._check_ids(arguments, prefix + name, is_made=True)

@@ -466,6 +466,7 @@ def test_an_id_may_name_gymnasium_and_what_is_trusted():
     [
         lambda text: sampler(MAKE, env_kwargs={"id": text}),
         lambda text: sampler(MAKE, eval_env_kwargs={"id": text}),
+        lambda text: sampler(MAKE, eval_env_overrides={"id": text}),
         lambda text: sampler({"name": "gymnasium:make_vec"}, env_kwargs={"id": text}),
         lambda text: sampler({"name": "rlpyt.envs:gym_make"}, env_kwargs={"id": text}),
         lambda text: sampler(MAKE, env_kwargs={"id": "GymV26Environment-v0", "env_id": text}),
