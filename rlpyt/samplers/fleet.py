@@ -108,14 +108,16 @@ def check_one(spec: FleetSpec) -> Check:
 
 def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Check:
     """Check an environment that was just built, and whether states bring it back."""
-    as_built = AsBuilt(env) if spec.tries_state else None
+    as_built = AsBuilt(env) if spec.evaluates else None
     check = Check(examine_env(env, seed))
-    if as_built is None:
-        return check
+    # Its state is not tried out if nothing needs it: one of much data takes long to copy.
+    not_set_back = as_built.look() if as_built else "Nothing is evaluated."
+    if not_set_back and not spec.saves_state:
+        return check._replace(why_not_set_back=not_set_back)
     why = env.why_no_state()
     another = partial(make_env, spec.EnvCls, spec.env_kwargs or {}, spec.env_ranks[0], env_seed=env_seed)
     lost = None if why else why_not_restored(env, another, seed)
-    return check._replace(why_lost=lost, why_not_set_back=why or lost or as_built.set_back())
+    return check._replace(why_lost=lost, why_not_set_back=not_set_back or lost or (as_built and as_built.set_back()))
 
 
 @contextmanager
