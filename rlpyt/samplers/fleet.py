@@ -21,6 +21,7 @@ from rlpyt.envs import (
 )
 from rlpyt.envs.check import examine_env
 from rlpyt.envs.state_check import why_not_restored
+from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.as_built import AsBuilt
@@ -97,13 +98,24 @@ def check_one(spec: FleetSpec) -> Check:
             check = _checked(spec, env, seed, env_seed)
         finally:
             close_env(env)
-    if "seed" in env_kwargs and spec.global_B > 1 and not env.takes_seed:
-        check.examples.advice["seed"] = (
-            f"{env.name}: all {spec.global_B} environments are made with seed={env_kwargs['seed']!r}, and no reset "
-            "seeds them, so all play the same. Let EnvCls take a parameter env_seed instead, for which the sampler "
-            "gives each environment a number of its own (docs/own_environment.md)."
-        )
+    _advise_on_alike(spec, env, check)
     return check
+
+
+def _advise_on_alike(spec: FleetSpec, env: EnvAdapter, check: Check) -> None:
+    """Say which arguments give all environments the same random numbers."""
+    given, advice = spec.env_kwargs or {}, check.examples.advice
+    is_seeded = env.takes_seed and "seed" not in advice
+    fixed = [k for k, x in given.items() if isinstance(x, GENERATORS) or (k == "seed" and not is_seeded)]
+    if fixed and spec.global_B > 1:
+        advice["alike"] = (
+            f"{env.name}: all {spec.global_B} environments are made with "
+            f"{', '.join(f'{key}={given[key]!r:.60}' for key in fixed)}, or a copy of it. What no reset with a seed "
+            "seeds is the same in all. Let EnvCls take a parameter env_seed instead, for which the sampler gives each "
+            "environment a number of its own (docs/own_environment.md)."
+        )
+        if not env.takes_seed:
+            advice.pop("seed", None)
 
 
 def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Check:
