@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import TypeVar
@@ -19,7 +19,9 @@ from rlpyt.types import Kwargs
 from rlpyt.utils.stops import place_of
 
 T = TypeVar("T")
-_SHARED_FROM = 2**24  # bytes: a data set must not be in memory once for each environment
+LARGE = 2**24
+"""Bytes of data from which on no copy is made for each environment."""
+_PART = 2**12  # bytes from which on an array counts as a part of the data
 # Innermost environments that were returned in this process, by id, while they exist.
 _RETURNED: WeakValueDictionary[int, object] = WeakValueDictionary()
 
@@ -29,7 +31,8 @@ def call_env_cls(EnvCls: Callable[..., T], env_kwargs: Kwargs | None = None, env
 
     `EnvCls` is given a deep copy of the arguments. An environment may change them, by a `pop` with a default say, and
     the next one must still get what the user gave. What cannot be copied (modules, locks, handles) is handed on as it
-    is, and so is what is larger than 16 MiB (data sets). The arguments that a `functools.partial` holds are copied too.
+    is. So are iterators, which give each environment a number of its own, and the largest arrays of data that is larger
+    than 16 MiB together. The arguments that a `functools.partial` holds are copied too.
 
     Args:
         EnvCls: any callable that returns an environment.
@@ -42,10 +45,7 @@ def call_env_cls(EnvCls: Callable[..., T], env_kwargs: Kwargs | None = None, env
     """
     given = dict(env_kwargs or {})
     everything = [given, EnvCls.args, EnvCls.keywords] if type(EnvCls) is partial else given
-    try:
-        memo = _large_parts(everything, {}, set())
-    except RecursionError:  # chains of objects, which are not data
-        memo = {}
+    memo = _shared_parts(everything)
     kwargs = {key: _own_copy(value, memo) for key, value in given.items()}
     if env_seed is not None and "env_seed" not in kwargs and takes_env_seed(EnvCls):
         kwargs["env_seed"] = env_seed
@@ -76,7 +76,10 @@ def layers_of(env: object) -> list[object]:
     """Return the environment and all within it, from the outermost wrapper."""
     layers = [env]
     while "env" in getattr(layers[-1], "__dict__", {}):
-        layers.append(vars(layers[-1])["env"])
+        inner = vars(layers[-1])["env"]
+        if any(inner is layer for layer in layers):  # an attribute `env` may lead back
+            break
+        layers.append(inner)
     return layers
 
 
@@ -124,6 +127,8 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
     """
     if id(value) in memo:
         return memo[id(value)]
+    if isinstance(value, Iterator):
+        return value
     if type(value) in (dict, list, tuple):
         # By hand, so that one part that cannot be copied does not keep the others from it.
         if type(value) is dict:
@@ -144,22 +149,52 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
     return new
 
 
-def _large_parts(value: object, found: dict[int, Buffer], seen: set[int]) -> dict[int, Buffer]:
+def _shared_parts(value: object) -> dict[int, Buffer]:
     """Return the parts of a value that are not copied, as each environment would hold all of them again, by id."""
-    if id(value) not in seen and not isinstance(value, type | ModuleType | FunctionType):
-        seen.add(id(value))
-        if _size(value) >= _SHARED_FROM:
-            found[id(value)] = value
-        elif isinstance(value, Mapping):
-            for part in value.values():
-                _large_parts(part, found, seen)
-        elif isinstance(value, list | tuple):
-            for part in value:
-                _large_parts(part, found, seen)
-        else:
-            for part in getattr(value, "__dict__", {}).values():
-                _large_parts(part, found, seen)
+    parts = sorted(data_parts(value), key=_size, reverse=True)
+    shared: dict[int, Buffer] = {}
+    left = sum(map(_size, parts))
+    for part in parts:
+        if left < LARGE:
+            break
+        shared[id(part)] = part
+        left -= _size(part)
+    return shared
+
+
+def data_size(value: object) -> int:
+    """Return the bytes of the arrays, tensors and tables that a value leads to."""
+    return sum(map(_size, data_parts(value)))
+
+
+def data_parts(value: object) -> list[Buffer]:
+    """Return the arrays, tensors and tables that a value leads to, and containers that are large by themselves."""
+    found: list[Buffer] = []
+    try:
+        _find_parts(value, found, set())
+    except RecursionError:  # chains of objects, which are not data
+        return []
     return found
+
+
+def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
+    if id(value) in seen or isinstance(value, type | ModuleType | FunctionType):
+        return
+    seen.add(id(value))
+    size = _size(value)
+    if isinstance(value, Mapping | list | tuple):
+        parts = list(value.values()) if isinstance(value, Mapping) else value
+        if size >= LARGE:
+            found.append(value)
+            return
+    elif size >= _PART:
+        found.append(value)
+        return
+    else:
+        parts = list(getattr(value, "__dict__", {}).values())
+    for part in parts:
+        if type(part) not in (int, float, bool):
+            _find_parts(part, found, seen)
 
 
 def _size(value: object) -> int:

@@ -19,7 +19,11 @@ from rlpyt.envs.state_data import Thing, class_name
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, Enum, re.Pattern, PurePath, range, slice)
 # Stay as they are, whatever they are: the future of an environment does not depend on them.
 _LEFT_OUT = (EnvSpec, logging.Logger)
-_LEFT_OUT_CLASSES = ("gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",)
+_LEFT_OUT_CLASSES = (
+    "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",
+    "pygame.surface.Surface",
+    "pygame.time.Clock",
+)
 _LEFT_OUT_NAMES = {"_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
 # Views of the data of MuJoCo, buffers that are written before they are read, and what draws.
 _LEFT_OUT_OF_PHYSICS = {"_named", "_warnings", "_warnings_before", "_new_warnings", "_contexts", "_contexts_lock"}

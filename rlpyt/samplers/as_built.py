@@ -7,6 +7,7 @@ import io
 import torch
 
 from rlpyt.envs import EnvAdapter
+from rlpyt.envs.making import LARGE, data_size
 from rlpyt.logging.snapshots import snapshot_content
 
 
@@ -22,9 +23,10 @@ class AsBuilt:
 
     def __init__(self, env: EnvAdapter) -> None:
         self._env, self._content = env, b""
-        state, self.why_not = env.saved_state()
+        self.why_not = self._too_large()
         """Why it cannot be set back; None if it can, as far as is known."""
-        if state:
+        if self.why_not is None:
+            state, self.why_not = env.saved_state()
             try:
                 self._content = bytes(snapshot_content(state))
             except TypeError as error:
@@ -37,6 +39,13 @@ class AsBuilt:
         # A recorder counts its episodes in the names of its files: those of earlier evaluations would be overwritten.
         recorders = [layer for layer in self._env.layers if type(layer).__name__ == "RecordVideo"]
         places = [{name: x for name, x in vars(layer).items() if name != "env"} for layer in recorders]
+        for layer, place in zip(recorders, places, strict=True):
+            vars(layer).update(dict.fromkeys(place))  # its pictures are no part of the state
+        why_not = self.look()
+        for layer, place in zip(recorders, places, strict=True):
+            vars(layer).update(place)
+        if why_not is not None:
+            return why_not
         try:
             self._env.load_state_dict(torch.load(io.BytesIO(self._content), weights_only=True))
         except Exception as error:
@@ -45,5 +54,14 @@ class AsBuilt:
             vars(layer).update(place)
         return self.why_not
 
-    def _cannot(self, error: Exception) -> str:
-        return f"{self._env.name} (rank {self._env.rank}) cannot be set back to how it was built: {error}."
+    def look(self) -> str | None:
+        """Return why it cannot be set back, as it is now: what it has opened since would be lost, and opened again."""
+        self.why_not = self.why_not or self._too_large() or self._env.why_no_state()
+        return self.why_not
+
+    def _too_large(self) -> str | None:
+        size = data_size(self._env.env)
+        return None if size < LARGE else self._cannot(f"it holds {size / 2**20:,.0f} MiB of data, which is too much")
+
+    def _cannot(self, why: object) -> str:
+        return f"{self._env.name} (rank {self._env.rank}) cannot be set back to how it was built: {why}."

@@ -264,7 +264,8 @@ class BaseSampler(Settings, MovableSampler):
             env_info_keys=self.env_info_keys,
             max_decorrelation_steps=self._whole("max_decorrelation_steps", 0),
             mid_batch_reset=self.mid_batch_reset,
-            tries_state=run.saves_state or size.n_envs > 0,
+            saves_state=run.saves_state,
+            evaluates=size.n_envs > 0,
         )
         if not size.n_envs or run.eval_beside:
             return {FleetRole.TRAIN: train}

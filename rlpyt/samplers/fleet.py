@@ -21,6 +21,7 @@ from rlpyt.envs import (
 )
 from rlpyt.envs.check import examine_env
 from rlpyt.envs.state_check import why_not_restored
+from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.as_built import AsBuilt
@@ -97,25 +98,38 @@ def check_one(spec: FleetSpec) -> Check:
             check = _checked(spec, env, seed, env_seed)
         finally:
             close_env(env)
-    if "seed" in env_kwargs and spec.global_B > 1 and not env.takes_seed:
-        check.examples.advice["seed"] = (
-            f"{env.name}: all {spec.global_B} environments are made with seed={env_kwargs['seed']!r}, and no reset "
-            "seeds them, so all play the same. Let EnvCls take a parameter env_seed instead, for which the sampler "
-            "gives each environment a number of its own (docs/own_environment.md)."
-        )
+    _advise_on_alike(spec, env, check)
     return check
+
+
+def _advise_on_alike(spec: FleetSpec, env: EnvAdapter, check: Check) -> None:
+    """Say which arguments give all environments the same random numbers."""
+    given, advice = spec.env_kwargs or {}, check.examples.advice
+    is_seeded = env.takes_seed and "seed" not in advice
+    fixed = [k for k, x in given.items() if isinstance(x, GENERATORS) or (k == "seed" and not is_seeded)]
+    if fixed and spec.global_B > 1:
+        advice["alike"] = (
+            f"{env.name}: all {spec.global_B} environments are made with "
+            f"{', '.join(f'{key}={given[key]!r:.60}' for key in fixed)}, or a copy of it. What no reset with a seed "
+            "seeds is the same in all. Let EnvCls take a parameter env_seed instead, for which the sampler gives each "
+            "environment a number of its own (docs/own_environment.md)."
+        )
+        if not env.takes_seed:
+            advice.pop("seed", None)
 
 
 def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Check:
     """Check an environment that was just built, and whether states bring it back."""
-    as_built = AsBuilt(env) if spec.tries_state else None
+    as_built = AsBuilt(env) if spec.evaluates else None
     check = Check(examine_env(env, seed))
-    if as_built is None:
-        return check
+    # Its state is not tried out if nothing needs it: one of much data takes long to copy.
+    not_set_back = as_built.look() if as_built else "Nothing is evaluated."
+    if not_set_back and not spec.saves_state:
+        return check._replace(why_not_set_back=not_set_back)
     why = env.why_no_state()
     another = partial(make_env, spec.EnvCls, spec.env_kwargs or {}, spec.env_ranks[0], env_seed=env_seed)
     lost = None if why else why_not_restored(env, another, seed)
-    return check._replace(why_lost=lost, why_not_set_back=why or lost or as_built.set_back())
+    return check._replace(why_lost=lost, why_not_set_back=not_set_back or lost or (as_built and as_built.set_back()))
 
 
 @contextmanager

@@ -73,8 +73,10 @@ class FleetSpec:
     """Names of the numbers in the environments' info that are recorded."""
     max_decorrelation_steps: int = 0
     """Random steps that every environment takes at most before the first batch."""
-    tries_state: bool = False
-    """Whether the check tries out the state of an environment, as it will be saved, or evaluations set back to it."""
+    saves_state: bool = False
+    """Whether the check tries out the state of an environment, as it will be saved."""
+    evaluates: bool = False
+    """Whether the check finds out if evaluations can set environments back to how they were built."""
     mid_batch_reset: bool = True
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
     sets_back: bool = False

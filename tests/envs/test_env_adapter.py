@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import namedtuple
@@ -606,6 +607,28 @@ def test_what_cannot_be_copied_or_is_large_is_handed_on():
     assert more["own"] is not own
     assert more["own"] is more["both"][0] is more["holder"].own
     assert more["both"][1] is lock
+
+
+def test_the_largest_of_many_parts_are_handed_on_until_the_rest_is_small():
+    data = {f"{i}": np.zeros(2**20 + i, np.uint8) for i in range(20)}
+    more = make_env(Popping, {"config": {}, "more": data}).env.more
+    assert more is not data
+    assert [key for key in data if more[key] is data[key]] == ["15", "16", "17", "18", "19"]
+
+
+def test_an_iterator_gives_each_environment_a_value_of_its_own():
+    ports = itertools.count(5000)
+    assert [next(make_env(Popping, {"config": {}, "more": [ports]}).env.more[0]) for _ in range(3)] == [
+        5000,
+        5001,
+        5002,
+    ]
+
+
+def test_an_attribute_env_may_lead_back():
+    env = Sampled()
+    env.env = SimpleNamespace(env=env)
+    assert len(make_env(lambda: env, {}).layers) == 2
 
 
 def test_the_same_environment_twice_is_refused():

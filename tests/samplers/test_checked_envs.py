@@ -290,13 +290,32 @@ def test_each_environment_of_a_run_is_given_an_env_seed():
     assert not set(train) & {*replace(specs[FleetRole.TRAIN], restarts=1).env_seeds(), *specs[FleetRole.TRAIN].seeds()}
 
 
-def test_environments_that_one_seed_makes_alike_are_told_of(capsys):
-    with running("serial", counting_agent(), OldConstructed, env_kwargs={"seed": 5}, B=2) as sampler:
-        assert numbers(sampler) == [5, 5]
-    assert "all 2 environments are made with seed=5, and no reset seeds them" in capsys.readouterr().out
-    for options in ({"env_kwargs": {"seed": 5}, "B": 1}, {"B": 2}):
-        with running("serial", counting_agent(), OldConstructed, **options):
-            assert "no reset seeds them" not in capsys.readouterr().out
+class Drawing(CountingEnv):
+    """Draws from what it was given, whatever a reset with a seed says."""
+
+    def __init__(self, seed: int = 0, random: Any = None) -> None:
+        super().__init__()
+        self.given = random or np.random.default_rng(seed)
+
+    def observe(self) -> Any:
+        return np.array([self.given.integers(1000), self.t, 0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("EnvCls", "env_kwargs", "what"),
+    [
+        (OldConstructed, {"seed": 5}, "seed=5"),
+        (Drawing, {"seed": 5}, "seed=5"),
+        (Drawing, {"random": np.random.default_rng(5)}, "random=Generator"),
+    ],
+)
+def test_environments_that_one_argument_makes_alike_are_told_of(EnvCls, env_kwargs, what, capsys):
+    with running("serial", counting_agent(), EnvCls, env_kwargs=env_kwargs, B=2) as sampler:
+        assert len(set(numbers(sampler))) == 1
+    assert f"all 2 environments are made with {what}" in capsys.readouterr().out
+    for options in ({"env_kwargs": env_kwargs, "B": 1}, {"B": 2}):
+        with running("serial", counting_agent(), EnvCls, **options):
+            assert "environments are made with" not in capsys.readouterr().out
 
 
 class ChangesTorch(CountingEnv):

@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from rlpyt.envs import AtariEnv, EnvError, make_env
+from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, make_env
 from rlpyt.logging import logger_context
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
 from rlpyt.samplers.as_built import AsBuilt
@@ -305,7 +306,7 @@ class RecordVideo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.episode_id, self.recorded_frames = 0, list[Any]()
+        self.episode_id, self.recorded_frames, self.episode_trigger = 0, list[Any](), lambda episode: episode > 0
 
     def reset(self, **kwargs: Any) -> Any:
         self.episode_id += 1
@@ -321,6 +322,64 @@ def test_a_recorder_goes_on_where_its_environment_is_set_back():
         env.reset(1)
         env.step(0)
         assert (env.env.env.age, env.env.episode_id, len(env.env.recorded_frames)) == (1, n, n)
+        assert as_built.set_back() is None
+
+
+class Monitor(AgingEnv):
+    """Opens a file at its first reset, for all episodes."""
+
+    def __init__(self, path: Any) -> None:
+        super().__init__()
+        self.path, self.file = path, None
+
+    def reset(self, **kwargs: Any) -> Any:
+        if self.path and self.file is None:
+            self.file = open(self.path, "w")  # noqa: SIM115
+        if self.file:
+            print("reset", file=self.file)
+        return super().reset(**kwargs)
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+def test_what_evaluation_environments_have_opened_stays_open(kind, tmp_path, capsys):
+    """The environment that is checked, one of training, opens nothing."""
+    options: dict[str, Any] = dict(env_kwargs={"path": None}, eval_env_kwargs={"path": tmp_path / "episodes"})
+    with running(kind, stochastic_agent(), Monitor, eval_n_envs=1, eval_max_trajectories=2, **options) as sampler:
+        for itr in range(3):
+            sampler.evaluate_agent(itr)
+    assert len((tmp_path / "episodes").read_text().split()) == 6
+
+
+def test_an_environment_of_much_data_is_neither_copied_nor_set_back(monkeypatch, capsys):
+    data = np.zeros(2**24, np.uint8)
+    states = mock.Mock()
+    monkeypatch.setattr(EnvAdapter, "saved_state", states)
+    options: dict[str, Any] = dict(env_kwargs={"data": data}, eval_n_envs=2, eval_max_trajectories=2)
+    with running("serial", stochastic_agent(), Data, saves_state=False, **options) as sampler:
+        sampler.evaluate_agent(1)
+    assert "it holds 16 MiB of data" in capsys.readouterr().out
+    assert not states.called
+
+
+class Data(AgingEnv):
+    """Plays through a data set."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        self.data = {"all": data}
+
+
+def test_what_was_drawn_keeps_no_environment_from_being_set_back():
+    pytest.importorskip("pygame")
+    env = make_env(gymnasium.make, {"id": "CartPole-v1", "render_mode": "rgb_array"})
+    as_built = AsBuilt(env)
+    for _ in range(2):
+        env.reset(1)
+        env.env.render()
         assert as_built.set_back() is None
 
 
