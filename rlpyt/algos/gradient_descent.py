@@ -156,7 +156,7 @@ class GradientDescent:
         default.
         """
         for parameter in parameters:
-            if _overlaps(parameter):
+            if parameter.requires_grad and _overlaps(parameter):
                 raise ValueError(
                     f"Taking a gradient step: elements of the parameter {self._name(parameter)!r} share memory, its "
                     f"shape is {tuple(parameter.shape)} and its strides are {parameter.stride()}; expected memory of "

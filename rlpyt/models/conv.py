@@ -69,16 +69,29 @@ def takes_layers(init: Init) -> Init:
     return cast(Init, with_layers)
 
 
-def add_old_divisor(divisor: torch.Tensor | None, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
-    """Complete the state of a layer from before it had a divisor, when all uint8 was divided by 255.
+def match_divisor(
+    divisor: torch.Tensor | None, without: float, state_dict: dict[str, torch.Tensor], prefix: str, errors: list[str]
+) -> None:
+    """Let the state of a layer have a divisor where the layer has one, and none where it has none.
+
+    A state from before there were divisors has none, when all uint8 was divided by 255.
 
     Args:
         divisor: of the layer that is loaded; None where it has none.
+        without: what a layer without a divisor divides by.
         state_dict: of the whole network, changed in place.
         prefix: of the layer's names in it.
+        errors: get a sentence if the layer would read observations by another scale than these weights.
     """
+    name = f"{prefix}divisor"
     if divisor is not None:
-        state_dict.setdefault(f"{prefix}divisor", torch.tensor(255.0))
+        state_dict.setdefault(name, torch.tensor(255.0))
+    elif name in state_dict and (trained_with := state_dict.pop(name).item()) != without:
+        errors.append(
+            f"{name} is {trained_with:g}, what uint8 was divided by when these weights were trained, and this network "
+            f"would divide by {without:g}; expected the same. Declare the observation space with the bounds and the "
+            "dtype that it had then."
+        )
 
 
 class PixelConv2d(nn.Conv2d):
@@ -87,6 +100,8 @@ class PixelConv2d(nn.Conv2d):
     divisor: torch.Tensor | None
     """Upper bound of the images where it is not 255: a buffer, so that weights keep the scale they were trained with.
     Those from before had no other than 255, and a state without the entry stands for that."""
+    is_loaded = False
+    """Whether it has weights from elsewhere, of which the scale is a part."""
 
     def __init__(
         self,
@@ -104,9 +119,19 @@ class PixelConv2d(nn.Conv2d):
         """Read uint8 as value / high."""
         self.divisor = None if high == 255 else torch.tensor(float(high), device=self.weight.device)
 
-    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: object) -> None:
-        add_old_divisor(self.divisor, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, torch.Tensor],
+        prefix: str,
+        metadata: dict[str, object],
+        strict: bool,
+        missing: list[str],
+        unexpected: list[str],
+        errors: list[str],
+    ) -> None:
+        match_divisor(self.divisor, 255.0, state_dict, prefix, errors)
+        self.is_loaded = True
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the convolution of images [B, C, height, width]."""

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from torch import nn
 
 from rlpyt.functional import to_onehot
-from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, add_old_divisor
+from rlpyt.models.conv import Conv2dHeadModel, ConvSettings, PixelConv2d, match_divisor
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.spaces import is_image, subspaces
 
@@ -46,7 +46,10 @@ class Encoder(nn.Module, ABC, Generic[Obs]):
         return []
 
     def fit_to(self, space: Space) -> None:
-        """Take in what a new encoder must know of the space beside its shape: the scale of uint8."""
+        """Take in what a new encoder must know of the space beside its shape: the scale of uint8.
+
+        A scale that the model has set itself stays, and so does that of weights that it has loaded.
+        """
 
 
 class VectorEncoder(Encoder[torch.Tensor]):
@@ -69,6 +72,7 @@ class VectorEncoder(Encoder[torch.Tensor]):
         self.output_size = math.prod(shape)
         self.rms = rms
         self.register_buffer("divisor", None)
+        self._is_from_before = False  # whether it has weights without a divisor
 
     def reading(self) -> list[str]:
         """Return the shape if it is flattened, and the number of inputs."""
@@ -77,12 +81,23 @@ class VectorEncoder(Encoder[torch.Tensor]):
         return [f"{flattened}{self.output_size:,} numbers{divided}{'' if self.rms is None else ' normalised'}"]
 
     def fit_to(self, space: Space) -> None:
-        """Note in the state that uint8 is used as it is."""
-        self.divisor = torch.ones(()) if isinstance(space, spaces.Box) and space.dtype == np.uint8 else None
+        """Note in the state that uint8 is used as it is, or as by the weights that were loaded."""
+        if self.divisor is None and isinstance(space, spaces.Box) and space.dtype == np.uint8:
+            self.divisor = torch.tensor(255.0 if self._is_from_before else 1.0)
 
-    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: object) -> None:
-        add_old_divisor(self.divisor, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, torch.Tensor],
+        prefix: str,
+        metadata: dict[str, object],
+        strict: bool,
+        missing: list[str],
+        unexpected: list[str],
+        errors: list[str],
+    ) -> None:
+        self._is_from_before = f"{prefix}divisor" not in state_dict
+        match_divisor(self.divisor, 1.0, state_dict, prefix, errors)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
 
     def _flat(self, observation: torch.Tensor) -> torch.Tensor:
         x = observation.float() if self.divisor is None else observation / self.divisor
@@ -157,7 +172,7 @@ class ImageEncoder(Encoder[torch.Tensor]):
         """Divide uint8 images by the upper bound of the space, where the network can do so."""
         first = self._first()
         self._is_uint8 = space.dtype == np.uint8
-        if first is not None and is_image(space):
+        if first is not None and first.divisor is None and not first.is_loaded and is_image(space):
             assert isinstance(space, spaces.Box)
             first.divide_by(max(1.0, float(space.high.max(initial=0))))
 

@@ -35,7 +35,7 @@ from rlpyt.agents import (
 )
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
-from rlpyt.models import draw_randomness
+from rlpyt.models import AtariDqnModel, MujocoFfModel, QModel, draw_randomness
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
@@ -206,6 +206,75 @@ def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: 
     assert found.startswith(said)
     assert bool(found) == bool(said)
     assert found == "image" or said != "image"  # floats are used as they are
+
+
+class Divided(QModel):
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__(observation_space, action_space, **LAYERS)
+        self.encoder.net.conv[0].divide_by(10)
+
+
+class InABox(QModel):
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__(spaces.Box(0, 10, observation_space.shape, np.uint8), action_space, **LAYERS)
+
+
+class Pretrained(QModel):
+    def __init__(self, observation_space: Any, action_space: Any, weights: Any) -> None:
+        super().__init__(observation_space, action_space, **LAYERS)
+        self.load_state_dict(weights)
+
+
+class PretrainedPreset(AtariDqnModel):
+    def __init__(self, image_shape: Any, output_size: int, weights: Any) -> None:
+        super().__init__(image_shape, output_size, **SMALL)
+        self.load_state_dict(weights)
+
+
+class PretrainedVector(MujocoFfModel):
+    def __init__(self, observation_shape: Any, action_size: int, weights: Any) -> None:
+        super().__init__(observation_shape, action_size, hidden_sizes=8)
+        self.load_state_dict(weights)
+
+
+@pytest.mark.parametrize("space", [PICTURE, PLANES])
+@pytest.mark.parametrize("Net", [Divided, InABox])
+def test_a_scale_of_one_s_own_stays(Net: Any, space: Any) -> None:
+    assert agent_of(lambda: DqnAgent(ModelCls=Net), space, DISCRETE).input_description() == "image divided by 10"
+
+
+@pytest.mark.parametrize(
+    ("make", "Net", "space", "action"),
+    [
+        (AGENTS["dqn"][0], Pretrained, PLANES, DISCRETE),
+        (AGENTS["dqn"][0], Pretrained, IDS, DISCRETE),
+        (OF_IMAGES["atari dqn"][0], PretrainedPreset, PLANES, DISCRETE),
+        (OF_VECTORS["mujoco ff"][0], PretrainedVector, IDS, BOX),
+    ],
+)
+def test_weights_that_a_model_loads_itself_keep_their_scale(make: Any, Net: Any, space: Any, action: Any) -> None:
+    agent = agent_of(make, space, action)
+    state = copy.deepcopy(agent.state_dict())
+    # A preset is told no bounds, and refuses weights of images of others.
+    for given in [without_divisor(state), *([] if Net is PretrainedPreset else [state])]:
+        other = type(agent)(ModelCls=Net, model_kwargs=dict(weights=given["model"]))
+        other.initialize(EnvSpaces(space, action))
+        other.model.eval()
+        agent.load_state_dict(given)
+        for got, want in zip(outputs(other, rows_of(space)), outputs(agent, rows_of(space)), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_weights_of_another_scale_are_refused_where_the_scale_is_not_kept() -> None:
+    state, ids = (agent_of(AGENTS["dqn"][0], space, DISCRETE).state_dict() for space in (PLANES, IDS))
+    with pytest.raises(RuntimeError, match=r"conv.0.divisor is 1, .* would divide by 255; expected the same. Declare"):
+        agent_of(AGENTS["dqn"][0], PICTURE, DISCRETE).load_state_dict(state)
+    floats = agent_of(AGENTS["dqn"][0], spaces.Box(0, 10, (6,), np.float32), DISCRETE)
+    floats.load_state_dict(ids)  # of the same scale
+    before = agent_of(AGENTS["dqn"][0], IDS, DISCRETE)
+    before.load_state_dict(without_divisor(ids))
+    with pytest.raises(RuntimeError, match=r"encoder.divisor is 255"):
+        floats.load_state_dict(before.state_dict())
 
 
 class OwnModel(torch.nn.Module):

@@ -449,6 +449,8 @@ def test_an_expanded_parameter_and_a_sparse_gradient_are_refused_by_name():
     net.log_std = torch.nn.Parameter(torch.zeros(1).expand(8))
     with pytest.raises(ValueError, match=r"elements of the parameter 'log_std' share memory, .* \(8,\) .*clone"):
         GradientDescent(torch.optim.Adam(net.parameters(), lr=0.1, fused=True), 0.1, modules=[net])
+    net.log_std.requires_grad_(False)  # it takes no steps
+    GradientDescent(torch.optim.Adam(net.parameters(), lr=0.1, fused=True), 0.1, modules=[net])
     net = torch.nn.Sequential(torch.nn.Embedding(5, 2, sparse=True), torch.nn.Linear(2, 1))
     descent = GradientDescent(torch.optim.SGD(net.parameters(), lr=0.1), 0.1, modules=[net])
     with pytest.raises(TypeError, match=r"the gradient of the parameter '0.weight' is sparse; .* Leave sparse=True"):
