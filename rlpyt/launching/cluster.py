@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import JobFiles, RunOfJob
-from rlpyt.run_records import open_to_write
+from rlpyt.logging.files import open_to_append
 
 if TYPE_CHECKING:
     import submitit
@@ -255,7 +255,7 @@ def note(run: GridRun, text: str, job: Job | None = None) -> None:
     """Write a line to the output of a run, with the end of what its job has printed."""
     printed = (job.stderr() or job.stdout() or "") if job is not None else ""
     lines = [text, *printed.splitlines()[-15:]]
-    with open(open_to_write(run.output, os.O_APPEND), "a", encoding="utf-8") as output:
+    with open(open_to_append(run.output), "a", encoding="utf-8") as output:
         output.write("\n".join(lines) + "\n")
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 
 from rlpyt.launching.local import end_with_parent
-from rlpyt.logging.files import remove_file, write_json
+from rlpyt.logging.files import open_to_append, remove_file, write_json
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import open_to_write, read_json
+from rlpyt.run_records import read_json
 
 SAVE_SECONDS = 80.0
 """Longest time in which a run saves its work when its job is preempted; submitit's signal comes 90 s before the end."""
@@ -131,7 +131,7 @@ class RunOfJob:
         return code
 
     def _run(self) -> int:
-        with open(open_to_write(self._output, os.O_APPEND), "ab") as output:
+        with open(open_to_append(self._output), "ab") as output:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,

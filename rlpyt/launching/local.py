@@ -15,7 +15,7 @@ from pathlib import Path
 from rlpyt.launching.affinity import Slots
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.machine import Machine, shared_cores
-from rlpyt.run_records import open_to_write
+from rlpyt.logging.files import open_to_append
 from rlpyt.utils.processes import available_cpus
 
 _PR_SET_PDEATHSIG = 1
@@ -124,7 +124,7 @@ class LocalSlots:
         pinned = ["taskset", "-c", ",".join(map(str, self.cpus(slot)))] if self._all.set_affinity else []
         command = [*pinned, sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args]
         run.log_dir.mkdir(parents=True, exist_ok=True)
-        with open(open_to_write(run.output, os.O_APPEND), "ab") as output:
+        with open(open_to_append(run.output), "ab") as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

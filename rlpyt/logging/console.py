@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
+from rlpyt.logging.files import open_to_append
 from rlpyt.logging.live_table import LiveTable, row_in_one_line
 from rlpyt.logging.plots import read_progress
 from rlpyt.logging.sinks import Row, print_line
-from rlpyt.run_records import open_to_write
 from rlpyt.utils.terminal import can_redraw, region_below_prints
 
 Verbosity = Literal["table", "lines", "quiet"]
@@ -73,7 +73,7 @@ class Console:
             # The text is on the console, too. A disk error must not end the run.
             with (
                 contextlib.suppress(OSError),
-                open(open_to_write(self.directory / "debug.log", os.O_APPEND), "ab") as file,
+                open(open_to_append(self.directory / "debug.log"), "ab") as file,
             ):
                 file.write(content.encode(errors="backslashreplace"))
         if is_shown:

@@ -10,11 +10,12 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from rlpyt.run_records import open_to_write
+from rlpyt.run_records import open_to_read, open_to_write
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISTURBED = {errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EKEYEXPIRED}
@@ -52,6 +53,22 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         remove_file(temporary)  # which may fail as the disk did
         raise
     sync_directory(path.parent)
+
+
+def open_to_append(path: Path) -> int:
+    """Open a file of a run to append to it, or make it; return its descriptor.
+
+    If the file has another name elsewhere, as in a backup by `cp -al`, a copy takes its place first: the run goes on,
+    and the other one stays as it is.
+
+    Raises:
+        OSError: if it is a link, or a pipe or device.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_nlink > 1:
+            with open_to_read(path) as old, replace_file(path) as new:
+                shutil.copyfileobj(old, new)
+    return open_to_write(path, os.O_APPEND)
 
 
 def sync_directory(directory: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from rlpyt.logging.files import remove_file, replace_file
+from rlpyt.logging.files import open_to_append, remove_file, replace_file
 from rlpyt.run_records import open_to_read, open_to_write
 from rlpyt.utils.output import drop_lost_output
 
@@ -208,7 +208,7 @@ class CsvSink:
         self.waiting.clear()
 
     def _append(self, content: bytes) -> None:
-        with open(open_to_write(self.path, os.O_APPEND), "ab", buffering=0) as file:
+        with open(open_to_append(self.path), "ab", buffering=0) as file:
             end = file.tell()
             self._whole = os.fstat(file.fileno()).st_ino, end
             try:

@@ -7,7 +7,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, TypedDict, TypeVar, cast
+from typing import ClassVar, NotRequired, TypedDict, TypeVar, cast
 
 from rlpyt.logging.files import write_json
 from rlpyt.logging.sinks import RefusedBySink, Row, RunSink
@@ -23,6 +23,7 @@ _Value = TypeVar("_Value")
 class _Record(TypedDict):
     id: str
     last_step: int
+    names: NotRequired[dict[str, str]]
 
 
 class TrackerSink(RunSink):
@@ -44,7 +45,7 @@ class TrackerSink(RunSink):
         # Rows of this start may share a step: a script of the user's that sets none logs all at step 0.
         self._known_step, self._has_settings = self._last_step, False
         self._refused: set[str] = set()
-        self.names = NamesApart(self.name_of)
+        self.names = NamesApart(self.name_of, numbered=record.get("names", {}) if record else {})
         self._id = self.open(directory, record["id"] if record else None)
         self._keep()
 
@@ -133,6 +134,8 @@ class TrackerSink(RunSink):
 
     def _keep(self) -> None:
         record: _Record = {"id": self._id, "last_step": self._last_step}
+        if self.names.numbered:  # columns may come in another order after a resume
+            record["names"] = self.names.numbered
         write_json(self._directory / RECORD, {**self._records(), self.kind: record})
 
 
@@ -142,12 +145,17 @@ class NamesApart:
     Args:
         name_of: returns a name that the tracker takes.
         longest: letters of a name.
+        numbered: the names with numbers of an earlier start, which keep them.
     """
 
-    def __init__(self, name_of: Callable[[str], str], longest: int = 250) -> None:
+    def __init__(
+        self, name_of: Callable[[str], str], longest: int = 250, numbered: Mapping[str, str] | None = None
+    ) -> None:
         self._name_of, self._longest = name_of, longest
-        self._found: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self.numbered = dict(numbered or {})
+        """Names that got a number, and what they are in the tracker."""
+        self._found = dict(self.numbered)
+        self._taken = set(self._found.values())
 
     def of(self, names: Iterable[str]) -> dict[str, str]:
         """Return the name in the tracker for each name; those that may stay as they are come first."""
@@ -159,6 +167,8 @@ class NamesApart:
                 unique = f"{short[: self._longest - 5]}_{number}"
             self._taken.add(unique)
             self._found[name] = unique
+            if unique != short:
+                self.numbered[name] = unique
         return {name: self._found[name] for name in names}
 
 

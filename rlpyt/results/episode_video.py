@@ -36,14 +36,14 @@ class _FirstFrames:
         self._n_frames = n_frames
 
     def add(self, frame: np.ndarray) -> None:
-        """Keep a frame.
+        """Keep a copy of a frame: an environment may draw into one array again and again.
 
         Raises:
             _Enough: if there are as many already.
         """
         if len(self.frames) == self._n_frames:
             raise _Enough
-        self.frames.append(frame)
+        self.frames.append(frame.copy())
 
 
 @dataclass(eq=False)

@@ -115,15 +115,15 @@ class HookedRun(LoggedRun):
             self._end_hooks(begun, sys.exception())
 
     def _end_hooks(self, begun: Sequence[Hook], error: BaseException | None) -> None:
-        """Call `on_end` of every hook, also where another one raises; the first error of the run counts."""
-        late: HookError | None = None
+        """Call `on_end` of every hook, also where another one raises or exits; the first error of the run counts."""
+        late: HookError | SystemExit | None = None
         for hook in begun:
             try:
                 status = outcome_of(error or late)
                 self._call("on_end", hook, partial(hook.on_end, self, status))
-            except HookError as raised:
+            except (HookError, SystemExit) as raised:
                 if error or late:
-                    self.logger.warn(str(raised))
+                    self.logger.warn(str(raised) or f"The hook {type(hook).__name__}.on_end has called exit().")
                 else:
                     late = raised
         if late:

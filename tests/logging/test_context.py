@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -432,6 +433,21 @@ def test_a_run_writes_through_no_link(tmp_path, name):
         pass
     assert victim.is_dir() or victim.read_text() == "precious"
     assert victim.is_file() or [file.name for file in victim.iterdir()] == ["000000000009"]
+
+
+def test_a_backup_by_hard_links_of_a_run_that_goes_on_stays_as_it_is(tmp_path):
+    run, backup = tmp_path / "run_0", tmp_path / "backup"
+    with logger_context(tmp_path, 0) as logger:
+        for step in (1, 2, 3):
+            logger.log(f"at {step}")
+            logger.record_tabular("x", step)
+            logger.dump_tabular(step)
+            if step == 1:
+                shutil.copytree(run, backup, copy_function=os.link)
+    assert (run / "progress.csv").read_text() == "x\n1\n2\n3\n"
+    assert (backup / "progress.csv").read_text() == "x\n1\n"
+    assert "at 3" in (run / "debug.log").read_text()
+    assert "at 2" not in (backup / "debug.log").read_text()
 
 
 def test_a_lock_with_another_name_elsewhere_is_refused(tmp_path):

@@ -100,6 +100,7 @@ class Drawn(CountingEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  as gymnasium has it
 
     n_drawn = 0
+    canvas = np.zeros((4, 6, 3), np.uint8)  # drawn into again and again
 
     def reset(self, **kwargs: Any) -> Any:
         self.n_drawn = 0
@@ -108,7 +109,8 @@ class Drawn(CountingEnv):
 
     def render(self) -> Any:
         self.n_drawn += 1
-        return np.full((4, 6, 3), 20 * self.n_drawn, np.uint8)
+        self.canvas[:] = 20 * self.n_drawn
+        return self.canvas
 
 
 @pytest.mark.parametrize(("n_frames", "shown"), [(500, 6), (3, 3)])

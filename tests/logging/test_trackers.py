@@ -101,6 +101,20 @@ def test_what_a_tracker_refuses_costs_itself_alone_and_is_named_once(tmp_path, c
         assert out.count(what) == 1
 
 
+def test_columns_of_one_name_keep_their_numbers_after_a_resume(tmp_path):
+    sinks = Strict(), Strict()
+    for sink, step, columns in zip(
+        sinks, (10, 20), (({"x+": 1}, {"x": 2, "x+": 1}), ({"x": 2, "x+": 1},)), strict=True
+    ):
+        with logger_context(tmp_path, 0, sinks=[sink], resume=step > 10) as logger:
+            for i, row in enumerate(columns):
+                for name, value in row.items():
+                    logger.record_tabular(name, value)
+                logger.dump_tabular(step + i)
+    for sink in sinks:
+        assert {call for call in sink.calls if call[0] in ("x", "x_2")} == {("x", 1), ("x_2", 2)}
+
+
 def test_a_row_does_not_wait_for_settings_that_could_not_be_logged(tmp_path):
     class Late(Tracker):
         def log_settings(self, params: Mapping[str, object]) -> None:

@@ -195,6 +195,19 @@ def test_every_hook_that_has_started_ends_and_no_other(tmp_path, capsys):
     assert "WARNING: The hook BrokenLast.on_end raised KeyError: 'failed'" in capsys.readouterr().out
 
 
+def test_an_exit_of_a_hook_that_ends_does_not_hide_the_error_of_the_run(tmp_path, capsys):
+    class Exits(Broken):
+        def on_end(self, runner, status):
+            raise SystemExit
+
+    last = Diary()
+    with pytest.raises(HookError, match=r"Exits\.on_row raised ZeroDivisionError"):
+        run(tmp_path / "a", hooks=[Exits(), last])
+    assert last.calls[-1] == ("end", "failed", "")
+    assert status_of(tmp_path / "a")["status"] == "failed"
+    assert "WARNING: The hook Exits.on_end has called exit()." in capsys.readouterr().out
+
+
 def test_a_record_makes_hooks_again(tmp_path):
     with logger_context(tmp_path, 0):
         algo, agent = make_algo("ppo")
