@@ -87,6 +87,8 @@ class EnvAdapter:
         """Whether it can be seeded after it was made."""
         self.has_env_seed = False
         """Whether it was made with an `env_seed` of its own."""
+        self.gave_none = False
+        """Whether a flag was None, which is taken for False."""
         self._continues_from: Buffer = None
 
     def reset(self, seed: int | None = None) -> Reset:
@@ -130,9 +132,9 @@ class EnvAdapter:
             if type(info) is not dict:
                 info = _as_dict(info)
             if type(terminated) is not bool:
-                terminated = as_flag(terminated, "terminated")
+                terminated = self._flag(terminated, "terminated")
             if type(truncated) is not bool:
-                truncated = as_flag(truncated, "truncated")
+                truncated = self._flag(truncated, "truncated")
             if terminated or truncated:
                 observation, info = self._read_end(observation, info)
             else:
@@ -227,7 +229,7 @@ class EnvAdapter:
                 f"reward, done, info), got {type(result).__name__}{size}: {result!r:.100}."
             )
         observation, reward, done, info = result
-        done, info = as_flag(done, "done"), _as_dict(info)
+        done, info = self._flag(done, "done"), _as_dict(info)
         if info.get("traj_done") is not None and as_flag(info["traj_done"], "info['traj_done']") and not done:
             # A time limit of rlpyt 0.1, whose samplers ended the trajectory and reset the environment.
             return observation, reward, False, True, info
@@ -237,6 +239,12 @@ class EnvAdapter:
         goes_on = said.get("traj_done") is not None and not as_flag(said["traj_done"], "info['traj_done']")
         self._continues_from = observation if goes_on else None
         return observation, reward, done and not truncated, truncated, info
+
+    def _flag(self, value: object, name: str) -> bool:
+        if value is None:
+            self.gave_none = True
+            return False
+        return as_flag(value, name)
 
     def _read_end(self, observation: Buffer, info: dict[str, Buffer]) -> Reset:
         """Return the final observation of an episode in row form, and the info of the step that ended it."""

@@ -52,7 +52,7 @@ Seen: TypeAlias = tuple[str, Buffer]
 
 
 def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
-    """Play an environment twice with the same seed and random actions; return examples of its values.
+    """Take random steps in an environment, the first of them twice with one seed; return examples of its values.
 
     The adapter checks shapes, dtypes, flags and finite numbers at every step of a run. Here bounds are checked, too,
     and whether a seed repeats all that the environment gives. Samplers call `examine_env`, which does the same and
@@ -61,14 +61,14 @@ def check_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     Args:
         env: the environment; it is left within an episode.
         seed: of the environment and the random actions.
-        n_steps: number of random steps. A slow environment takes fewer of them the second time.
+        n_steps: number of random steps in all. A quarter of them is taken again; fewer if the environment is slow.
 
     Raises:
         EnvError: if the environment raises, or gives values that its spaces do not allow.
 
     Warns:
-        UserWarning: if float observations leave their bounds, the same seed gives something else, the last dimension
-            of an image looks like channels, or the default models flatten what looks like an image.
+        UserWarning: if float observations leave their bounds, a flag is None, the same seed gives something else, the
+            last dimension of an image looks like channels, or the default models flatten what looks like an image.
     """
     return warned_of(examine_env(env, seed, n_steps))
 
@@ -88,9 +88,14 @@ def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     check_images(env.name, env.observation_space, advice)
     infos: list[dict[str, Any]] = []
     seconds: list[float] = []
-    first = list(_play(env, seed, actions, infos, seconds, advice))
-    again = _play(env, seed, actions, [], [], advice)
+    n_twice = n_steps // 4
+    first = list(_play(env, seed, actions[:n_twice], infos, seconds, advice))
+    for _ in _steps(env, actions[n_twice : n_steps - n_twice], infos, seconds, advice):
+        pass
+    again = _play(env, seed, actions[:n_twice], [], [], advice)
     advise_on_repeats(env.name, f"seed {seed}", first, again, advice, _seed_of(env))
+    if env.gave_none:
+        advice["flags"] = f"{env.name}: terminated, truncated or done is None, which is taken for False. Return a bool."
     examples, ignored = info_examples(infos)
     return EnvExamples(
         env.spaces,
@@ -112,28 +117,36 @@ def _play(
     seconds: list[float],
     advice: dict[str, str],
 ) -> Iterator[Seen]:
-    """Reset an environment with a seed, step it, and reset it without one; yield copies of all that it gives.
-
-    The info of every step is put into `infos`, and the time that it took into `seconds`.
-    """
-
-    def seen(observation: Buffer) -> Buffer:
-        check_bounds(env.where, env.observation_space, observation, advice)
-        return copy_of(observation)
-
+    """Reset an environment with a seed, step it, and reset it without one; yield copies of all that it gives."""
     start = time.perf_counter()
-    yield FIRST, seen(env.reset(seed)[0])
+    yield FIRST, _seen(env, env.reset(seed)[0], advice)
     is_slow = time.perf_counter() - start > SLOW_SECONDS
+    yield from _steps(env, actions, infos, seconds, advice)
+    if not is_slow:
+        yield "a reset without a seed", _seen(env, env.reset()[0], advice)
+
+
+def _steps(
+    env: EnvAdapter,
+    actions: Iterable[Buffer],
+    infos: list[dict[str, Buffer]],
+    seconds: list[float],
+    advice: dict[str, str],
+) -> Iterator[Seen]:
+    """Step an environment; the info of every step is put into `infos`, and the time that it took into `seconds`."""
     for t, action in enumerate(actions, 1):
         start = time.perf_counter()
         observation, reward, terminated, truncated, info = env.step(action)
         seconds.append(time.perf_counter() - start)
         infos.append(dict(info))
-        yield f"step {t}", (seen(observation), reward, terminated, truncated)
+        yield f"step {t}", (_seen(env, observation, advice), reward, terminated, truncated)
         if terminated or truncated:
-            yield f"the reset after step {t}", seen(env.reset()[0])
-    if not is_slow:
-        yield "a reset without a seed", seen(env.reset()[0])
+            yield f"the reset after step {t}", _seen(env, env.reset()[0], advice)
+
+
+def _seen(env: EnvAdapter, observation: Buffer, advice: dict[str, str]) -> Buffer:
+    check_bounds(env.where, env.observation_space, observation, advice)
+    return copy_of(observation)
 
 
 def advise_on_repeats(

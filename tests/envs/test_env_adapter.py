@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
+from rlpyt.envs.check import examine_env
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
 from tests.toy_envs import CountingEnv
 
@@ -438,7 +439,7 @@ def test_flags_may_be_any_one_truth(EnvCls, true):
 
 @pytest.mark.parametrize(
     "flag",
-    [None, "False", "", [False], (), (False, False), {"agent_0": False}, {}, 3.5, float("nan"), 2, np.zeros(2, bool)],
+    ["False", "", [False], (), (False, False), {"agent_0": False}, {}, 3.5, float("nan"), 2, np.zeros(2, bool)],
     ids=repr,
 )
 @pytest.mark.parametrize("EnvCls", [Flags, OldFlags])
@@ -448,6 +449,14 @@ def test_what_is_no_flag_is_refused_by_name(EnvCls, flag):
     name = "done" if EnvCls is OldFlags else "terminated"
     with pytest.raises(EnvError, match=rf"\(rank 3, .*its step 1: .*TypeError: {name}: expected True or False, got "):
         env.step(0)
+
+
+@pytest.mark.parametrize("EnvCls", [Flags, OldFlags])
+def test_a_flag_of_none_is_false_and_the_check_says_so(EnvCls):
+    env = make_env(EnvCls, {"flag": None})
+    env.reset()
+    assert env.step(0)[2:4] == (False, False)
+    assert "terminated, truncated or done is None, which is taken for False" in examine_env(env, 0).advice["flags"]
 
 
 def test_an_info_in_the_place_of_truncated_is_recognised():

@@ -218,7 +218,7 @@ class Flags(Others):
 def flags_are_bools_or_zero_and_one(tmp_path: Path) -> None:
     for good in (np.bool_, int, float, lambda ends: np.array([ends])):
         assert rows_of(Flags, {"flag": good}).terminated[:5, 0].tolist() == [False] * 3 + [True, False]
-    for bad in (str, lambda ends: None, lambda ends: {"agent_0": ends}, lambda ends: [ends], lambda ends: float("nan")):
+    for bad in (str, lambda ends: {"agent_0": ends}, lambda ends: [ends], lambda ends: float("nan")):
         with pytest.raises(EnvError, match="terminated: expected"):
             rows_of(Flags, {"flag": bad})
 
