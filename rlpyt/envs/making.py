@@ -22,6 +22,7 @@ T = TypeVar("T")
 LARGE = 2**24
 """Bytes of data from which on no copy is made for each environment."""
 _PART = 2**12  # bytes from which on an array counts as a part of the data
+_LEAVES = (int, float, bool, str, type(None))  # need no copy, and are in tables by the million
 # Innermost environments that were returned in this process, by id, while they exist.
 _RETURNED: WeakValueDictionary[int, object] = WeakValueDictionary()
 
@@ -125,6 +126,8 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
         value: an argument, or a part of one.
         memo: what stands for each object in the copies, by id, as in `copy.deepcopy`.
     """
+    if type(value) in _LEAVES:
+        return value
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Iterator):
@@ -140,13 +143,13 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
         else:
             new = memo[id(value)] = tuple(_own_copy(part, memo) for part in value)
         return new
-    trial = dict(memo)  # a failed copy leaves halves of objects in it
+    n_before = len(memo)
     try:
-        new = copy.deepcopy(value, trial)
+        return copy.deepcopy(value, memo)
     except Exception:  # each class refuses in its own way
+        while len(memo) > n_before:  # halves of objects
+            memo.popitem()
         return memo.setdefault(id(value), value)
-    memo.update(trial)
-    return new
 
 
 def _shared_parts(value: object) -> dict[int, Buffer]:
@@ -193,7 +196,7 @@ def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
     else:
         parts = list(getattr(value, "__dict__", {}).values())
     for part in parts:
-        if type(part) not in (int, float, bool):
+        if type(part) not in _LEAVES:
             _find_parts(part, found, seen)
 
 
