@@ -154,7 +154,7 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
 
 def _shared_parts(value: object) -> dict[int, Buffer]:
     """Return the parts of a value that are not copied, as each environment would hold all of them again, by id."""
-    parts = sorted(data_parts(value), key=_size, reverse=True)
+    parts = sorted(data_parts(value)[0], key=_size, reverse=True)
     shared: dict[int, Buffer] = {}
     left = sum(map(_size, parts))
     for part in parts:
@@ -165,19 +165,21 @@ def _shared_parts(value: object) -> dict[int, Buffer]:
     return shared
 
 
-def data_size(value: object) -> int:
-    """Return the bytes of the arrays, tensors and tables that a value leads to."""
-    return sum(map(_size, data_parts(value)))
+def data_size(value: object) -> tuple[int, int]:
+    """Return the bytes of the arrays, tensors and tables that a value leads to, and the number of objects."""
+    parts, n_objects = data_parts(value)
+    return sum(map(_size, parts)), n_objects
 
 
-def data_parts(value: object) -> list[Buffer]:
-    """Return the arrays, tensors and tables that a value leads to, and containers that are large by themselves."""
+def data_parts(value: object) -> tuple[list[Buffer], int]:
+    """Return the arrays, tensors, tables and large containers that a value leads to, and the number of objects."""
     found: list[Buffer] = []
+    seen: set[int] = set()
     try:
-        _find_parts(value, found, set())
+        _find_parts(value, found, seen)
     except RecursionError:  # chains of objects, which are not data
-        return []
-    return found
+        return [], len(seen)
+    return found, len(seen)
 
 
 def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
