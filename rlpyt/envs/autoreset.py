@@ -141,7 +141,7 @@ def with_final(space: Space, observation: Buffer, info: Info, ended: np.ndarray)
     """
     key = final_key(info)
     assert key is not None
-    finals, check = info[key], to_rows(space, f"info[{key!r}], the final observation,")
+    finals, check = _without_masks(info[key]), to_rows(space, f"info[{key!r}], the final observation,")
     for b in np.flatnonzero(ended).tolist():
         final = finals[b] if isinstance(finals, np.ndarray) else _row(finals, b)
         if final is None or not _given(info, key, ended)[b]:
@@ -152,6 +152,14 @@ def with_final(space: Space, observation: Buffer, info: Info, ended: np.ndarray)
     if isinstance(final_info, np.ndarray | list | tuple):  # gymnasium before 1.0: an array of dictionaries, and None
         final_info = vector_info([one or {} for one in final_info], len(ended))
     return observation, _with_info(without_final(info), final_info or {}, ended)
+
+
+def _without_masks(finals: Buffer) -> Buffer:
+    """Return final observations without the masks that gymnasium puts beside each part of a dictionary in info."""
+    if not isinstance(finals, Mapping):
+        return finals
+    masks = {f"_{key}" for key in finals if getattr(finals.get(f"_{key}"), "dtype", None) == np.bool_}
+    return {key: _without_masks(part) for key, part in finals.items() if key not in masks}
 
 
 def without_final(info: Info) -> dict[str, Buffer]:

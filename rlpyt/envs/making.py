@@ -22,6 +22,7 @@ T = TypeVar("T")
 LARGE = 2**24
 """Bytes of data from which on no copy is made for each environment."""
 _PART = 2**12  # bytes from which on an array counts as a part of the data
+_LEAVES = (int, float, bool, str, type(None))  # need no copy, and are in tables by the million
 # Innermost environments that were returned in this process, by id, while they exist.
 _RETURNED: WeakValueDictionary[int, object] = WeakValueDictionary()
 
@@ -125,6 +126,8 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
         value: an argument, or a part of one.
         memo: what stands for each object in the copies, by id, as in `copy.deepcopy`.
     """
+    if type(value) in _LEAVES:
+        return value
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Iterator):
@@ -140,18 +143,18 @@ def _own_copy(value: Buffer, memo: dict[int, Buffer]) -> Buffer:
         else:
             new = memo[id(value)] = tuple(_own_copy(part, memo) for part in value)
         return new
-    trial = dict(memo)  # a failed copy leaves halves of objects in it
+    n_before = len(memo)
     try:
-        new = copy.deepcopy(value, trial)
+        return copy.deepcopy(value, memo)
     except Exception:  # each class refuses in its own way
+        while len(memo) > n_before:  # halves of objects
+            memo.popitem()
         return memo.setdefault(id(value), value)
-    memo.update(trial)
-    return new
 
 
 def _shared_parts(value: object) -> dict[int, Buffer]:
     """Return the parts of a value that are not copied, as each environment would hold all of them again, by id."""
-    parts = sorted(data_parts(value), key=_size, reverse=True)
+    parts = sorted(data_parts(value)[0], key=_size, reverse=True)
     shared: dict[int, Buffer] = {}
     left = sum(map(_size, parts))
     for part in parts:
@@ -162,19 +165,21 @@ def _shared_parts(value: object) -> dict[int, Buffer]:
     return shared
 
 
-def data_size(value: object) -> int:
-    """Return the bytes of the arrays, tensors and tables that a value leads to."""
-    return sum(map(_size, data_parts(value)))
+def data_size(value: object) -> tuple[int, int]:
+    """Return the bytes of the arrays, tensors and tables that a value leads to, and the number of objects."""
+    parts, n_objects = data_parts(value)
+    return sum(map(_size, parts)), n_objects
 
 
-def data_parts(value: object) -> list[Buffer]:
-    """Return the arrays, tensors and tables that a value leads to, and containers that are large by themselves."""
+def data_parts(value: object) -> tuple[list[Buffer], int]:
+    """Return the arrays, tensors, tables and large containers that a value leads to, and the number of objects."""
     found: list[Buffer] = []
+    seen: set[int] = set()
     try:
-        _find_parts(value, found, set())
+        _find_parts(value, found, seen)
     except RecursionError:  # chains of objects, which are not data
-        return []
-    return found
+        return [], len(seen)
+    return found, len(seen)
 
 
 def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
@@ -193,7 +198,7 @@ def _find_parts(value: object, found: list[Buffer], seen: set[int]) -> None:
     else:
         parts = list(getattr(value, "__dict__", {}).values())
     for part in parts:
-        if type(part) not in (int, float, bool):
+        if type(part) not in _LEAVES:
             _find_parts(part, found, seen)
 
 

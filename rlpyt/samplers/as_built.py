@@ -10,6 +10,8 @@ from rlpyt.envs import EnvAdapter
 from rlpyt.envs.making import LARGE, data_size
 from rlpyt.logging.snapshots import snapshot_content
 
+_MANY = 2**12  # objects, such as the rows of a table of lists: to read and set these takes half a second
+
 
 class AsBuilt:
     """State of an environment that was just built, which it is set back to.
@@ -60,8 +62,10 @@ class AsBuilt:
         return self.why_not
 
     def _too_large(self) -> str | None:
-        size = data_size(self._env.env)
-        return None if size < LARGE else self._cannot(f"it holds {size / 2**20:,.0f} MiB of data, which is too much")
+        size, n_objects = data_size(self._env.env)
+        if size < LARGE and n_objects < _MANY:
+            return None
+        return self._cannot(f"it holds {size / 2**20:,.0f} MiB of data, {n_objects:,} objects, which is too much")
 
     def _cannot(self, why: object) -> str:
         return f"{self._env.name} (rank {self._env.rank}) cannot be set back to how it was built: {why}."

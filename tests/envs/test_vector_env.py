@@ -899,6 +899,40 @@ def test_final_observations_of_environments_that_reset_themselves_in_the_default
         check_vector_env(env, seed=0)
 
 
+class ResetsItself(gymnasium.Env):
+    """Shows the time in a Dict, whose parts have masks in the info of gymnasium's vector environments."""
+
+    observation_space = spaces.Dict(t=spaces.Box(0, 9, (1,), np.float32), deep=spaces.Dict(t=spaces.Discrete(9)))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        observation = self.observe()
+        if self.t < 3:
+            return observation, 1.0, False, False, {}
+        self.t = 0
+        return self.observe(), 1.0, True, False, {"final_observation": observation}
+
+    def observe(self):
+        return {"t": np.array([self.t], np.float32), "deep": {"t": self.t}}
+
+
+def test_final_observations_of_several_parts_in_the_info_of_a_vector_environment():
+    env = VectorEnvAdapter(SyncVectorEnv([ResetsItself] * 2), [0, 1])
+    env.reset([5, 6])
+    seen = []
+    for _ in range(4):
+        env.send(np.zeros(2, int))
+        observation = env.recv()[0]
+        seen.append((observation.t[:, 0].tolist(), observation.deep.t.tolist()))
+    assert seen == [([t, t], [t, t]) for t in (1, 2, 3, 0)]
+
+
 def run_to_the_end(env: VectorEnvAdapter) -> None:
     for _ in range(3):
         step(env)

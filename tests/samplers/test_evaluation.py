@@ -354,14 +354,14 @@ def test_what_evaluation_environments_have_opened_stays_open(kind, tmp_path, cap
     assert len((tmp_path / "episodes").read_text().split()) == 6
 
 
-def test_an_environment_of_much_data_is_neither_copied_nor_set_back(monkeypatch, capsys):
-    data = np.zeros(2**24, np.uint8)
+@pytest.mark.parametrize("data", [np.zeros(2**24, np.uint8), [[1.0, "x"] for _ in range(5_000)]])
+def test_an_environment_of_much_data_is_neither_copied_nor_set_back(data, monkeypatch, capsys):
     states = mock.Mock()
     monkeypatch.setattr(EnvAdapter, "saved_state", states)
     options: dict[str, Any] = dict(env_kwargs={"data": data}, eval_n_envs=2, eval_max_trajectories=2)
     with running("serial", stochastic_agent(), Data, saves_state=False, **options) as sampler:
         sampler.evaluate_agent(1)
-    assert "it holds 16 MiB of data" in capsys.readouterr().out
+    assert re.search(r"it holds \d+ MiB of data, [\d,]+ objects, which is too much", capsys.readouterr().out)
     assert not states.called
 
 
