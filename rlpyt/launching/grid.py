@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
-from rlpyt.logging.files import lock_file
-from rlpyt.run_records import VARIANT_FILE, last_row, open_to_write, run_status, steps_kept
+from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
@@ -140,7 +140,7 @@ def held_grid(folder: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[int]
         RuntimeError: if another launcher holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = open_to_write(folder / LOCK_FILE)
+    lock = open_lock(folder / LOCK_FILE)
     try:
         _wait_for(lock, folder, time.monotonic() + wait_seconds)
         os.ftruncate(lock, 0)

@@ -20,9 +20,8 @@ from rlpyt.launching.grid import WAIT_SECONDS, GridRun
 from rlpyt.launching.local import LocalRun, LocalSlots
 from rlpyt.launching.machine import Machine
 from rlpyt.launching.variants import VARIANT_FILE
-from rlpyt.logging.files import lock_file
+from rlpyt.logging.files import lock_file, open_lock
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import open_to_write
 
 Json: TypeAlias = dict[str, object]
 Codes: TypeAlias = dict[int, int | str]
@@ -99,7 +98,7 @@ class NodeSlots:
         if missing:
             self._give_up(order, f"there is no {missing[0]}; script and grid must be on a file system of all nodes")
             return
-        lock = open_to_write(run.log_dir / f"run_{run.run_ID}.lock")
+        lock = open_lock(run.log_dir / f"run_{run.run_ID}.lock")
         try:
             if _is_held_elsewhere(lock):
                 if time.monotonic() > end:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from rlpyt.launching.experiments import Launched, Runs
 from rlpyt.launching.grid import GridRun, held_grid
 from rlpyt.launching.variants import Variant, nested, save_variant
-from rlpyt.logging.files import lock_file
-from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, open_to_write, score_of_run
+from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.run_records import PROGRESS_FILE, STEPS, VARIANT_FILE, score_of_run
 
 if TYPE_CHECKING:
     import optuna
@@ -335,7 +335,7 @@ def n_begun(study: optuna.Study) -> int:
 @contextmanager
 def alone(folder: Path) -> Iterator[bool]:
     """Hold the lock of a search while the block runs; give False if another searcher has it now."""
-    lock = open_to_write(folder / LOCK_FILE)
+    lock = open_lock(folder / LOCK_FILE)
     try:
         lock_file(lock)  # without locks `held_grid` has warned
     except BlockingIOError:

@@ -130,6 +130,26 @@ def remove_temporaries(directory: Path) -> None:
         remove_file(leftover)
 
 
+def open_lock(path: Path) -> int:
+    """Open a file for `lock_file`, or make it; return its descriptor.
+
+    If the file has another name elsewhere, as in a backup by `cp -al`, and nobody has locked it, a new one takes its
+    place: the other one is not written to.
+
+    Raises:
+        OSError: if it is a link, or a pipe or device.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.lstat().st_nlink > 1:
+            with open_to_read(path) as old:
+                try:
+                    lock_file(old.fileno())
+                except BlockingIOError:
+                    return os.dup(old.fileno())  # the caller learns it, and who has it
+                path.unlink()
+    return open_to_write(path)
+
+
 def lock_file(descriptor: int) -> OSError | None:
     """Lock an open file for this process and those that inherit the descriptor, until all have closed it.
 

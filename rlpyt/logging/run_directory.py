@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlpyt.logging.files import lock_file, overwrite_json, remove_temporaries, write_json
-from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, open_to_write, printable
+from rlpyt.logging.files import lock_file, open_lock, overwrite_json, remove_temporaries, write_json
+from rlpyt.run_records import CHECKPOINTS, LOCK_FILE, STATUS_FILE, printable
 
 _MANIFESTS = f"{CHECKPOINTS}/*/manifest.json"
 PREEMPTED = 85
@@ -149,7 +149,7 @@ def _refuse_links(directory: Path) -> None:
 
 
 def _lock(directory: Path) -> int:
-    descriptor = open_to_write(directory / LOCK_FILE)
+    descriptor = open_lock(directory / LOCK_FILE)
     try:
         unsupported = lock_file(descriptor)
     except BlockingIOError:

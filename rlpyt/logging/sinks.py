@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Protocol
 
 from rlpyt.logging.files import open_to_append, remove_file, replace_file
-from rlpyt.run_records import open_to_read, open_to_write
+from rlpyt.run_records import open_to_read
 from rlpyt.utils.output import drop_lost_output
 
 Row = Mapping[str, float | int | str]
@@ -236,7 +236,7 @@ class CsvSink:
             return list(reader.fieldnames or []), rows
 
     def _drop_torn_row(self) -> None:
-        with open(open_to_write(self.path), "r+b") as file:
+        with open(open_to_append(self.path), "r+b") as file:
             content = file.read()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):

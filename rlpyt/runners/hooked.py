@@ -148,8 +148,9 @@ class HookedRun(LoggedRun):
             ) from error
 
     def progress_state(self) -> StateDict:
-        """Return where the log stands between two rows, and the states of the hooks."""
-        states = [{"class": type(hook).__name__, "state": hook.state_dict()} for hook in self.hooks]
+        """Return where the log stands between two rows, and the states of the hooks, which have begun in replica 0."""
+        hooks = self.hooks if not self.replicas.rank else ()
+        states = [{"class": type(hook).__name__, "state": hook.state_dict()} for hook in hooks]
         return {**super().progress_state(), "hooks": states}
 
     def load_progress_state(self, state: StateDict) -> None:

@@ -59,6 +59,7 @@ class Diary(Hook):
         self.calls.append(("end", status, runner.stop_reason))
 
     def state_dict(self):
+        assert self.calls, "asked before on_start, which replica 0 alone calls"
         return {"calls": [str(call) for call in self.calls]}
 
     def load_state_dict(self, state_dict):
