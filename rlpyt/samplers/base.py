@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder
-from rlpyt.logging import ProgBarCounter, current_logger
+from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background import BackgroundSampler
 from rlpyt.samplers.background_server import MovableSampler
@@ -311,7 +312,7 @@ class BaseSampler(Settings, MovableSampler):
         """Log what the check has found, and how long the random steps before the first batch take, if it is long."""
         logger = current_logger()
         for text in check.examples.advice.values():
-            logger.warn(text)
+            _advise(logger, text)
         if self.eval_size().n_envs and check.why_not_set_back:
             logger.log(
                 "Evaluations reset their environments, and do not set them back to how they were built. "
@@ -470,3 +471,14 @@ class BaseSampler(Settings, MovableSampler):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
         self.n_cut_episodes += self._keeper.load(state_dict, self._specs[FleetRole.TRAIN], self.holder)
+
+
+def _advise(logger: Logger, text: str) -> None:
+    """Warn in the log; where a script has none, as Python does, unless a package has made warnings errors."""
+    if logger.directory is None and not logger.is_silent:
+        try:
+            warnings.warn(text, stacklevel=2)
+            return
+        except UserWarning:
+            pass
+    logger.warn(text)

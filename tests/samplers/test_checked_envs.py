@@ -10,6 +10,7 @@ import signal
 import time
 import warnings
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from gymnasium import spaces
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
+from rlpyt.logging import logger_context
 from rlpyt.samplers import SerialSampler, base
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import BatchSpec, Run
@@ -213,11 +215,15 @@ class TurnsWarningsIntoErrors(CountingEnv):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", ["serial", "cpu1"])
-def test_advice_is_logged_and_cannot_end_a_run(kind, capsys):
-    with warnings.catch_warnings(), running(kind, counting_agent(), TurnsWarningsIntoErrors) as sampler:
+@pytest.mark.parametrize("has_log", [True, False])
+def test_advice_is_logged_and_cannot_end_a_run(has_log, kind, tmp_path, capsys, recwarn):
+    log = logger_context(tmp_path, 0) if has_log else nullcontext()
+    with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors) as sampler:
         sampler.obtain_samples(0)
-        out = capsys.readouterr().out
-        assert len(re.findall(r"WARNING: TurnsWarningsIntoErrors \(rank 0\).* expected within Box", out)) == 1
+    said = capsys.readouterr().out + "".join(f"WARNING: {warning.message}" for warning in recwarn)
+    assert len(re.findall(r"WARNING: TurnsWarningsIntoErrors \(rank 0\).* expected within Box", said)) == 1
+    if has_log:
+        assert "expected within Box" in (tmp_path / "run_0" / "debug.log").read_text()
 
 
 class SlowEnv(CountingEnv):
@@ -309,13 +315,16 @@ class Drawing(CountingEnv):
         (Drawing, {"random": np.random.default_rng(5)}, "random=Generator"),
     ],
 )
-def test_environments_that_one_argument_makes_alike_are_told_of(EnvCls, env_kwargs, what, capsys):
-    with running("serial", counting_agent(), EnvCls, env_kwargs=env_kwargs, B=2) as sampler:
+def test_environments_that_one_argument_makes_alike_are_told_of(EnvCls, env_kwargs, what, recwarn):
+    with (
+        pytest.warns(UserWarning, match=re.escape(f"all 2 environments are made with {what}")),
+        running("serial", counting_agent(), EnvCls, env_kwargs=env_kwargs, B=2) as sampler,
+    ):
         assert len(set(numbers(sampler))) == 1
-    assert f"all 2 environments are made with {what}" in capsys.readouterr().out
     for options in ({"env_kwargs": env_kwargs, "B": 1}, {"B": 2}):
+        recwarn.clear()
         with running("serial", counting_agent(), EnvCls, **options):
-            assert "environments are made with" not in capsys.readouterr().out
+            assert "environments are made with" not in "".join(str(warning.message) for warning in recwarn)
 
 
 class ChangesTorch(CountingEnv):
