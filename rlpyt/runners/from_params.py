@@ -338,6 +338,13 @@ class Reader:
 
     def _refused(self, path: str, place: str) -> RecordError:
         module, _, name = path.partition(":")
+        if module == "__main__":
+            return RecordError(
+                f"{self._who}: {place or 'the runner'} names {path}, which stands in the script that was started, "
+                f"and no other program can import it; expected it to be handed in, in Python: known=[{name}], which "
+                "load_agent, runner_from_params and MinibatchRl.resume take. For later runs put it into a module that "
+                "the script imports."
+            )
         return RecordError(
             f"{self._who}: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
             "environment of rlpyt, torch or gymnasium: a file may not choose other code to run.",

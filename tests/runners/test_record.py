@@ -399,6 +399,9 @@ def test_what_is_handed_in_is_found():
     # The script that made the record was the main one: its classes are in another module now.
     value = {"name": "__main__:CountingEnv"}
     assert part_from_record(holder(value), known=[Holder, CountingEnv]).value is CountingEnv
+    with pytest.raises(RecordError, match=r"stands in the script that was started.*known=\[CountingEnv\]") as caught:
+        part_from_record(holder(value), known=[Holder])
+    assert caught.value.module == ""  # no program can import it, however much it is trusted
     assert part_from_record(holder({"id": "my:Env-v0"}), known=[Holder], trusted=["my"]).value == {"id": "my:Env-v0"}
     # Trusted is what a trusted module defines, not what it has imported.
     with pytest.raises(RecordError, match="expected a class or function of that module"):
