@@ -41,7 +41,10 @@ COMMANDS = {
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
 READ_ARGUMENTS = ("train", "launch")
 """Commands whose options depend on the first arguments: their functions take the list of arguments."""
+ROOT = Path(__file__).parents[1]
+"""Folder of the library."""
 _OF_REPLICA = "\n\nThe traceback of replica"
+_HINT = "\n--traceback shows how it came to this."
 USER_ERRORS = (ValueError, OSError, ImportError)
 """Errors that are told by their message alone."""
 COMPLETION = ("--tyro-print-completion", "--tyro-write-completion")
@@ -61,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of `rlpyt show | head` has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (*USER_ERRORS, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not type(error).__module__.startswith("rlpyt."):
+    except (*USER_ERRORS, RuntimeError, TypeError) as error:
+        if not isinstance(error, USER_ERRORS) and not _is_of_rlpyt(error):
             raise  # of torch, or of code of the user's
         if shows_traceback:
             traceback.print_exc()
@@ -71,20 +74,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _is_of_rlpyt(error: Exception) -> bool:
+    """Return whether an error is one of the library: its class, or for a TypeError the place where it was raised."""
+    if isinstance(error, RuntimeError):
+        return type(error).__module__.startswith("rlpyt.")
+    raised_at = traceback.extract_tb(error.__traceback__)[-1].filename
+    return Path(raised_at).is_relative_to(ROOT)
+
+
 def message_of(error: Exception) -> str:
     """Return the message of an error; for one of a user's environment or of a worker with the place in the code."""
     text = str(error)
+    if isinstance(error, TypeError):  # it refuses a setting, as far as one can tell
+        return f"{text}{_HINT}"
     if not isinstance(error, RuntimeError):
         return text
     text, _, told = text.partition("\n\nIts traceback:\n") if "Its traceback" in text else text.partition(_OF_REPLICA)
     # The first part is about the error that the others followed from.
     first = (told or "".join(traceback.format_exception(error))).partition("\n\n")[0]
     places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', first, re.MULTILINE)
-    if places and not Path(places[-1][0]).is_relative_to(Path(__file__).parents[1]):
+    if places and not Path(places[-1][0]).is_relative_to(ROOT):
         file, line, function = places[-1]
         if f":{line}" not in text:  # an error of an environment has it
             text = f"{text} ({file}:{line} in {function})"
-    return f"{text}\n--traceback shows how it came to this."
+    return f"{text}{_HINT}"
 
 
 def _run(given: list[str]) -> int:

@@ -12,6 +12,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
+from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings, owner_of, setting_docs
 
@@ -110,7 +111,7 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
         metavar=metavar_of(kinds, hint),
         instance_from_str=given,
         is_instance=lambda x: True,
-        str_from_instance=lambda x: [text_of(x)],
+        str_from_instance=lambda x: [printable(text_of(x))],  # a record may come from elsewhere
     )
 
 

@@ -140,7 +140,7 @@ def _modules(recorded: object) -> set[str]:
         module, colon, _ = str(recorded.get(key)).partition(":") if isinstance(recorded, dict) else ("", "", "")
         if colon and all(word.isidentifier() for word in module.split(".")):
             found.add(module.partition(".")[0])
-    return found - {"rlpyt", "gymnasium", "torch"}
+    return found - {"rlpyt", "gymnasium", "torch", "__main__"}  # the last is a script, which only Python can hand in
 
 
 def _changed_settings(params: Json) -> dict[str, str]:

@@ -20,10 +20,10 @@ import torch
 from rlpyt.logging import current_logger
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.params import versions
-from rlpyt.logging.space_record import SPACES
+from rlpyt.logging.space_record import SPACES, unrecorded_in
 from rlpyt.run_records import load_json, printable
 from rlpyt.runners.diagnostics import LoggedRun
-from rlpyt.runners.record import NUMBERS, found_in, path_of
+from rlpyt.runners.record import NUMBERS, TAGS, found_in, path_of
 from rlpyt.settings import Settings
 from rlpyt.utils.compute import ComputeSettings
 
@@ -269,8 +269,9 @@ class Reader:
         changed = {name: self._changed(settings.get(name), change, prefix + name) for name, change in changes.items()}
         self._check_calls(kept, changed, prefix)
         try:
-            if "env_kwargs" in changed and "eval_env_kwargs" in kept:  # evaluation must not be left behind
-                return cls(**kept, env_kwargs=self.value(settings.get("env_kwargs"), prefix)).replace(**changed)
+            if "env_kwargs" in changed and kept.get("eval_env_kwargs") is not None:  # it must not be left behind
+                before = self._without_unrecorded(settings.get("env_kwargs"), f"{prefix}env_kwargs")
+                return cls(**kept, env_kwargs=before).replace(**changed)
             return cls(**kept, **changed)
         except RecordError:
             raise
@@ -280,6 +281,12 @@ class Reader:
             raise RecordError(
                 f"{self._who}: {place or 'the runner'} cannot be made of its record: {type(error).__name__}: {error}"
             ) from error
+
+    def _without_unrecorded(self, arguments: Any, place: str) -> Any:
+        """Return recorded arguments without those that have no record; the user gives these, with all others."""
+        if isinstance(arguments, dict) and TAGS.isdisjoint(arguments):
+            arguments = {name: x for name, x in arguments.items() if unrecorded_in(x) is None}
+        return self.value(arguments, place)
 
     def _can_be_made(self, cls: Callable[..., object], settings: Mapping[str, object], prefix: str) -> bool:
         """Return whether a part could be made without changes, as far as one can tell."""
@@ -338,6 +345,13 @@ class Reader:
 
     def _refused(self, path: str, place: str) -> RecordError:
         module, _, name = path.partition(":")
+        if module == "__main__":
+            return RecordError(
+                f"{self._who}: {place or 'the runner'} names {path}, which stands in the script that was started, "
+                f"and no other program can import it; expected it to be handed in, in Python: known=[{name}], which "
+                "load_agent, runner_from_params and MinibatchRl.resume take. For later runs put it into a module that "
+                "the script imports."
+            )
         return RecordError(
             f"{self._who}: {place or 'the runner'} names {path}; expected a part, model, optimiser or "
             "environment of rlpyt, torch or gymnasium: a file may not choose other code to run.",
@@ -426,8 +440,8 @@ class Reader:
         what = record["unrecorded"] if isinstance(record, dict) and "unrecorded" in record else record
         if not place:
             raise RecordError(f"{self._who}: the runner has the class {what!r:.100}; expected a name.")
-        first, _, other = place.partition(".")
-        change = f"{first}={{{other!r}: ...}}" if other else f"{first}=..."
+        first, *others = place.split(".")
+        change = f"{first}={{{others[0]!r}: ...}}" if others else f"{first}=..."  # a change replaces a whole setting
         raise RecordError(
             f"{self._who}: {place} was not recorded, as it is {what}; expected it to be given. Write "
             f"{self._who}(..., {change})."

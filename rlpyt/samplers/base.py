@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
@@ -150,13 +152,14 @@ class BaseSampler(Settings, MovableSampler):
     def _check_evaluation_follows(self, env_kwargs: Kwargs, eval_env_kwargs: Kwargs | None) -> None:
         old, evaluation = self.env_kwargs or {}, self.eval_env_kwargs or {}
         asked = evaluation if eval_env_kwargs is None else eval_env_kwargs
-        # By their texts: a value may be an array, which has no one answer to ==.
-        changed = [key for key, value in old.items() if key not in env_kwargs or repr(env_kwargs[key]) != repr(value)]
-        left = [
-            key
-            for key in changed
-            if key in evaluation and repr(old[key]) == repr(evaluation[key]) == repr(asked.get(key))
-        ]
+        # By their texts: a value may be an array, which has no one answer to ==. A large one is to be written whole.
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+            changed = [key for key, x in old.items() if key not in env_kwargs or repr(env_kwargs[key]) != repr(x)]
+            left = [
+                key
+                for key in changed
+                if key in evaluation and repr(old[key]) == repr(evaluation[key]) == repr(asked.get(key))
+            ]
         if left:
             raise ValueError(
                 f"{type(self).__name__}: env_kwargs changes {', '.join(left)} of the training environments, and "

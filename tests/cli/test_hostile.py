@@ -238,3 +238,12 @@ def test_what_comes_from_elsewhere_runs_no_code_and_is_refused_in_one_line(poiso
 def test_no_file_of_the_working_directory_takes_the_place_of_a_library(command, run, capsys):
     assert main(COMMANDS[command]) == 0
     assert not Path(MARK).exists()
+
+
+def test_the_help_of_a_record_shows_its_texts_and_obeys_none(run, capsys):
+    setting("agent.model_kwargs", {"hidden_sizes": "\x1b]52;c;eA==\x07\u202e"})(run)
+    with pytest.raises(SystemExit):
+        main(["train", "run_0", "--help"])
+    said = capsys.readouterr().out
+    assert "]52;c;eA==" in said
+    assert not any(text in said for text in ("\x1b]", "\x07", "\u202e"))

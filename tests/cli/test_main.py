@@ -86,12 +86,22 @@ def test_the_error_of_a_replica_is_told_without_its_traceback():
     )
 
 
-def test_an_error_of_code_of_the_users_keeps_its_traceback(monkeypatch):
+def test_a_setting_that_a_model_does_not_have_is_one_message(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--agent.model-kwargs", "width=3"]) == 2
+    err = capsys.readouterr().err
+    assert "rlpyt: PgModel has no argument 'width'. It has: observation_space" in err
+    assert "Traceback" not in err
+    assert err.endswith("--traceback shows how it came to this.\n")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError])
+def test_an_error_of_code_of_the_users_keeps_its_traceback(kind, monkeypatch):
     def raising(arguments):
-        raise RuntimeError("of torch")
+        raise kind("of torch")
 
     monkeypatch.setattr(sys.modules["rlpyt.cli.main"], "command_of", lambda name: raising)
-    with pytest.raises(RuntimeError, match="of torch"):
+    with pytest.raises(kind, match="of torch"):
         main(["train", "ppo"])
 
 

@@ -146,6 +146,9 @@ def test_commands_to_paste_trust_every_module_of_the_record_and_run_no_word_of_i
     )
     assert main(["show", str(tmp_path / "run_0")]) == 0
     assert f"go on:        rlpyt resume {tmp_path}/run_0 --trust my_envs my_reg\n" in capsys.readouterr().out
+    recorded(tmp_path / "script", EnvCls={"name": "__main__:Env"})  # it cannot be imported
+    assert main(["show", str(tmp_path / "script" / "run_0")]) == 0
+    assert "--trust" not in capsys.readouterr().out
     hostile = "x; touch pwned ;:Y"
     recorded(tmp_path / "b", EnvCls={"name": hostile}, env_kwargs={"id": "$(touch pwned):X-v0"})
     assert main(["show", str(tmp_path / "b/run_0")]) == 0

@@ -276,6 +276,10 @@ def test_what_cannot_be_recorded_is_named_and_must_be_given(value, why):
     with pytest.raises(RecordError, match=r"value\.deep was not recorded.*Write .*value=\{'deep': \.\.\.\}"):
         part_from_record(record, trusted=OURS)
     assert part_from_record(record, trusted=OURS, value=1).value == 1
+    outer = {"class": record["class"], "settings": {"value": record}}
+    with pytest.raises(RecordError, match=r"value\.value\.deep was not recorded.*Write .*value=\{'value': \.\.\.\}"):
+        part_from_record(outer, trusted=OURS)
+    assert part_from_record(outer, trusted=OURS, value={"value": 1}).value.value == 1
 
 
 def test_weights_are_not_recorded():
@@ -399,6 +403,9 @@ def test_what_is_handed_in_is_found():
     # The script that made the record was the main one: its classes are in another module now.
     value = {"name": "__main__:CountingEnv"}
     assert part_from_record(holder(value), known=[Holder, CountingEnv]).value is CountingEnv
+    with pytest.raises(RecordError, match=r"stands in the script that was started.*known=\[CountingEnv\]") as caught:
+        part_from_record(holder(value), known=[Holder])
+    assert caught.value.module == ""  # no program can import it, however much it is trusted
     assert part_from_record(holder({"id": "my:Env-v0"}), known=[Holder], trusted=["my"]).value == {"id": "my:Env-v0"}
     # Trusted is what a trusted module defines, not what it has imported.
     with pytest.raises(RecordError, match="expected a class or function of that module"):
@@ -428,6 +435,18 @@ def sampler(EnvCls: Any, **settings: Any) -> dict[str, Any]:
 
 
 MAKE: dict[str, Any] = {"name": "gymnasium:make"}
+LACKS: dict[str, Any] = {"id": "CartPole-v1", "wrapped": {"unrecorded": "an object of my.Env"}}
+
+
+@pytest.mark.parametrize("evaluation", [{}, {"eval_env_kwargs": None}, {"eval_env_kwargs": {"id": "CartPole-v1"}}])
+def test_arguments_of_environments_that_were_not_recorded_can_be_given(evaluation):
+    record, given = sampler(MAKE, **{"env_kwargs": LACKS, **evaluation}), {"id": "CartPole-v1", "wrapped": 3}
+    assert part_from_record(record, env_kwargs=given).env_kwargs == given
+    if evaluation.get("eval_env_kwargs"):
+        with pytest.raises(ValueError, match=r"env_kwargs changes id .* evaluated in another environment"):
+            part_from_record(record, env_kwargs={**given, "id": "CartPole-v0"})
+
+
 TEXTS = (
     "localhost:5005",
     "easy:v2",

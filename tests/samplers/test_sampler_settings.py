@@ -88,6 +88,10 @@ def test_training_does_not_leave_an_evaluation_behind_that_was_alike():
         with pytest.raises(ValueError, match="changes game"):  # as update_config copies what it does not change
             sampler.replace(env_kwargs=changed, eval_env_kwargs={**sampler.evaluation_kwargs})
     assert sampler.replace(env_kwargs={"game": "a", "pay": 5, "new": 1}).evaluation_kwargs == {"game": "a", "pay": 2}
+    maze = np.zeros(3000)
+    large = make(env_kwargs={"maze": maze}, eval_env_kwargs={"maze": maze})
+    with pytest.raises(ValueError, match="env_kwargs changes maze "):
+        large.replace(env_kwargs={"maze": np.eye(1, 3000, 1500)[0]})  # the texts of large arrays have no middle
     both = sampler.replace(env_kwargs={"game": "b"}, eval_env_kwargs={"game": "b", "pay": 2})
     assert both.evaluation_kwargs == {"game": "b", "pay": 2}
     follows = sampler.replace(env_kwargs={"game": "b"}, eval_env_kwargs=None, eval_env_overrides={"pay": 2})
