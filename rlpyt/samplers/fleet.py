@@ -129,7 +129,9 @@ def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Chec
     why = env.why_no_state()
     another = partial(make_env, spec.EnvCls, spec.env_kwargs or {}, spec.env_ranks[0], env_seed=env_seed)
     lost = None if why else why_not_restored(env, another, seed)
-    return check._replace(why_lost=lost, why_not_set_back=not_set_back or lost or (as_built and as_built.set_back()))
+    if as_built is not None and not (not_set_back or lost):
+        not_set_back = as_built.set_back()
+    return check._replace(why_lost=lost, why_not_set_back=not_set_back or lost)
 
 
 @contextmanager

@@ -646,7 +646,7 @@ def test_an_iterator_gives_each_environment_a_value_of_its_own():
 
 def test_an_attribute_env_may_lead_back():
     env = Sampled()
-    env.env = SimpleNamespace(env=env)
+    vars(env)["env"] = SimpleNamespace(env=env)
     assert len(make_env(lambda: env, {}).layers) == 2
 
 

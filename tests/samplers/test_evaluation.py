@@ -330,7 +330,8 @@ class Monitor(AgingEnv):
 
     def __init__(self, path: Any) -> None:
         super().__init__()
-        self.path, self.file = path, None
+        self.path = path
+        self.file: Any = None
 
     def reset(self, **kwargs: Any) -> Any:
         if self.path and self.file is None:
