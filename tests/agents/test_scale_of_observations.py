@@ -211,7 +211,8 @@ def test_an_agent_says_how_it_reads_observations(make: Any, action: Any, space: 
 class Divided(QModel):
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__(observation_space, action_space, **LAYERS)
-        self.encoder.net.conv[0].divide_by(10)
+        encoder: Any = self.encoder
+        encoder.net.conv[0].divide_by(10)
 
 
 class InABox(QModel):
