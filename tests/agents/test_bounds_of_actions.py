@@ -46,7 +46,7 @@ def run(case: str, space: spaces.Box) -> tuple[Any, Any, np.ndarray, np.ndarray]
     """Learn for some batches; return algorithm, agent, and what was recorded and executed in valid rows."""
     noted: list[np.ndarray] = []
     algo, agent = CASES[case]()
-    sampler = set_up(algo, agent, NotingEnv, dict(action_space=space, noted=noted), T=16, B=1, n_itr=10)
+    sampler = set_up(algo, agent, lambda: NotingEnv(space, noted), {}, T=16, B=1, n_itr=10)
     noted.clear()
     recorded = []
     for itr in range(10):
