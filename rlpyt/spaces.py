@@ -320,8 +320,10 @@ def _cast(value: Buffer, shape: tuple[int, ...] | None, dtype: np.dtype[Any], na
     try:
         array = np.asarray(value)
     except Exception as error:  # tensors with a gradient or on a GPU, lists of unequal lengths
-        what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__}, of which numpy makes no array"
-        raise TypeError(f"{what} ({error}). Return an array, such as tensor.detach().cpu().numpy().") from error
+        raise TypeError(
+            f"{name}: got {type(value).__name__}, of which numpy makes no array ({error}); expected {dtype} of shape "
+            f"{shape}. Return an array, such as tensor.detach().cpu().numpy()."
+        ) from error
     if array.dtype.kind not in _STORED_FROM[dtype.kind]:
         what = f"{name}: expected {dtype} of shape {shape}, got {type(value).__name__} ({array.dtype})"
         raise TypeError(f"{what}. Cast it in the environment, or mend its space.")
