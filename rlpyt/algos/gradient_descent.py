@@ -96,7 +96,8 @@ class GradientDescent:
     def name(self) -> str:
         """Class of the optimiser, with the eps that it adds to its denominator, as an algorithm may have its own."""
         name, groups = type(self.optimizer).__name__, self.optimizer.param_groups
-        eps = dict.fromkeys(f"{float(group['eps']):.4g}" for group in groups if "eps" in group)
+        # That of Adafactor is two numbers, which are no part of a denominator.
+        eps = dict.fromkeys(f"{x:.4g}" for group in groups if isinstance(x := group.get("eps"), int | float))
         return f"{name} (eps {' and '.join(eps)})" if eps else name
 
     @property

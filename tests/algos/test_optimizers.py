@@ -269,6 +269,23 @@ def test_a_schedule_that_begins_at_zero():
     assert [group["lr"] for group in algo.optimizer.param_groups] == pytest.approx([5e-3, 5e-4])
 
 
+class WithoutEps(torch.optim.SGD):
+    """Optimiser of one's own whose groups say that there is no eps."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__([{"params": list(params), "eps": None}], lr=lr)
+
+
+@pytest.mark.parametrize("OptimCls", [torch.optim.Adafactor, WithoutEps])
+def test_an_optimiser_whose_eps_is_no_number_takes_steps_and_its_state_loads(OptimCls):
+    kind = (A2C, dict(OptimCls=OptimCls), CategoricalPgAgent)
+    algo, agent, before = learned(*kind)
+    assert algo.plan()["optimiser"] == OptimCls.__name__
+    assert all(moved(agent.model, before[0]))
+    other, _, _ = learned(*kind, n_itr=0)
+    other.load_optim_state_dict(algo.optim_state_dict())
+
+
 def test_no_optimiser_and_a_rate_among_the_settings_are_refused():
     class Mine(A2C):
         def optim_initialize(self, rank: int = 0) -> None:
