@@ -265,13 +265,20 @@ class BackgroundSampler(TrajKeeper):
             for itr, batch in sorted(self._arrived.items())
         ]
         sampler = self._ask(self.sampler.stall_seconds, "state_dict")
-        return {"sampler": sampler, "ahead": ahead, "itr": self._itr, "next": self._next}
+        return {
+            "sampler": sampler,
+            "ahead": ahead,
+            "itr": self._itr,
+            "next": self._next,
+            "ages": list(self.coupling.ages),
+        }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, before the first batch."""
         self._start_acting()
         self.n_cut_episodes = self._ask(self.sampler.stall_seconds, "load_state_dict", state_dict["sampler"])
         self._itr, self._next = state_dict["itr"], state_dict["next"]
+        self.coupling.ages = list(state_dict.get("ages", ()))  # checkpoints from before have none
         for batch in state_dict["ahead"]:
             # In memory of their own: the ring has only the row after the last batch, which the sampler has restored.
             samples = _with_leaves(self._torch_batches[0], [leaf.clone() for leaf in batch["rows"]])

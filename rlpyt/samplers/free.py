@@ -216,7 +216,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         """Return the state of the sampler after the batches under way, which are in the replay and handed over then."""
         state = super().state_dict()
         self._hand_over(self._n_ready_in_all())
-        return {**state, "ended": self.saved_trajs(self._ended)}
+        return {**state, "ended": self.saved_trajs(self._ended), "ages": list(self.coupling.ages)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, before the first batch."""

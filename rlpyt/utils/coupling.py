@@ -27,11 +27,12 @@ class Coupling:
         """Seconds of both sides for copying weights, and rows where they are copied."""
         self.rows_dropped = 0
         """Rows collected that no one will learn from."""
-        self._ages: list[int] = []
+        self.ages: list[int] = []
+        """Of the batches that the learner has taken in."""
 
     def note_age(self, age: int) -> None:
         """Note the age of a batch that the learner takes in."""
-        self._ages.append(age)
+        self.ages.append(age)
 
     @contextmanager
     def optimizer_waits(self) -> Iterator[None]:
@@ -49,7 +50,7 @@ class Coupling:
 
     def take(self) -> dict[str, float]:
         """Return the columns, and begin again from zero."""
-        ages = self._ages
+        ages = self.ages
         columns = {
             "OptimizerWaitTime": self.optimizer_wait,
             "SamplerWaitTime": self.sampler_wait,
