@@ -156,7 +156,7 @@ def test_float64_is_stored_as_float32_and_lists_and_wider_integers_are_taken():
         (spaces.MultiBinary(2), np.array([0, -1], np.int8), ValueError, "obs: expected zeros and ones"),
         (spaces.MultiBinary(2), [True, False], None, ""),
         (spaces.Box(-1, 1, (2,)), torch.zeros(2), None, ""),
-        (spaces.Box(-1, 1, (2,)), torch.zeros(2, requires_grad=True), TypeError, "obs: got Tensor, .*expected .*detach"),
+        (spaces.Box(-1, 1, (2,)), torch.zeros(2, requires_grad=True), TypeError, "got Tensor, .*expected .*detach"),
         (spaces.MultiBinary(2), [0.5, 1], TypeError, "obs: expected int8"),
         (spaces.Discrete(3, start=2), 5, ValueError, "obs: expected an integer from 2 to 4, got 5"),
         (spaces.Discrete(3), 1.0, TypeError, "obs: expected one integer, got float 1.0"),
