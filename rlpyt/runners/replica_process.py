@@ -17,6 +17,7 @@ import torch.distributed as dist
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.stops import EndOfRun
 
 _START_METHOD = "forkserver"
 _END_SECONDS = 60.0  # that a replica may take to close its sampler, after the last iteration
@@ -90,7 +91,7 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
         stop_workers(workers)
 
 
-class _Interruption(BaseException):
+class _Interruption(EndOfRun):
     """Carrier of an error through code that handles every Exception, as KeyboardInterrupt is."""
 
     def __init__(self, error: Exception) -> None:

@@ -23,7 +23,7 @@ from rlpyt.utils.seeds import (
 
 def test_the_numbers_of_the_roles_never_change():
     names = ["MODEL", "ENV", "EVAL_ENV", "ACTIONS", "EVAL_ACTIONS", "ALGO", "DECORRELATION", "ENV_CHECK"]
-    names += ["SAMPLER", "WORKER", "EVALUATOR"]
+    names += ["SAMPLER", "WORKER", "EVALUATOR", "ENV_MADE", "EVAL_ENV_MADE"]
     assert {role.name: int(role) for role in Role} == {name: i for i, name in enumerate(names)}
 
 
