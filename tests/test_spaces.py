@@ -302,8 +302,3 @@ def test_spaces_of_old_gym_are_known_by_their_names():
         as_gymnasium(old_space("Strange"))
     assert as_gymnasium(space := spaces.Discrete(2)) is space
     assert isinstance(as_gymnasium(box), gymnasium.Space)
-
-
-def test_a_tensor_with_a_gradient_is_refused_in_our_words():
-    with pytest.raises(TypeError, match=r"observation: got Tensor, .*; expected float32 of shape \(2,\).*detach\(\)"):
-        to_rows(spaces.Box(-9, 9, (2,), np.float32))(torch.zeros(2, requires_grad=True))
