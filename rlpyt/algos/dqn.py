@@ -226,6 +226,12 @@ class DQN(OffPolicyAlgo[QAgent]):
         target = rows.q[bootstrap_rows(n_step.steps)]
         return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
 
+    def row_numbers(self, n_done: int) -> dict[str, float]:
+        """Return the learning rate, and the epsilon that the next batch is collected with."""
+        fraction = self.hyper(n_done * self.steps_per_itr).eps_schedule
+        epsilon = self.agent.mean_epsilon(fraction, self.batch_spec.B * self.replicas.world_size)
+        return {**super().row_numbers(n_done), **({} if epsilon is None else {"Epsilon": epsilon})}
+
     def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
         return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}

@@ -18,6 +18,7 @@ from rlpyt.functional import (
     Linear,
     ScheduleLike,
     approx_kl,
+    clip_fraction,
     clipped_value_loss,
     mean_perplexity,
     ppo_clip_loss,
@@ -43,7 +44,7 @@ class PPO(PolicyGradientAlgo):
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
 
-    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl")
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl", "clipFraction")
 
     value_loss_coeff: ScheduleLike = 1.0
     """Weight of the value loss."""
@@ -197,7 +198,11 @@ class PPO(PolicyGradientAlgo):
         with torch.no_grad():
             perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
-        metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
+            clipped = clip_fraction(log_prob, batch.old_log_prob, ratio_clip=hyper.ratio_clip, valid=batch.valid)
+        metrics = {
+            **{"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity},
+            **{"kl": kl, "clipFraction": clipped},
+        }
         return loss, {name: metric.detach() for name, metric in metrics.items()}
 
     def plan(self) -> dict[str, object]:

@@ -162,6 +162,14 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do, for the plan printed at the start."""
 
+    def row_numbers(self, n_done: int) -> Mapping[str, float]:
+        """Return numbers of a row of the log by column, such as learning rates: the same in all replicas.
+
+        Args:
+            n_done: iterations that are done; 0 is the row before the first one.
+        """
+        return {}
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Return optimiser, counters and replay."""

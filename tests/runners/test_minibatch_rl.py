@@ -35,6 +35,7 @@ from tests.runners.runner_kit import (
     without_times,
 )
 from tests.toy_envs import CountingEnv, LifeEnv
+from tests.vector_toy_envs import DictCountingVectorEnv
 
 STATISTICS = ("Average", "Std", "Median", "Min", "Max")
 COUNTERS = [
@@ -58,13 +59,15 @@ EVAL = [
 ]
 TRAJ = ("Length", "Return", "NonzeroRewards", "DiscountedReturn", "GameScore")
 METRICS = {
-    "ppo": ("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "explainedVariance", "kl"),
+    "ppo": ("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "explainedVariance", "kl", "clipFraction"),
     "dqn": ("loss", "gradNorm", "tdAbsErr"),
 }
+NUMBERS = {"ppo": ["Diagnostics/LearningRate"], "dqn": ["Diagnostics/LearningRate", "Diagnostics/Epsilon"]}
 
 
-def columns(first: list[str], traj: tuple[str, ...], metrics: tuple[str, ...]) -> list[str]:
-    return first + COUNTERS + [name + statistic for name in (*traj, *metrics) for statistic in STATISTICS]
+def columns(first: list[str], algo: str) -> list[str]:
+    many = [name + statistic for name in (*TRAJ, *METRICS[algo]) for statistic in STATISTICS]
+    return first + COUNTERS + NUMBERS[algo] + many
 
 
 @pytest.fixture(autouse=True)
@@ -80,21 +83,35 @@ def _threads_stay():
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_columns_and_their_order(algo, tmp_path):
     run(tmp_path / "a", algo)
-    assert header_of(tmp_path / "a") == columns(ONLINE, TRAJ, METRICS[algo])
+    assert header_of(tmp_path / "a") == columns(ONLINE, algo)
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
     run(tmp_path / "b", algo, sampler, MinibatchRlEval)
-    assert header_of(tmp_path / "b") == columns(EVAL, TRAJ, METRICS[algo])
+    assert header_of(tmp_path / "b") == columns(EVAL, algo)
 
 
 def test_columns_are_the_same_where_no_trajectory_is_complete_yet(tmp_path):
     # Episodes of 33 steps: none is over in the first rows, and none ever in the second run.
     for name, length in (("some", 33), ("none", 10**6)):
         run(tmp_path / name, "ppo", make_sampler(env_kwargs={"lengths": [length]}), n_steps=200, log_interval_steps=20)
-        assert header_of(tmp_path / name) == columns(ONLINE, TRAJ, METRICS["ppo"])
+        assert header_of(tmp_path / name) == columns(ONLINE, "ppo")
     rows = rows_of(tmp_path / "some")
     assert rows[0]["ReturnAverage"] == rows_of(tmp_path / "none")[-1]["GameScoreMax"] == "nan"
     assert float(rows[-1]["LengthAverage"]) == 33
     assert all(None not in row and None not in row.values() for row in rows), "rows of unlike length"
+
+
+def test_learning_rate_and_epsilon_follow_their_schedules(tmp_path):
+    algo, agent = make_algo("ppo", learning_rate=1e-3)
+    run(tmp_path / "ppo", (algo, agent), n_steps=200, log_interval_steps=100)  # 10 iterations of 20 steps
+    rates = [float(row["Diagnostics/LearningRate"]) for row in rows_of(tmp_path / "ppo")]
+    assert rates == pytest.approx([1e-3 * 0.6, 1e-3 * 0.1])  # of the updates at step 80 and at step 180
+    algo, agent = make_algo("dqn", eps_steps=160, learning_rate="lin_1e-3")
+    agent = agent.replace(eps_init=1, eps_final=0.1)
+    sampler = make_sampler(eval_n_envs=1, eval_max_trajectories=1)
+    run(tmp_path / "dqn", (algo, agent), sampler, MinibatchRlEval, n_steps=200, log_interval_steps=100)
+    rows = rows_of(tmp_path / "dqn")
+    assert [float(row["Diagnostics/Epsilon"]) for row in rows] == pytest.approx([1.0, 1 - 0.9 * 100 / 160, 0.1])
+    assert [float(row["Diagnostics/LearningRate"]) for row in rows] == pytest.approx([1e-3, 0.6e-3, 0.1e-3])
 
 
 def test_counters_of_online_training(tmp_path):
@@ -178,6 +195,40 @@ def test_a_statistic_that_some_trajectories_lack_does_not_end_the_run(tmp_path):
     assert float(rows_of(tmp_path / "a")[-1]["LongAverage"]) == 1.0
     run(tmp_path / "b", "ppo", make_sampler(EnvCls=ScoreAtTheEnd))
     assert float(rows_of(tmp_path / "b")[-1]["GameScoreMin"]) == 5.0
+
+
+class Solved(CountingEnv):
+    """Says at every step whether the task is done: at the ends that are terminated."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, _info = super().step(action)
+        return observation, reward, terminated, truncated, {"is_success": terminated}
+
+
+class SolvedVectorEnv(DictCountingVectorEnv):
+    """n of `Solved`, whose info has a mask."""
+
+    def __init__(self, num_envs: int, **kwargs: Any) -> None:
+        super().__init__(num_envs, EnvCls=Solved, **kwargs)
+
+
+@pytest.mark.parametrize("EnvCls", [Solved, SolvedVectorEnv])
+def test_the_success_rate_is_the_share_of_episodes_that_end_with_it(EnvCls, tmp_path, capsys):
+    ends: list[bool] = []
+
+    class Recording(TrajInfo):
+        def step(self, *args: Any) -> None:
+            super().step(*args)
+            if args[3]:
+                ends.append(bool(args[5]["is_success"]))
+
+    for name, TrajInfoCls in (("own", Recording), ("plain", TrajInfo)):
+        sampler = make_sampler(EnvCls=EnvCls, TrajInfoCls=TrajInfoCls)
+        run(tmp_path / name, "ppo", sampler, log_traj_window=1000)
+        row = rows_of(tmp_path / name)[-1]
+        assert 0 < sum(ends) < len(ends) == int(row["Diagnostics/CumCompletedTrajs"])
+        assert float(row["SuccessAverage"]) == pytest.approx(sum(ends) / len(ends))
+    assert "is_success" not in capsys.readouterr().out, "nothing says that it is left out"
 
 
 def test_a_game_of_lives_is_logged_as_one(tmp_path):
