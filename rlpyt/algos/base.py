@@ -281,5 +281,5 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return {**counts, "rows an update": self.rows_per_update, **optimiser, **self.remarks()}
 
     def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that were given and that other settings change, by name, for the plan."""
+        """Return what becomes of settings that were given and that other settings change; see `plan`."""
         return {}

@@ -304,6 +304,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             **super().plan(),
             "updates an iteration": n_updates,
             "replay ratio": f"{self._ratio_of(n_updates):g}",
+            "updates a step": f"{n_updates / self.steps_per_itr:.3g}",
             "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
             "replay rows": self.replay.size,
             "replay bytes": self.replay.nbytes,
@@ -326,11 +327,29 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
         asks_for_cpu = self.replay_on_device and self.agent.device.type == "cpu"
         of_run = dict(prioritized=prioritized, sequences=sequences, has_beta=has_beta, asks_for_cpu=asks_for_cpu)
-        unused = unused_settings(self.arguments(), **of_run)
+        unused = unused_settings(self.chosen(), **of_run)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}
         return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished, **prefetch}
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
+        found, first = super().warnings(), (self.min_itr_learn + 1) * self.steps_per_itr
+        if 2 * first > self.n_steps:
+            found.append(
+                f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
+                f"run learns nothing. Set min_steps_learn to about {max(1, self.n_steps // 10):,}, or raise n_steps."
+            )
+        n_updates = max(self.n_updates(self.hyper(step)) for step in (first, self.n_steps))
+        of_run = n_updates * (self.n_itr - self.min_itr_learn)
+        if self.target_update_interval > of_run:
+            found.append(
+                f"the target network never moves: it does every {self.target_update_interval:,} updates "
+                f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
+                f"{max(1, of_run // 20):,}, or raise n_steps."
+            )
+        return found
 
 
 class ReplayAppender:

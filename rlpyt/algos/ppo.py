@@ -207,14 +207,11 @@ class PPO(PolicyGradientAlgo):
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
-        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches)}
-
-    def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        given = {name: getattr(self, name) for name in ("learning_rate", "ratio_clip")}
-        text = "-> 0 over the run (linear_lr_schedule)"
-        lines = {name: f"{x:g} {text}" for name, x in given.items() if self.schedule_of(name) is not x}
-        return {**super().remarks(), **lines}
+        # A subclass with a loss of its own need not have a clip.
+        names = ("learning_rate", "ratio_clip") if type(self).loss is PPO.loss else ("learning_rate",)
+        falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
+        lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
+        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
 
 
 def _uncounted_row(flat: LossInputs) -> LossInputs:

@@ -15,7 +15,7 @@ def unused_settings(
     """Return the settings that were given and have no effect, with the reason.
 
     Args:
-        given: arguments of the algorithm by name, without the defaults.
+        given: arguments of the algorithm by name, without those that have their defaults.
         prioritized: whether the replay is prioritised.
         sequences: whether an update takes sequences.
         has_beta: whether `pri_beta` is given.

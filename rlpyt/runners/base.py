@@ -22,8 +22,9 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
+from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.hooks import Hook
-from rlpyt.runners.plan import plan_of_replicas, plan_text
+from rlpyt.runners.plan import PlanTable, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
@@ -280,7 +281,7 @@ class MinibatchRlBase(ResumableRun):
         return {}
 
     def print_plan(self, n_itr: int) -> None:
-        """Log what will be done, before it is done."""
+        """Log what will be done, before it is done: the plan, cautions below it, and warnings."""
         plan = {
             "seed": self.seed,
             "iterations": n_itr,
@@ -297,7 +298,11 @@ class MinibatchRlBase(ResumableRun):
         }
         if (n_replicas := self.replicas.world_size) > 1:
             plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
-        self.logger.log(plan_text(plan))
+        table = PlanTable(plan, self.algo.remarks())
+        self.logger.log_drawn(table.text(), table.drawn)
+        sampler = str(record_of(self)[0]["settings"]["sampler"])
+        for warning in filter(None, [*self.algo.warnings(), discount_warning(self.algo.discount, sampler)]):
+            self.logger.warn_once(warning, warning)
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import signal
 import threading
 import weakref
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, isfinite, nan
 from typing import Any
 
@@ -244,26 +246,71 @@ def test_a_game_of_lives_is_logged_as_one(tmp_path):
 def test_the_plan_is_printed_before_the_work(tmp_path, capsys):
     run(tmp_path, "ppo", make_sampler("cpu2"), n_steps=130)
     out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if "plan:" in line]
-    for part in (
-        "seed 3",
-        "iterations 7",
-        "steps 140",
-        "batch T 5 x B 4",
-        "sampler CpuSampler",
-        "workers 2",
-        "device cpu",
-    ):
-        assert part in line
+    lines = takewhile(lambda line: line.startswith("  "), out[out.index("plan:\n") :].splitlines()[1:])
+    cells = [re.fullmatch(r"  (\S+(?: \S+)*)( {2,})(.*)", line) for line in lines]
+    shown = {cell[1]: cell[3] for cell in cells if cell}
+    assert len({cell and cell.start(3) for cell in cells}) == 1, "the values stand in one column"
+    expected = {
+        **dict(seed="3", iterations="7", steps="140", batch="T 5 x B 4", sampler="CpuSampler", workers="2"),
+        **dict(device="cpu", learning_rate="0.001 -> 0 over the run (linear_lr_schedule)"),
+    }
+    assert shown | expected == shown
+    assert "compile" not in shown, "what is off is left out"
+    assert "cautions" not in out
+    assert "\x1b" not in out
     assert out.index("plan:") < out.index("CumSteps")
     plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
     assert plan["steps"] == 140
     assert plan["updates an iteration"] == 4
 
 
+def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosity(tmp_path, capsys):
+    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, discount=0.8, target_update_interval=4)
+    algo, agent = make_algo("dqn", **unused)
+    runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps=100, seed=3, log_interval_steps=40)
+    for verbosity in ("table", "quiet"):
+        with logger_context(tmp_path / verbosity, run_ID=0, verbosity=verbosity):
+            runner.replace(algo=make_algo("dqn", **unused)[0], agent=make_algo("dqn")[1]).train()
+        out = capsys.readouterr().out
+        log = "\n".join(line.partition(" | ")[2] for line in (tmp_path / verbosity / "run_0" / "debug.log").open())
+        for text in (out, log):
+            epsilon, discount = re.findall("WARNING: (.*)", text)
+            assert "Set eps_steps to about 20, or raise n_steps" in epsilon
+            assert "set discount to 0.99" in discount
+        assert log.count("not used") == log.count("pri_alpha, pri_eta: not used, prioritized_replay is False") == 1
+        assert log.index("cautions:") > log.index("plan:")
+        assert log.count("eps_steps") == 2, "in the warning alone"
+        assert ("cautions:" in out) == (verbosity == "table")
+        plan = json.loads((tmp_path / verbosity / "run_0" / "params.json").read_text())["plan"]
+        assert plan["pri_alpha"] == "not used, prioritized_replay is False"
+
+
+class PendulumLike(CountingEnv):
+    """Environment by the name of the one that is learned with a short horizon."""
+
+
+@pytest.mark.parametrize(
+    ("discount", "EnvCls", "warns"),
+    [(0.9, CountingEnv, True), (0.9, PendulumLike, False), (0.95, CountingEnv, False), (0.0, CountingEnv, False)],
+)
+def test_a_short_horizon_is_a_warning_except_of_pendulum(discount, EnvCls, warns, tmp_path, capsys):
+    run(tmp_path, make_algo("ppo", discount=discount), make_sampler(EnvCls=EnvCls))
+    assert ("WARNING: discount is 0.9" in capsys.readouterr().out) == warns
+
+
+def test_a_run_that_goes_on_has_no_other_cautions(tmp_path):
+    """Its settings are those of the record, which has the defaults too."""
+    sampler = make_sampler()
+    run(tmp_path, "dqn", sampler, checkpoint_interval_steps=40)
+    MinibatchRl.resume(tmp_path / "run_0", n_steps=200, trusted=["tests.toy_envs"])
+    text = (tmp_path / "run_0" / "debug.log").read_text()
+    assert text.count("plan:") == 2
+    assert "not used" not in text
+
+
 def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, capsys):
     first = run(tmp_path / "a", "ppo", seed=None)
-    assert f"seed {first.seed}," in capsys.readouterr().out
+    assert re.search(rf"^  seed +{first.seed}$", capsys.readouterr().out, re.MULTILINE)
     run(tmp_path / "b", "ppo", seed=first.seed)
     assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
 
@@ -599,7 +646,7 @@ def test_workers_of_an_affinity_are_as_many_as_its_cores(tmp_path, capsys):
     )
     with logger_context(tmp_path):
         runner.train()
-    assert "workers 3" in capsys.readouterr().out
+    assert re.search("^  workers +3$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
