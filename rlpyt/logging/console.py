@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -26,7 +26,8 @@ WIDEST = 120
 
 Verbosity = Literal["table", "lines", "quiet"]
 """What a run prints: "table": text, and a table of every row, in a terminal one that is drawn in place; "lines": one
-line for each row, and warnings; "quiet": warnings only. Files get everything in any case."""
+line for each row, why the run ends early or does nothing, and warnings; "quiet": warnings only. Files get everything in
+any case."""
 
 
 def check_verbosity(verbosity: Verbosity) -> Verbosity:
@@ -46,6 +47,7 @@ class Console:
     Args:
         directory: of the run; None if it has none.
         verbosity: what is printed, see `Verbosity`.
+        line_columns: what "lines" shows of a row, see `row_in_one_line`.
 
     Raises:
         ValueError: if there is no such verbosity.
@@ -54,9 +56,15 @@ class Console:
     is_silent: ClassVar[bool] = False
     """Whether another replica writes for this one."""
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None, verbosity: Verbosity = "table") -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        verbosity: Verbosity = "table",
+        line_columns: Sequence[str] = (),
+    ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.verbosity = check_verbosity(verbosity)
+        self.line_columns = line_columns
         self.live: LiveTable | None = None
         self._prefixes: list[str] = []
         self._said: set[str] = set()
@@ -64,6 +72,10 @@ class Console:
     def log(self, text: str, with_prefix: bool = True) -> None:
         """Print text, and append it to `debug.log` with the time before each line; only "table" prints it."""
         self._log(text, with_prefix, is_shown=self.verbosity == "table")
+
+    def notice(self, text: str) -> None:
+        """Log what "lines" prints too, such as why a run has ended."""
+        self._log(text, with_prefix=True, is_shown=self.verbosity != "quiet")
 
     def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
         """Log a text of several lines, in whose place a terminal shows what rich draws.
@@ -133,7 +145,7 @@ class Console:
         if self.live is not None:
             self.live.write(row)
         elif self.verbosity == "lines":
-            print_line(row_in_one_line(row, step))
+            print_line(row_in_one_line(row, step, self.line_columns))
 
     def show_steps(self, steps: int) -> None:
         """Show how many steps of the run are done, where its table is drawn in place."""

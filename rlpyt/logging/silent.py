@@ -21,6 +21,9 @@ class SilentLogger(Logger):
     def log(self, text: str, with_prefix: bool = True) -> None:
         """Do nothing."""
 
+    def notice(self, text: str) -> None:
+        """Do nothing."""
+
     def log_drawn(self, text: str, draw: Callable[[], object]) -> None:
         """Do nothing."""
 

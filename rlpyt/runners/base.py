@@ -363,7 +363,7 @@ class MinibatchRlBase(ResumableRun):
         if not ended and self.stopped_at(saved.info, settings):
             n_done = self.n_itr
             ended = f". It was stopped there: {self.stop_reason}. A larger n_steps or other hooks let it go on"
-        self.logger.log(f"Resumed after {saved.step:,} steps{ended}.")
+        self.logger.notice(f"Resumed after {saved.step:,} steps{ended}.")
         return n_done
 
     def _compared(self) -> dict[str, object]:
@@ -393,7 +393,7 @@ class MinibatchRlBase(ResumableRun):
         if ends and not ended:
             reason = next(filter(None, self.agreement.gather(reason)))
             step = f"step {n_done * self.steps_per_itr:,}"
-            self.logger.log(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
+            self.logger.notice(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
             raise Preempted(f"{reason}: the run ended at {step}.")
 
     def defer(self, signum: int) -> bool:

@@ -13,8 +13,9 @@ import pytest
 
 from rlpyt.logging import Logger, logger_context, read_progress
 from rlpyt.logging.live_table import History
+from rlpyt.runners import MinibatchRl
 from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
-from tests.runners.runner_kit import make_sampler, run, without_times
+from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
 
 
 class Screen(io.StringIO):
@@ -240,6 +241,29 @@ def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity,
     log = (tmp_path / "run_0" / "debug.log").read_text()
     assert log.count("| text") == 2
     assert log.count("| step ") == 2
+
+
+def test_lines_show_the_columns_that_are_named(tmp_path, capsys):
+    columns = ["mine", "Epsilon", "ReturnMax", "not there"]
+    with logger_context(tmp_path, 0, verbosity="lines", line_columns=columns) as logger:
+        logger.record_tabular_misc_stat("Return", [1.0, 2.0])
+        logger.record_tabular_misc_stat("mine", [3.0, 4.0])
+        logger.record_tabular("Diagnostics/Epsilon", 0.25)
+        logger.dump_tabular(1000)
+    assert capsys.readouterr().out == "step 1,000: mine 3.5, Epsilon 0.25, ReturnMax 2\n"
+
+
+@pytest.mark.parametrize(("verbosity", "is_shown"), [("table", True), ("lines", True), ("quiet", False)])
+def test_why_a_run_ends_or_does_nothing_is_shown_with_lines_too(verbosity, is_shown, tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt), logger_context(tmp_path, 0, verbosity=verbosity):
+        raise KeyboardInterrupt
+    assert ("Interrupted by Ctrl-C" in capsys.readouterr().out) == is_shown
+    for n_steps in (40, 80, 80):  # the last one finds the run finished
+        algo, agent = make_algo("ppo")
+        runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps, seed=3, checkpoint_interval_steps=40)
+        with logger_context(tmp_path, 1, verbosity=verbosity, resume="auto"):
+            runner.train()
+    assert ("Resumed after 80 steps: the run is finished. A larger" in capsys.readouterr().out) == is_shown
 
 
 def test_an_unknown_verbosity_is_refused_before_there_is_a_directory(tmp_path):
