@@ -336,7 +336,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
     def warnings(self) -> list[str]:
         """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
         found, first = super().warnings(), (self.min_itr_learn + 1) * self.steps_per_itr
-        if 2 * first > self.n_steps:
+        if 4 * first > 3 * self.n_steps:
             found.append(
                 f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
                 f"run learns nothing. Set min_steps_learn to about {max(1, self.n_steps // 10):,}, or raise n_steps."

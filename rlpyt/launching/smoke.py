@@ -44,7 +44,7 @@ def smoke(runner: RunnerT) -> RunnerT:
     rows = given["batch_T"] * given["batch_B"]
     if "replay_ratio" in parts["algo"].given():
         algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
-    n_steps = 2 * (ALGO["min_steps_learn"] + rows)
+    n_steps = max(100, ALGO["min_steps_learn"] + 2 * rows)
     changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
     return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
 

@@ -66,7 +66,7 @@ class PlanTable:
         cautions = Table.grid(padding=(0, 0, 0, 2), pad_edge=True)
         for caution in self._cautions:
             cautions.add_row(Text(caution, "yellow"))
-        below = [Text("cautions:", "bold yellow"), cautions] if self._cautions else []
+        below: list[RenderableType] = [Text("cautions:", "bold yellow"), cautions] if self._cautions else []
         return Group(Text("plan:", "bold"), table, *below)
 
 

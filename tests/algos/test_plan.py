@@ -146,8 +146,8 @@ QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)
         ),
         (DQN(**QUICK, eps_schedule=lambda step: 0.5), ["50% of the actions.*let eps_schedule reach 1"]),
         (
-            DQN(**{**QUICK, "min_steps_learn": 192}, eps_steps=100),
-            [r"after 192 of 320 steps \(min_steps_learn\).*Set min_steps_learn to about 32"],
+            DQN(**{**QUICK, "min_steps_learn": 256}, eps_steps=100),
+            [r"after 256 of 320 steps \(min_steps_learn\).*Set min_steps_learn to about 32"],
         ),
         (
             DQN(**REPLAY, eps_steps=100, replay_ratio=1, target_update_interval=10),
