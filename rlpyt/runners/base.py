@@ -300,8 +300,8 @@ class MinibatchRlBase(ResumableRun):
             plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
         table = PlanTable(plan, self.algo.remarks())
         self.logger.log_drawn(table.text(), table.drawn)
-        sampler = str(record_of(self)[0]["settings"]["sampler"])
-        for warning in filter(None, [*self.algo.warnings(), discount_warning(self.algo.discount, sampler)]):
+        short = discount_warning(self.algo.discount, str(record_of(self)[0]))
+        for warning in filter(None, [*self.algo.warnings(), short]):
             self.logger.warn_once(warning, warning)
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})

@@ -42,14 +42,14 @@ _SHORT = 0.9
 """Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
 
 
-def discount_warning(discount: object, sampler: str) -> str | None:
+def discount_warning(discount: object, record: str) -> str | None:
     """Return a warning of a discount that few environments are learned with; None where there is nothing to say.
 
     Args:
         discount: of the algorithm, as it was given; nothing is said of a schedule, nor of 0, which means one step.
-        sampler: settings of the sampler as a text, which names the environment. Pendulum is learned with 0.9.
+        record: of the run as a text, which names the environment. Pendulum is learned with 0.9.
     """
-    if not isinstance(discount, float | int) or not 0 < discount <= _SHORT or "pendulum" in sampler.lower():
+    if not isinstance(discount, float | int) or not 0 < discount <= _SHORT or "pendulum" in record.lower():
         return None
     return (
         f"discount is {discount:g}, with which the agent looks about {1 / (1 - discount):.0f} steps ahead "

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import pytest
@@ -493,7 +493,7 @@ def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expec
 class NoMode(gymnasium.Env):
     """Environment that draws nothing."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
