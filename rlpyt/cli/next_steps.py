@@ -1,4 +1,4 @@
-"""What one may do with a run that has ended: the commands that would work here."""
+"""Commands that are offered at the end of a run: those that would work here."""
 
 from __future__ import annotations
 
