@@ -12,7 +12,7 @@ import torch
 
 from rlpyt.algos.metrics import own_and_named_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
-from rlpyt.algos.remarks import unfinished_line
+from rlpyt.algos.remarks import about, unfinished_line
 from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import QAgent
 from rlpyt.functional import (
@@ -275,5 +275,5 @@ class DQN(OffPolicyAlgo[QAgent]):
         return [
             *found,
             f"epsilon is annealed over {self.eps_steps:,.0f} steps (eps_steps), {length}. Set eps_steps to about "
-            f"{max(1, self.n_steps // 5):,}, or raise n_steps.",
+            f"{about(self.n_steps / 5)}, or raise n_steps.",
         ]

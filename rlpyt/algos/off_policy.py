@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.metrics import OptInfo, stack_metrics
-from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_prefetch, unused_settings
+from rlpyt.algos.remarks import about, rounded_settings, unfinished_line, unused_prefetch, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.algos.replay_thread import ReplayThread
@@ -339,7 +339,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         if 4 * first > 3 * self.n_steps:
             found.append(
                 f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
-                f"run learns nothing. Set min_steps_learn to about {max(1, self.n_steps // 10):,}, or raise n_steps."
+                f"run learns nothing. Set min_steps_learn to about {about(self.n_steps / 10)}, or raise n_steps."
             )
         n_updates = max(self.n_updates(self.hyper(step)) for step in (first, self.n_steps))
         of_run = n_updates * (self.n_itr - self.min_itr_learn)
@@ -347,7 +347,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             found.append(
                 f"the target network never moves: it does every {self.target_update_interval:,} updates "
                 f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
-                f"{max(1, of_run // 20):,}, or raise n_steps."
+                f"{about(of_run / 20)}, or raise n_steps."
             )
         return found
 

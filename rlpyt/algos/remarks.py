@@ -67,5 +67,10 @@ def unfinished_line(name: str, steps: float, n_steps: int) -> dict[str, str]:
     return {name: f"{_text(steps)}, longer than the run, which ends at {100 * n_steps / steps:.2g} % of them"}
 
 
+def about(x: float) -> str:
+    """Return a number to set, at least 1, with one digit that is not 0."""
+    return f"{float(f'{max(1.0, x):.1g}'):,.0f}"
+
+
 def _text(x: float) -> str:
     return f"{x:,.0f}" if x >= 1000 else f"{x:g}"

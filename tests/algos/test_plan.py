@@ -142,12 +142,12 @@ QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)
         (DQN(**QUICK, eps_steps=400), []),
         (
             DQN(**QUICK, eps_steps=3200),
-            [r"over 3,200 steps \(eps_steps\).*320 steps.* 90% .*Set eps_steps to about 64"],
+            [r"over 3,200 steps \(eps_steps\).*320 steps.* 90% .*Set eps_steps to about 60,"],
         ),
         (DQN(**QUICK, eps_schedule=lambda step: 0.5), ["50% of the actions.*let eps_schedule reach 1"]),
         (
             DQN(**{**QUICK, "min_steps_learn": 256}, eps_steps=100),
-            [r"after 256 of 320 steps \(min_steps_learn\).*Set min_steps_learn to about 32"],
+            [r"after 256 of 320 steps \(min_steps_learn\).*Set min_steps_learn to about 30,"],
         ),
         (
             DQN(**REPLAY, eps_steps=100, replay_ratio=1, target_update_interval=10),
