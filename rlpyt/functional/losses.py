@@ -193,7 +193,8 @@ def clip_fraction(
         TypeError: if valid is not bool.
     """
     check_same_shape("clip_fraction", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
-    return valid_mean((log_ratio_of(log_prob, old_log_prob).exp() - 1).abs() > ratio_clip, valid)
+    # A ratio that overflows is outside of the clip, too.
+    return valid_mean((log_prob - old_log_prob).expm1().abs() > ratio_clip, valid)
 
 
 def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tensor:
