@@ -186,7 +186,7 @@ class DqnAgent(BaseAgent, QAgent):
         final = final if self.eps_final_min is None else final[actor.env_ranks]
         return self.eps_init + self.fraction * (final - self.eps_init)
 
-    def mean_epsilon(self, fraction: float, n_envs: int) -> float:
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
         """Return the mean epsilon over all environments of a run; see `rlpyt.core.QAgent.mean_epsilon`."""
         return self.eps_init + fraction * (self._final_epsilon(n_envs).double().mean().item() - self.eps_init)
 

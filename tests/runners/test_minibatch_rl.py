@@ -18,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.agents import PgAgent
+from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
@@ -114,6 +114,22 @@ def test_learning_rate_and_epsilon_follow_their_schedules(tmp_path):
     rows = rows_of(tmp_path / "dqn")
     assert [float(row["Diagnostics/Epsilon"]) for row in rows] == pytest.approx([1.0, 1 - 0.9 * 100 / 160, 0.1])
     assert [float(row["Diagnostics/LearningRate"]) for row in rows] == pytest.approx([1e-3, 0.6e-3, 0.1e-3])
+
+
+class WithoutEpsilon(DqnAgent):
+    """Explores in another way."""
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        return None
+
+
+def test_the_mean_epsilon_is_over_all_environments_and_may_be_none(tmp_path):
+    agent = DqnAgent(eps_init=1.0, eps_final=0.1, eps_final_min=0.001)
+    assert agent.mean_epsilon(1.0, 3) == pytest.approx((0.001 + 0.01 + 0.1) / 3)
+    assert agent.mean_epsilon(0.5, 3) == pytest.approx(0.5 + 0.5 * (0.001 + 0.01 + 0.1) / 3)
+    run(tmp_path, (make_algo("dqn", eps_steps=1e6)[0], WithoutEpsilon(model_kwargs={"hidden_sizes": 8})))
+    assert "Diagnostics/Epsilon" not in header_of(tmp_path)
+    assert "epsilon is annealed" not in (tmp_path / "run_0" / "debug.log").read_text()
 
 
 def test_counters_of_online_training(tmp_path):
