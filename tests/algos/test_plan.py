@@ -203,3 +203,12 @@ def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
 def test_the_optimiser_is_named_with_its_eps(algo: Any, expected: str) -> None:
     """DQN has an eps of its own, by the rows of an update."""
     assert plan(algo)["optimiser"] == expected
+
+
+def test_each_optimiser_has_its_learning_rate_in_the_log() -> None:
+    sac = started(SAC(**REPLAY, batch_size=32, replay_ratio=32, learning_rate=1e-3, q_learning_rate="lin_2e-3"))
+    first = dict(PiLearningRate=1e-3, QLearningRate=2e-3, AlphaLearningRate=3e-4)
+    assert sac.row_numbers(0) == sac.row_numbers(1) == pytest.approx(first)
+    assert sac.row_numbers(6) == pytest.approx({**first, "QLearningRate": 1e-3})  # of the iteration at half the run
+    assert started(SAC(**REPLAY, batch_size=32, replay_ratio=32, fixed_alpha=0.1)).row_numbers(0).keys() < first.keys()
+    assert started(A2C(learning_rate=1e-3)).row_numbers(10) == {"LearningRate": 1e-3}
