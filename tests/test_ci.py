@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +28,23 @@ def test_both_files_make_the_environment_rlpyt_of_the_pinned_versions(name: str)
     assert set(pip["pip"][:lock]) <= set(pinned), "versions that the lock contradicts"
     assert "--editable ." in pip["pip"]
     assert name in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_lock_has_a_version_of_all_that_the_library_needs() -> None:
+    """`make train` installs what the library needs, with the versions of the lock."""
+    pinned = {line.split("==")[0] for line in (ROOT / ".ci/requirements.lock").read_text(encoding="utf-8").splitlines()}
+    pinned = {canonicalize_name(name) for name in pinned}
+    needed, to_read = {"rlpyt"}, [("rlpyt", "classic_control"), ("gymnasium", "classic-control")]
+    while to_read:
+        name, extra = to_read.pop()
+        for requirement in map(Requirement, distribution(name).requires or []):
+            its_name = canonicalize_name(requirement.name)
+            applies = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+            if applies and its_name not in needed:
+                needed.add(its_name)
+                to_read.append((its_name, ""))
+    assert needed - {"rlpyt"} <= pinned
+    assert len(needed) < 30, "the first hour of a newcomer waits for each of them"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="needs a git repository")
