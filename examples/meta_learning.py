@@ -22,7 +22,7 @@ from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 
 
-class TwoEnds(gymnasium.Env[np.ndarray, int]):
+class TwoEnds(gymnasium.Env[np.ndarray, Any]):
     """A line of five cells with a prize at one end; a game ends at either of them. `new_task` False keeps the prize."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
@@ -37,7 +37,7 @@ class TwoEnds(gymnasium.Env[np.ndarray, int]):
         self.cell = 0
         return np.array([0], np.float32), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Go left or right."""
         self.cell += 2 * int(action) - 1
         return np.array([self.cell / 2], np.float32), float(self.cell == self.prize), abs(self.cell) == 2, False, {}

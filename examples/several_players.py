@@ -9,7 +9,7 @@ together. A return of 2 of 10 is chance.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -25,9 +25,9 @@ CELLS, STEPS = 5, 10
 
 
 class Meeting(VectorEnv[Any, Any, Any]):
-    """num_envs / 2 games of two players; columns 2 i and 2 i + 1 are the players of game i, and all games end together."""
+    """Games of two players that end together; columns 2 i and 2 i + 1 are the players of game i."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def __init__(self, num_envs: int) -> None:
         assert num_envs % 2 == 0, f"Meeting: num_envs is {num_envs}; expected pairs of players"
