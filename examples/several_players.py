@@ -9,7 +9,7 @@ together. A return of 2 of 10 is chance.
 from __future__ import annotations
 
 import argparse
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -27,11 +27,9 @@ CELLS, STEPS = 5, 10
 class Meeting(VectorEnv[Any, Any, Any]):
     """Games of two players that end together; columns 2 i and 2 i + 1 are the players of game i."""
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
     def __init__(self, num_envs: int) -> None:
         assert num_envs % 2 == 0, f"Meeting: num_envs is {num_envs}; expected pairs of players"
-        self.num_envs = num_envs
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = spaces.Box(-1, 1, (2,), np.float32)
         self.single_action_space = spaces.Discrete(3)  # left, stay, right
         self.cells, self.t = np.zeros(num_envs, int), 0
