@@ -251,9 +251,9 @@ def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_
     assert ours.pop(180)
     assert ours.pop(200) != whole.pop(200)  # of the steps since the end, and of those since step 160
     assert ours == whole
-    ours, whole = (state_of(tmp_path / name / "run_0") for name in ("a", "whole"))
-    assert {k: v for k, v in ours.items() if ".agent." in k or ".algo." in k} == {
-        k: v for k, v in whole.items() if ".agent." in k or ".algo." in k
+    state, right = (state_of(tmp_path / name / "run_0") for name in ("a", "whole"))
+    assert {k: v for k, v in state.items() if ".agent." in k or ".algo." in k} == {
+        k: v for k, v in right.items() if ".agent." in k or ".algo." in k
     }
 
 
