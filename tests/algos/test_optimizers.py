@@ -408,7 +408,7 @@ class Slow(torch.optim.SGD):
         super().__init__(params, lr=lr)
         self.inner = torch.optim.Adam([x for group in self.param_groups for x in group["params"]], lr=lr)
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         self.inner.step()
 
     def state_dict(self) -> Any:
