@@ -67,7 +67,7 @@ def make_array(node: StateDict) -> np.ndarray:
     return array
 
 
-def _dtype(node: StateDict) -> np.dtype[Any]:
+def _dtype(node: StateDict) -> Thing:
     """Return the dtype of an array; one of objects is refused, as the bytes of a file would be read as addresses."""
     dtype = np.dtype(node["dtype"])
     if dtype.kind not in ARRAY_KINDS:

@@ -151,7 +151,7 @@ def ten_to_the_twelfth() -> list[object]:
 
 
 def outside_of_itself() -> torch.Tensor:
-    sparse = torch.sparse_coo_tensor([[0], [0]], [1.0], (4, 4), check_invariants=True)
+    sparse = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (4, 4), check_invariants=True)
     sparse._indices()[0, 0] = 10**9
     return sparse
 

@@ -109,5 +109,5 @@ def test_a_stream_does_not_go_on_outside_of_its_words(position):
     state = global_streams()
     name, keys, _, *gauss = state["numpy"]
     with pytest.raises(ValueError, match="expected 0 to 624"):
-        set_global_streams({**state, "numpy": (name, keys, position, *gauss)})  # type: ignore[typeddict-item]
+        set_global_streams({**state, "numpy": (name, keys, position, *gauss)})
     np.random.random()
