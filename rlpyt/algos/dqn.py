@@ -152,9 +152,7 @@ class DQN(OffPolicyAlgo[QAgent]):
             "tdAbsErr": self.mean_error(td_abs_error, batch),
             "priority": self.update_priorities(batch, td_abs_error, hyper),
         }
-        if again is not None:
-            after = again(lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
-            own = {**own, "lossBefore": loss, "lossAfter": after}
+        own |= self.losses_around(again, loss, lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
         if self.update_counter % self.target_update_interval == 0:
             self.agent.update_target(hyper.target_update_tau)
         return own_and_named_metrics(self, metrics, own)

@@ -114,15 +114,13 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         y = self.q_target(batch, outputs, hyper)
         again = self.before_loss()
         losses, q = self.q_losses(batch, outputs, y, hyper)
-        grad_norm = self.gradient_step(losses.sum(), hyper)
+        loss = losses.sum()
+        grad_norm = self.gradient_step(loss, hyper)
         q = q.detach()
         self.update_priorities(batch, (y - q).abs().mean(0), hyper)
         metrics = self.q_metrics(batch, q, losses.detach(), grad_norm)
-        if again is not None:
-            # At the features of before: those of a vector are the vector.
-            after = again(lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
-            metrics |= {"lossBefore": losses.sum().detach(), "lossAfter": after}
-        return metrics
+        # At the features of before: those of a vector are the vector.
+        return metrics | self.losses_around(again, loss, lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
 
     def q_losses(
         self, batch: Buffer, outputs: Outputs, y: torch.Tensor, hyper: Hyper
