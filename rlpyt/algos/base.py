@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import torch
@@ -142,6 +143,13 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def share(self, n_replicas: int) -> Self:
         """Return an algorithm with a share of the settings in `batch_settings`; see `rlpyt.core.Algorithm.share`."""
         sizes = {name: getattr(self, name) for name in self.batch_settings()}
+        for name, size in sizes.items():
+            if not isinstance(size, Real):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is {size!r}, given for {n_replicas} replicas together; expected a "
+                    "number, as a schedule is not divided among them. Give a number, or with "
+                    'batch_sizes="replica" the schedule of one replica.'
+                )
         shares = {name: share_of(type(self).__name__, name, size, n_replicas) for name, size in sizes.items()}
         return self.replace(**shares) if shares else self
 

@@ -48,15 +48,16 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     """Largest L2 norm of the gradient of the policy, and of the gradient of all action values together."""
     target_update_tau: ScheduleLike = 0.01
     """Fraction by which the targets move at every target update; 1 copies."""
-    policy_update_interval: int = 1
-    """Updates of the action values between updates of the policy; a count, so it takes no schedule."""
+    policy_update_interval: ScheduleLike = 1
+    """Updates of the action values between updates of the policy, a whole number; what a schedule gives is rounded, to
+    at least 1."""
     q_target_clip: ScheduleLike = 1e6
     """Bound of the target y."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.whole("policy_update_interval")
+        self.check_count("policy_update_interval")
         self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("q_target_clip", lambda x: x > 0.0, "above 0")
         if self.has_input_priorities:
@@ -97,10 +98,10 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         if self.random_target:
             outputs = outputs._replace(noise=self.draw_noise(outputs.next_target))
         metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
-        if self.update_counter % self.policy_update_interval == 0:
+        if self.is_due("policy", hyper.policy_update_interval):
             detached = outputs.online._replace(observation=outputs.online.observation.detach())
             metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, hyper))
-        if self.update_counter % self.target_update_interval == 0:
+        if self.is_due("target", hyper.target_update_interval):
             self.agent.update_target(hyper.target_update_tau)
         return metrics
 

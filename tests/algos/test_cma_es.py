@@ -25,6 +25,7 @@ from rlpyt.types import AgentSamples, EnvSamples, Samples
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.agents.agent_kinds import ACTIONS, OBSERVATIONS, SMALL, random_inputs
+from tests.algos.small_problems import build
 from tests.runners.runner_kit import make_sampler, without_times
 
 N = 4
@@ -261,7 +262,7 @@ def test_rates_follow_their_schedules_in_a_run(tmp_path: Path):
     assert vars(algo.search._cma)["_cm"] in [algo.hyper(itr * 7 * 8).mean_rate for itr in range(4, 10)]
     assert algo.hyper(0).covariance_rate == 0.25
     assert not np.array_equal(algo.search.mean, searched(n_itr=10).algo.search.mean)
-    again = runner_from_params(tmp_path / "run_0", known=[Telling, Recorded, squared, quarter]).algo
+    again: Any = runner_from_params(tmp_path / "run_0", known=[Telling, Recorded, squared, quarter]).algo
     assert (again.mean_rate, again.weight_func) == ("lin_1_0.5", squared)
 
 
@@ -300,7 +301,7 @@ class Gives(torch.nn.Module):
         spaces.Discrete(2),
         spaces.MultiDiscrete([2, 2, 4]),
         spaces.MultiBinary(3),
-        spaces.Box(np.float32([-2, -2]), np.float32([1, 4])),
+        spaces.Box(np.array([-2, -2], np.float32), np.array([1, 4], np.float32)),
     ],
 )
 def test_a_model_may_return_the_action(space):
@@ -427,7 +428,7 @@ def test_every_environment_acts_with_its_individual(observation, action):
         (lambda: CMAES(evaluated="last"), ValueError, "evaluated is 'last'; expected \"mean\" or \"best\""),
         (lambda: CMAES(mean_rate=0), ValueError, r"mean_rate is 0; expected a number in \(0, 1\]"),
         (lambda: CMAES(covariance_rate=1.5), ValueError, r"covariance_rate is 1.5; expected a number in \[0, 1\]"),
-        (lambda: CMAES(weight_func=2), TypeError, "weight_func is 2; expected a function of the rank"),
+        (lambda: build(CMAES, weight_func=2), TypeError, "weight_func is 2; expected a function of the rank"),
         (lambda: PopulationAgent(box_units="torque"), ValueError, 'box_units is .torque.; expected "bounds" or'),
         (lambda: PopulationAgent(population_size=1), ValueError, "population_size is 1; expected a whole number"),
         (lambda: PopulationAgent(recurrent=True), ValueError, "recurrent is True; expected False"),
