@@ -68,6 +68,40 @@ def test_the_raw_score_is_summed_where_the_environment_gives_one():
     assert "GameScore" not in run(TrajInfo(), [1, 1]).statistics()
 
 
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ([{"is_success": 0.0}, {"is_success": 1.0}], 1.0),
+        ([{"is_success": 1.0}, {"is_success": 0.0}], 0.0),  # it counts where the episode ends
+        ([{}, {"success": np.bool_(True)}], 1.0),
+        ([{}, {"is_success": None, "success": np.array([0.0])}], 0.0),
+        ([{"success": True}, {}], None),
+        ([{}, {"success": "yes", "is_success": np.zeros(2)}], None),
+    ],
+)
+def test_success_is_what_info_says_at_the_end(infos: list[dict[str, Any]], expected: float | None) -> None:
+    info = TrajInfo()
+    for i, env_info in enumerate(infos):
+        info.step(None, None, 1.0, i == len(infos) - 1, None, env_info)
+    assert info.statistics().get("Success") == expected
+
+
+def test_a_success_of_a_subclass_is_left_to_it() -> None:
+    class Any_(TrajInfo):
+        def __init__(self, discount: float = 1.0) -> None:
+            super().__init__(discount)
+            self.Success = 0.0
+
+        def step(self, *args: Any) -> None:
+            super().step(*args)
+            self.Success = max(self.Success, args[-1]["success"])
+
+    info = Any_()
+    for success in (0.0, 1.0, 0.0):
+        info.step(None, None, 1.0, True, None, {"success": success})
+    assert info.Success == 1.0
+
+
 def test_the_columns_are_the_same_before_the_first_step():
     assert list(TrajInfo().statistics()) == list(run(TrajInfo(), [1.0]).statistics())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import tyro
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
 from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.trained import reading_records
@@ -123,7 +123,9 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
+        sampler: object = start.runner.sampler
+        made_by = (sampler.EnvCls, sampler.evaluation_kwargs) if isinstance(sampler, BaseSampler) else None
+        print(*next_steps(directory, shown(directory), made_by), sep="\n")
     return 0
 
 

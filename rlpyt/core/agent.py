@@ -299,6 +299,18 @@ class QAgent(ExploringAgent):
     def target(self, *inputs: Any) -> Buffer:
         """Return what the target network gives; arguments are those of `__call__`."""
 
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        """Return the mean probability of a random action over all environments of a run, for the log.
+
+        Args:
+            fraction: how far exploration has gone, from 0 to 1.
+            n_envs: training environments of the run.
+
+        Returns:
+            None where the agent explores in another way.
+        """
+        return None
+
 
 class CategoricalQAgent(QAgent):
     """Q-learner over the probabilities of fixed atoms, as C51 asks of an agent."""

@@ -73,7 +73,10 @@ class ResumableRun(HookedRun):
 
 def _of_logger(directory: Path, recorded: Mapping[str, object]) -> Content:
     """Return the arguments of `logger_context` that a run keeps when it goes on."""
-    defaults = {"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False, "verbosity": "table"}
+    defaults: Content = {
+        **{"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False},
+        **{"verbosity": "table", "line_columns": []},
+    }
     found = {name: recorded.get(name, default) for name, default in defaults.items()}
     wrong = next((name for name, x in found.items() if type(x) is not type(defaults[name])), None)
     if wrong is not None:

@@ -5,10 +5,11 @@ import sys
 from functools import partial
 from typing import Any
 
+import gymnasium
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -466,11 +467,46 @@ def test_commas_inside_of_brackets_and_spaces_around_them_split_nothing(text, va
     assert value_of(text, kinds_of(list[str])) == value
 
 
+@pytest.mark.parametrize(
+    ("env_id", "missing", "display", "expected"),
+    [
+        ("CartPole-v1", [], True, ["show R", "play R", "plot R"]),
+        ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
+        ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
+        ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
+        ("Blackjack-v1", [], True, ["show R", "play R", "plot R"]),
+        (None, [], True, ["show R", "plot R"]),
+    ],
+)
+def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "has_display", lambda: display)
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None if name in missing else "there")
+    for name in ("params.json", "params.pkl", "progress.csv"):
+        (tmp_path / name).write_text("{}")
+    EnvCls, kwargs = (NoMode, {}) if env_id is None else (gymnasium.make, {"id": env_id})
+    lines = next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))
+    assert [line.partition("rlpyt ")[2] for line in lines] == expected
+    (tmp_path / "params.pkl").unlink()
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))), "no weights"
+
+
+class NoMode(gymnasium.Env):
+    """Environment that draws nothing."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     (in_folder / "my_small_envs.py").write_text(OWN)
     train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]
     assert main([*train, "--smoke", "--algo.gae-lambda", "0.5"]) == 0
-    assert "What it was: rlpyt show data/x/run_0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "What it was: rlpyt show data/x/run_0" in out
+    assert "How it learned: rlpyt plot data/x/run_0" in out
+    assert "rlpyt play" not in out, "its environment takes no render mode"
 
     assert main(["show", "data/x/run_0"]) == 0
     out = capsys.readouterr().out
