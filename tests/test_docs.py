@@ -71,7 +71,7 @@ def test_the_tutorial_word_by_word(
     for kind, block in re.findall(r"```(python|sh)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL):
         if kind == "python":
             [name] = re.findall(r"\A# (\w+)\.py\n", block)
-            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=50_000", "n_steps=512"))
+            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=100_000", "n_steps=512"))
             files.add(name)
             used |= set(re.findall(r"^from (\w+) import", block, re.MULTILINE))
         for command in re.findall("^python (.*)$", block, re.MULTILINE) if kind == "sh" else []:
