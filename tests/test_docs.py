@@ -106,6 +106,11 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not missing
 
 
+def test_every_page_is_on_a_shelf() -> None:
+    shelves = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in PAGES if page.name != "README.md" and f"]({page.name}" not in shelves] == []
+
+
 @every_page
 def test_links_lead_to_headings(page: Path) -> None:
     targets = [target.split("#") for target in re.findall(r"\]\(([^)\s]*#[^)\s]+)\)", split(page)[0])]
