@@ -71,9 +71,8 @@ def train(
             'environment or a class or function that makes one. Write rlpyt.train("ppo", "CartPole-v1"); an algorithm '
             "of your own is the argument algo, and an environment of your own its class."
         )
-    options = [field.name for field in fields(TrainChoices)]
-    chosen = {name: settings.pop(name) for name in options if name in settings}
-    chosen |= {name: str(chosen[name]) for name in _TEXTS if chosen.get(name) is not None}
+    defaults = {field.name: field.default for field in fields(TrainChoices)}
+    chosen = {name: _as_option(name, settings.pop(name), x) for name, x in defaults.items() if name in settings}
     choices = TrainChoices(n_steps=n_steps, log_dir=None if log_dir is None else os.fspath(log_dir), **chosen)
     _check_values(choices)
     parts = {"algo": algo, "agent": agent, "sampler": sampler}
@@ -81,13 +80,20 @@ def train(
     given = {name: x for name, x in {**parts, "seed": seed}.items() if x is not None and name not in changes}
 
     def changed(runner: MinibatchRlBase) -> MinibatchRlBase:
-        _check_names(runner, settings, options)
+        _check_names(runner, settings, list(defaults))
         runner = updated(runner, changes).replace(**given, **settings)
         return smoke(runner) if choices.smoke else runner
 
     start = new_start(algorithm, environment(env, dict(env_kwargs or {})), choices, changed)
     run(start)
     return start.runner
+
+
+def _as_option(name: str, value: object, default: object) -> Any:
+    """Return a value in the form in which the command line has it."""
+    if name in _TEXTS and value is not None:
+        return str(value)
+    return (value,) if isinstance(value, str) and isinstance(default, tuple) else value
 
 
 def _check_values(choices: TrainChoices) -> None:
