@@ -60,7 +60,7 @@ def test_statistics_by_hand():
 def test_a_trajectory_shows_its_statistics():
     info = run(TrajInfo(discount=0.5), [1.0, 0.5, -2.0])
     assert repr(info) == "TrajInfo(Length=3, Return=-0.5, NonzeroRewards=3, DiscountedReturn=0.75)"
-    info.Return = np.float32(1 / 3)
+    info.Return = 1 / 3
     assert "Return=0.333333" in repr([info])
 
 

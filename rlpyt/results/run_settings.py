@@ -48,7 +48,9 @@ def _with_compute(settings: dict[str, Value], chosen: object) -> dict[str, Value
     """
     found = {key: value for key, value in settings.items() if key != "settings" and not key.startswith("settings.")}
     given = {key[len("settings.") :]: value for key, value in settings.items() if key.startswith("settings.")}
-    values = {"precision": "float32", "tf32": None, "compile": False} if settings.get("settings") is None else {}
+    values: dict[str, Value] = {"tf32": None, "compile": False}
+    if settings.get("settings") is None:  # the runner chooses, everywhere this precision
+        values["precision"] = "float32"
     values |= given | (_flat(chosen) if isinstance(chosen, dict) else {})
     if "device" in values:  # which one of a machine's is the affinity's matter
         values["device"] = str(values["device"]).partition(":")[0]
