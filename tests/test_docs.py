@@ -78,7 +78,7 @@ def test_the_tutorial_word_by_word(
     for kind, block in re.findall(r"```(python|sh)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL):
         if kind == "python":
             [name] = re.findall(r"\A# (\w+)\.py\n", block)
-            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=50_000", "n_steps=512"))
+            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=100_000", "n_steps=512"))
             files.add(name)
             used |= set(re.findall(r"^from (\w+) import", block, re.MULTILINE))
         for command in re.findall("^python (.*)$", block, re.MULTILINE) if kind == "sh" else []:
@@ -111,6 +111,11 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", split(page)[0])]
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
+
+
+def test_every_page_is_on_a_shelf() -> None:
+    shelves = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in PAGES if page.name != "README.md" and f"]({page.name}" not in shelves] == []
 
 
 @every_page

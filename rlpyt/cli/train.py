@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeVar
@@ -111,15 +112,8 @@ def train(arguments: Sequence[str]) -> int:
         print(usage())
         return 0 if arguments else 2
     start = start_of(arguments)
-    run_id = start.choices.run_id
-    if start.choices.resume == "auto" and run_id is None:
-        run_id = "0"
-    number: int | str | None = int(run_id) if run_id is not None and run_id.isdecimal() else run_id
-    resume: Literal[False, "auto"] = "auto" if start.choices.resume == "auto" else False
     try:
-        with logger_context(start.log_dir, number, start.name, resume=resume):
-            start.runner.train()
-            directory = current_logger().directory
+        directory = run(start)
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
@@ -127,6 +121,22 @@ def train(arguments: Sequence[str]) -> int:
         made_by = (sampler.EnvCls, sampler.evaluation_kwargs) if isinstance(sampler, BaseSampler) else None
         print(*next_steps(directory, shown(directory), made_by), sep="\n")
     return 0
+
+
+def run(start: Start) -> Path | None:
+    """Train in the directory of the run; return it, or None in a process that keeps no records.
+
+    Raises:
+        RunDirectoryError: if the directory is taken.
+    """
+    run_id = start.choices.run_id
+    if start.choices.resume == "auto" and run_id is None:
+        run_id = "0"
+    number: int | str | None = int(run_id) if run_id is not None and run_id.isdecimal() else run_id
+    resume: Literal[False, "auto"] = "auto" if start.choices.resume == "auto" else False
+    with logger_context(start.log_dir, number, start.name, resume=resume):
+        start.runner.train()
+        return current_logger().directory
 
 
 def shape(
@@ -163,12 +173,30 @@ def start_of(arguments: Sequence[str]) -> Start:
 
 
 def _new(name: str, env_name: str, arguments: Sequence[str]) -> Start:
-    prog, chosen = f"rlpyt train {name} {env_name}", algorithm(name)
+    prog = f"rlpyt train {name} {env_name}"
     choices = _choices(TrainChoices, prog, arguments)
     env = environment(env_name, pairs_of(choices.env_kwargs))
+    return new_start(name, env, choices, lambda runner: _with_options(runner, choices, prog, arguments))
+
+
+def new_start(
+    name: str, env: Environment, choices: TrainChoices, change: Callable[[MinibatchRlBase], MinibatchRlBase]
+) -> Start:
+    """Return a run of an algorithm in an environment.
+
+    Args:
+        name: of the algorithm.
+        env: which the run is in.
+        choices: which runner and sampler there are, and where the run goes.
+        change: is given the runner with the settings of the table, and returns the one that runs.
+
+    Raises:
+        ValueError: if there is no such algorithm, or it does not take the actions of the environment.
+    """
+    chosen = algorithm(name)
     check_fits(name, chosen, env)
-    runner = _with_options(runner_of(chosen, env, choices), choices, prog, arguments)
-    experiment = f"{name}_{_folder(env_name)}"
+    runner = change(runner_of(chosen, env, choices))
+    experiment = f"{name}_{_folder(env.name)}"
     return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices)
 
 
