@@ -80,7 +80,7 @@ def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str
     for f in fields(part):  # type: ignore[arg-type]
         if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
             continue
-        value, hint = values[f.name], _hint_of(type(part), f)
+        value, hint = values[f.name], hint_of(type(part), f)
         kinds = kinds_of(hint)
         if not kinds - {type(None)} or not is_plain(value):
             continue
@@ -115,7 +115,7 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
     )
 
 
-def _hint_of(cls: type, f: Field[object]) -> object:
+def hint_of(cls: type, f: Field[object]) -> object:
     """Return the hint of a field; None where it names something that its module has for type checkers alone."""
     try:
         names = vars(sys.modules[owner_of(cls, f).__module__])

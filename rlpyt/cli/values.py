@@ -120,7 +120,7 @@ def dict_of(text: str) -> dict[str, object]:
         assert isinstance(found, dict)
         return found
     pairs: list[str] = []
-    for part in _split(text):
+    for part in split(text):
         # A comma that no key follows is part of the value.
         if pairs and not re.match(r"\s*\w+=", part):
             pairs[-1] += f",{part}"
@@ -139,12 +139,12 @@ def list_of(text: str, read: Callable[[str], object] = value_of) -> tuple[object
     Raises:
         ValueError: if brackets do not match.
     """
-    parts = _split(text.strip())
+    parts = split(text.strip())
     if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
         _check_brackets(whole)
         if whole[-1] not in "])":
             raise ValueError(f"got {text!r}; expected nothing after the bracket.")
-        parts = _split(whole[1:-1])
+        parts = split(whole[1:-1])
     return tuple(read(part.strip()) for part in parts if part.strip())
 
 
@@ -227,7 +227,7 @@ def inner_value(text: str) -> object:
     return value_of(text, frozenset(_NAMES) - {dict})
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     """Split at the commas outside of quotes, and of brackets that match."""
     quotes, closing = _places_in_quotes(text), _closing_brackets(text)
     parts, place = [""], 0
@@ -285,7 +285,7 @@ def _is_prose(text: str) -> bool:
     if text[0] in "[({":
         end = _closing_brackets(text).get(0)
         return end is not None and re.match(r"\s+\w", text[end + 1 :]) is not None
-    return any(_is_word(part) for part in _split(text))
+    return any(_is_word(part) for part in split(text))
 
 
 def _is_word(part: str) -> bool:
@@ -296,7 +296,7 @@ def _is_word(part: str) -> bool:
 
 
 def _looks_like_list(text: str) -> bool:
-    return not _is_prose(text) and (text[:1] in ("[", "(") or len(_split(text)) > 1)
+    return not _is_prose(text) and (text[:1] in ("[", "(") or len(split(text)) > 1)
 
 
 def _looks_like_dict(text: str) -> bool:

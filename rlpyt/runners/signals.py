@@ -76,8 +76,8 @@ class Preemption:
 def signals_as_exceptions(defer: Callable[[int], bool] = lambda signum: False) -> Iterator[None]:
     """Raise an exception on the `STOP_SIGNALS` while the block runs, so that a stopped run stops its workers.
 
-    A handler of the user's for SIGINT, SIGHUP or SIGUSR1 stays, and so does a signal that is ignored, as under nohup. After a
-    SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
+    A handler of the user's for SIGINT, SIGHUP or SIGUSR1 stays, and so does a signal that is ignored, as under nohup.
+    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
 
     Args:
         defer: called with the signal first; true if it will end the run later.
