@@ -43,8 +43,8 @@ class Tracking(NamedTuple):
     sinks: list[Sink]
 
 
-def with_hooks(runner: MinibatchRlBase, texts: Sequence[str]) -> MinibatchRlBase:
-    """Return the runner with the hooks that are named; where none is, with those that it has.
+def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> MinibatchRlBase:
+    """Return the runner with the hooks that are given, most by name; where none is, with those that it has.
 
     `EpisodeVideo` plays in the environment of the run's evaluations.
 
@@ -52,15 +52,16 @@ def with_hooks(runner: MinibatchRlBase, texts: Sequence[str]) -> MinibatchRlBase
         ValueError: if a name or a setting is wrong.
         ImportError: if a hook needs a package that is not installed.
     """
-    hooks: list[Hook] = []
+    hooks = [hook for hook in given if isinstance(hook, Hook)]
+    texts = [text for text in given if isinstance(text, str)]
     for part in _named("--hooks", texts, HOOKS, "StopOnReturn(475,n_rows=2). A hook of your own needs a script"):
-        given: Values = {}
+        of_run: Values = {}
         if part.name == "EpisodeVideo":
             sampler = vars(runner)["sampler"]
             assert isinstance(sampler, BaseSampler)
-            given = {"EnvCls": sampler.EnvCls, "env_kwargs": drawing_kwargs(sampler.EnvCls, sampler.evaluation_kwargs)}
+            of_run = {"EnvCls": sampler.EnvCls, "env_kwargs": drawing_kwargs(sampler.EnvCls, sampler.evaluation_kwargs)}
         cls = vars(importlib.import_module(HOOKS[part.name]))[part.name]
-        hooks.append(cls(**_settings("--hooks", part, cls, given)))
+        hooks.append(cls(**_settings("--hooks", part, cls, of_run)))
     return runner.replace(hooks=hooks) if hooks else runner
 
 

@@ -60,6 +60,8 @@ def taken_from(arguments: Sequence[str]) -> tuple[list[str], SettingsFile]:
             raise ValueError("--config: got no value; expected a YAML or JSON file of settings.")
         file = read_settings(path if equals else rest.pop(place))
     values = {name: x for name, x in file.values.items() if name not in ("algorithm", "env")}
+    if "config" in values:
+        raise ValueError(f"{file.path} names another file, {values['config']!r:.100}; expected settings alone.")
     return rest, SettingsFile(file.path, values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -83,8 +83,6 @@ class RunChoices:
     """Where networks learn: cpu, cuda:0, or one for each replica, as cuda:0,cuda:1."""
     smoke: Flag = False
     """Train for a few seconds only, to see that everything works."""
-    config: Text = None
-    """YAML or JSON file with more options. What is given on the command line comes before it."""
     track: Names = ()
     """Send the rows to tensorboard, wandb, mlflow, trackio, or several; with settings: "wandb(project=mine)"."""
     verbosity: Verbosity = "table"
@@ -146,21 +144,30 @@ def train(arguments: Sequence[str]) -> int:
         print(usage())
         return 0 if arguments else 2
     start = start_of(arguments)
+    try:
+        directory = run(start)
+    except RunDirectoryError as error:
+        raise ValueError(str(error)) from error
+    if directory is not None:
+        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
+    return 0
+
+
+def run(start: Start) -> Path | None:
+    """Train in the directory of the run; return it, or None in a process that keeps no records.
+
+    Raises:
+        RunDirectoryError: if the directory is taken.
+    """
     run_id = start.choices.run_id
     if start.choices.resume == "auto" and run_id is None:
         run_id = "0"
     number: int | str | None = int(run_id) if run_id is not None and run_id.isdecimal() else run_id
     resume: Literal[False, "auto"] = "auto" if start.choices.resume == "auto" else False
     check_start(start.runner, start.spaces)
-    try:
-        with logging_of(start, start.log_dir, number, resume) as logger:
-            start.runner.train()
-            directory = logger.directory
-    except RunDirectoryError as error:
-        raise ValueError(str(error)) from error
-    if directory is not None:
-        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
-    return 0
+    with logging_of(start, start.log_dir, number, resume) as logger:
+        start.runner.train()
+        return logger.directory
 
 
 def trackers_of(start: Start, log_dir: str | os.PathLike[str]) -> Tracking:
@@ -201,7 +208,7 @@ def logging_of(
         verbosity=choices.verbosity,
     ) as logger:
         if choices.track:
-            logger.record_params({"track": choices.track})  # `rlpyt resume` goes on with them
+            logger.record_params({"track": list(choices.track)})  # `rlpyt resume` goes on with them
         yield logger
 
 
@@ -275,12 +282,30 @@ def start_of(arguments: Sequence[str]) -> Start:
 
 
 def _new(name: str, env_name: str, arguments: Sequence[str], file: SettingsFile) -> Start:
-    prog, chosen = f"rlpyt train {name} {env_name}", algorithm(name)
+    prog = f"rlpyt train {name} {env_name}"
     choices = _choices(TrainChoices(), prog, arguments, file)
     env = environment(env_name, pairs_of(choices.env_kwargs))
+    return new_start(name, env, choices, lambda runner: _with_options(runner, choices, prog, arguments, file))
+
+
+def new_start(
+    name: str, env: Environment, choices: TrainChoices, change: Callable[[MinibatchRlBase], MinibatchRlBase]
+) -> Start:
+    """Return a run of an algorithm in an environment.
+
+    Args:
+        name: of the algorithm.
+        env: which the run is in.
+        choices: which runner and sampler there are, and where the run goes.
+        change: is given the runner with the settings of the table, and returns the one that runs.
+
+    Raises:
+        ValueError: if there is no such algorithm, or it does not take the actions of the environment.
+    """
+    chosen = algorithm(name)
     check_fits(name, chosen, env)
-    runner = _with_options(runner_of(chosen, env, choices), choices, prog, arguments, file)
-    experiment = f"{name}_{_folder(env_name)}"
+    runner = with_hooks(change(runner_of(chosen, env, choices)), choices.hooks)
+    experiment = f"{name}_{_folder(env.name)}"
     sampler = vars(runner)["sampler"]
     spaces = env.spaces if isinstance(sampler, BaseSampler) and sampler.env_kwargs == env.env_kwargs else None
     return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices, spaces)
@@ -293,7 +318,7 @@ def _again(path: str, arguments: Sequence[str], file: SettingsFile) -> Start:
     changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
     with reading_records(choices.trust):
         recorded = runner_from_params(record, trusted=choices.trust, **changes)
-    runner = _with_options(recorded, choices, prog, arguments, file)
+    runner = with_hooks(_with_options(recorded, choices, prog, arguments, file), choices.hooks)
     log_dir = choices.log_dir or str(record.resolve().parent.parent)
     gives_trackers = "track" in file.values or any(x.partition("=")[0] == "--track" for x in arguments)
     return Start(runner, Path(log_dir).resolve().name, log_dir, choices, has_recorded_trackers=not gives_trackers)
@@ -352,13 +377,12 @@ def _choices(default: ChoicesT, prog: str, arguments: Sequence[str], file: Setti
 def _with_options(
     runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str], file: SettingsFile
 ) -> MinibatchRlBase:
-    """Return the runner with the settings and the hooks that the options give."""
+    """Return the runner with the settings that the options give."""
     Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
     texts = joined([*option_texts(file, Options, arguments), *arguments])
     options: object = tyro.cli(Options, prog=prog, args=texts, description=f"{type(choices).__doc__} {prog}")
     changed = updated(runner, changes_of(options, runner))
-    changed = smoke(changed) if choices.smoke else changed
-    return with_hooks(changed, choices.hooks)
+    return smoke(changed) if choices.smoke else changed
 
 
 def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
