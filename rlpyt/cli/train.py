@@ -47,6 +47,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, Run
 from rlpyt.utils import ComputeSettings
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arguments import ELSEWHERE
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.processes import available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
@@ -380,9 +381,23 @@ def _with_options(
     """Return the runner with the settings that the options give."""
     Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
     texts = joined([*option_texts(file, Options, arguments), *arguments])
+    _refuse_names_of_others(texts, runner)
     options: object = tyro.cli(Options, prog=prog, args=texts, description=f"{type(choices).__doc__} {prog}")
     changed = updated(runner, changes_of(options, runner))
     return smoke(changed) if choices.smoke else changed
+
+
+def _refuse_names_of_others(arguments: Sequence[str], runner: MinibatchRlBase) -> None:
+    """Refuse an option that has its name in another library, such as --algo.lr; the message has the name here."""
+    places = {"": runner.given(), **{f"{part}.": vars(runner)[part].given() for part in ("sampler", "agent", "algo")}}
+    known = {place + name for place, given in places.items() for name in given}
+    for argument in arguments:
+        option = argument.partition("=")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        here = ELSEWHERE.get(name.rpartition(".")[2])
+        found = next((place + here for place in places if here and place + here in known), None)
+        if option.startswith("--") and found and name not in known:
+            raise ValueError(f"there is no option {option}; did you mean --{found.replace('_', '-')}?")
 
 
 def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:

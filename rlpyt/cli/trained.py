@@ -46,7 +46,7 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         FileNotFoundError: if there is no run, or no weights in it.
         ValueError: if its record is incomplete, or a file is damaged.
     """
-    _check_weights(run)
+    _check_weights(Path(run))
     with reading_records(trust):
         params = read_params(run, "load_agent")
         record = params["runner"]["settings"].get("sampler")
