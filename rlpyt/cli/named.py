@@ -37,7 +37,7 @@ class Named(NamedTuple):
 
 
 class Tracking(NamedTuple):
-    """Where the rows of a run go, beside its own files."""
+    """Destinations of the rows of a run, beside its own files."""
 
     use_summary_writer: bool
     sinks: list[Sink]
