@@ -222,7 +222,12 @@ def test_one_episode_is_written_to_the_file_that_is_named(options, files, run, m
     seen: list[str] = []
     monkeypatch.setattr("rlpyt.cli.play.require_video", lambda: None)
     monkeypatch.setattr("rlpyt.cli.play._environment", lambda *args: Screen())
-    monkeypatch.setattr("rlpyt.cli.play._episode", lambda trained, env, file, *args: seen.append(str(file)) or "")
+
+    def episode(trained: object, env: object, file: object, *args: object) -> str:
+        seen.append(str(file))
+        return "played"
+
+    monkeypatch.setattr("rlpyt.cli.play._episode", episode)
     assert main(["play", str(run), *options]) == 0
     assert seen == files
 
