@@ -42,6 +42,20 @@ _EXTRAS = {
     "shimmy": "pip install rlpyt[dm_control]",
     "jax": "pip install 'gymnasium[jax]'",
 }
+_REGISTERED_BY = {
+    **{prefix: ("minigrid", "minigrid") for prefix in ("MiniGrid-", "BabyAI-")},
+    "MiniWorld-": ("miniworld", "miniworld"),
+    **{f"{word}-": ("highway_env", "highway-env") for word in ("highway", "parking", "racetrack", "roundabout")},
+    **{
+        prefix: ("gymnasium_robotics", "gymnasium-robotics")
+        for prefix in ("Fetch", "HandReach", "HandManipulate", "AdroitHand", "PointMaze_", "AntMaze_", "FrankaKitchen-")
+    },
+    "Panda": ("panda_gym", "panda-gym"),
+    "FlappyBird-": ("flappy_bird_gymnasium", "flappy-bird-gymnasium"),
+    "Meta-World/": ("metaworld", "metaworld"),
+}
+"""Beginnings of ids as users of a package write them -> its module, which registers them when it is imported, and what
+pip installs. Ids of other packages are written as module:id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +155,7 @@ def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
     if ":" in name and (own := _own(name)) is not None:
         return "other", own, {}, {}
     if ":" not in name and name not in gymnasium.registry:
-        raise ValueError(_unknown(name))
+        name = _with_module(name)
     spec = gymnasium.registry.get(_id_of(name))
     physics = spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco")
     return ("mujoco" if physics else "other"), gymnasium.make, {"id": name}, {}
@@ -150,6 +164,28 @@ def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
 def _id_of(name: str) -> str:
     """Return an id without the module that registers it, as in "minigrid:MiniGrid-Empty-5x5-v0"."""
     return name.rpartition(":")[2]
+
+
+def _with_module(name: str) -> str:
+    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-...".
+
+    Raises:
+        ValueError: if no known package has it.
+        ImportError: if its package is not installed.
+    """
+    for prefix, (module, package) in _REGISTERED_BY.items():
+        if name.startswith(prefix):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module:
+                    raise
+                raise ImportError(
+                    f"{name} is an environment of {package}, which is not installed. Install it: pip install {package}."
+                ) from error
+            if name in gymnasium.registry:
+                return f"{module}:{name}"
+    raise ValueError(_unknown(name))
 
 
 def _own(name: str) -> Callable[..., object] | None:

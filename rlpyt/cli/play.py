@@ -34,7 +34,7 @@ from rlpyt.types import Kwargs
 def play(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    episodes: int = 3,
+    episodes: int | None = None,
     video: Path | None = None,
     sample: bool = False,
     seed: int = 0,
@@ -54,6 +54,8 @@ def play(
         env_kwargs: arguments of the environment, as key=value, in place of those of the run's evaluations.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
+    if episodes is None:
+        episodes = 1 if video is not None and video.suffix else 3
     if episodes < 1:
         raise ValueError(f"rlpyt play: got --episodes {episodes}; expected 1 or more.")
     if video is None and not has_display():
@@ -104,6 +106,11 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
         f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
         "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
     )
+
+
+def drawing_kwargs(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> Kwargs:
+    """Return arguments of an environment with which it draws images, if it takes a render mode."""
+    return {**env_kwargs, "render_mode": "rgb_array"} if _takes_render_mode(EnvCls) == "yes" else dict(env_kwargs)
 
 
 def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps", "no"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 from rlpyt.cli.environment import made
@@ -14,11 +15,15 @@ from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import unrecorded_in
+from rlpyt.run_records import CHECKPOINTS, run_status
 from rlpyt.runners import RecordError, load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.samplers import BaseSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, TrajInfo
+
+_WEIGHTS = ("params.pkl", "itr_*.pkl", f"{CHECKPOINTS}/*/manifest.json")
+_ENDED = {"failed": "failed", "interrupted": "was interrupted", "killed": "was killed"}
 
 
 class Trained(NamedTuple):
@@ -42,6 +47,7 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         FileNotFoundError: if there is no run, or no weights in it.
         ValueError: if its record is incomplete, or a file is damaged.
     """
+    _check_weights(Path(run))
     with reading_records(trust):
         params = read_params(run, "load_agent")
         record = params["runner"]["settings"].get("sampler")
@@ -56,6 +62,17 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         given = None if is_recorded else spaces_of(sampler.EnvCls, kwargs)
         agent = load_agent(run, snapshot=snapshot, trusted=trust, env_spaces=given)
     return Trained(agent, sampler.EnvCls, kwargs, sampler.TrajInfoCls)
+
+
+def _check_weights(run: Path) -> None:
+    """Raise FileNotFoundError for a run that has ended before it had weights; the message says how."""
+    if any(path for pattern in _WEIGHTS for path in run.glob(pattern)):
+        return
+    status, note = run_status(run)
+    if status in ("failed", "interrupted", "killed"):
+        raise FileNotFoundError(
+            f"{run} has no weights: the run {_ENDED[status]} before the first row of its log ({shorten(note, 300)})."
+        )
 
 
 def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:

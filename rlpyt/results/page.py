@@ -18,7 +18,7 @@ import numpy as np
 from rlpyt.logging.files import replace_file
 from rlpyt.results.groups import RunGroup
 from rlpyt.results.pictures import plots_of
-from rlpyt.results.runs import RunResult
+from rlpyt.results.runs import Folders, RunResult, folders_of
 from rlpyt.results.statistics import mean_interval
 from rlpyt.results.study import Study, read_study
 from rlpyt.run_records import STEPS
@@ -106,7 +106,7 @@ class _Cell:
 
 
 def write_page(
-    folder: str | os.PathLike[str],
+    folder: Folders,
     y: str | None = None,
     x: str = STEPS,
     out: str | os.PathLike[str] | None = None,
@@ -117,10 +117,10 @@ def write_page(
     own script may run, whatever the names of runs and settings are.
 
     Args:
-        folder: the directory of a grid, of an experiment, or of one run.
+        folder: the directory of a grid, of an experiment, or of one run; or several.
         y: name of the column of `progress.csv` to draw, see `read_study`.
         x: name of the column of the axis.
-        out: the file; None is `study.html` in `folder`.
+        out: the file; None is `study.html` in `folder`, the first of several.
 
     Returns:
         The path of the page.
@@ -131,8 +131,9 @@ def write_page(
         ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
-    path = Path(folder, "study.html") if out is None else Path(out)
-    page = _page(study, Path(folder).resolve().name)
+    folders = folders_of(folder)
+    path = folders[0] / "study.html" if out is None else Path(out)
+    page = _page(study, ", ".join(path.resolve().name for path in folders))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as file:
         file.write(page.encode("utf-8", errors="replace"))

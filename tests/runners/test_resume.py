@@ -11,7 +11,7 @@ import time
 from functools import partial
 from math import inf
 from pathlib import Path
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, default_int_handler, raise_signal, signal
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, SIGUSR1, default_int_handler, raise_signal, signal
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, set
 # ---- ends that are asked for ----
 
 
-@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP])
+@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP, SIGUSR1])
 def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, tmp_path, monkeypatch, capfd):
     before = {SIGINT: signal(SIGINT, default_int_handler), SIGHUP: signal(SIGHUP, SIG_DFL)}
     monkeypatch.setattr(Stopping, "stop", lambda self: raise_signal(signum))
