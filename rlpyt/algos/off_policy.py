@@ -352,11 +352,12 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
                 f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
                 f"run learns nothing. Set min_steps_learn to about {about(self.n_steps / 10)}, or raise n_steps."
             )
-        n_updates = max(self.n_updates(self.hyper(step)) for step in (first, self.n_steps))
-        of_run = n_updates * (self.n_itr - self.min_itr_learn)
-        if self.target_update_interval > of_run:
+        ends = [self.hyper(step) for step in (first, self.n_steps)]
+        of_run = max(map(self.n_updates, ends)) * (self.n_itr - self.min_itr_learn)
+        interval = min(hyper.target_update_interval for hyper in ends)
+        if interval > of_run:
             found.append(
-                f"the target network never moves: it does every {self.target_update_interval:,} updates "
+                f"the target network never moves: it does every {interval:,} updates "
                 f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
                 f"{about(of_run / 20)}, or raise n_steps."
             )

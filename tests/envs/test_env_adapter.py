@@ -817,7 +817,7 @@ class ThreeMethods:
 
 
 def test_a_run_with_an_environment_of_three_methods(tmp_path):
-    replay = dict(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
+    replay: dict[str, Any] = dict(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
     sampler = SerialSampler(ThreeMethods, {}, batch_T=5, batch_B=2, eval_n_envs=2, eval_max_trajectories=4)
     agent = DqnAgent()
     with logger_context(tmp_path, run_ID=0):
