@@ -7,7 +7,7 @@ compute (`rlpyt.agents`, `rlpyt.samplers`, ...), or with the first use of `rlpyt
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlpyt import old_names
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
@@ -34,7 +34,7 @@ old_names.install()
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Import what is heavy when it is asked for, and the rooms that a path of rlpyt 0.1 leads through."""
         if name == "train":
             return importlib.import_module("rlpyt.cli.from_python").train
