@@ -70,6 +70,8 @@ class Settings(metaclass=SettingsType):
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
     in_place_of_none: ClassVar[Mapping[str, str]] = {}
     """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
+    fixed: ClassVar[Mapping[str, str]] = {}
+    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
     _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -155,7 +157,7 @@ class Settings(metaclass=SettingsType):
         if not scheduled and not isinstance(value, Real):
             raise TypeError(
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
-                "the run. Convert it."
+                f"the run{self.fixed.get(name, '. Convert it')}."
             )
         schedule = self.schedule_of(name)
         # The length of the run is not known yet. In a run without end no schedule begins too late.

@@ -353,6 +353,12 @@ class TrajInfo(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self.__dict__)
 
+    def __repr__(self) -> str:
+        numbers = [
+            f"{name}={x:.6g}" if isinstance(x, float) else f"{name}={x}" for name, x in self.statistics().items()
+        ]
+        return f"{type(self).__name__}({', '.join(numbers)})"
+
     # Two trajectories with the same numbers are two.
     __eq__ = object.__eq__
     __hash__ = object.__hash__

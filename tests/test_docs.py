@@ -44,6 +44,13 @@ ALGORITHMS = [
     and not inspect.isabstract(AlgoCls)
     and AlgoCls.learn is not algos.RlAlgorithm.learn
 ]
+RLMODELS = """
+    FullyConnected DiscretePolicy ContinuousPolicy final_activation mean_activation_fn min_sd DQNScheduler DDPGScheduler
+    exploration_rate exploration_sdev AR1Noise PER_alpha PER_beta agent_lr_scheduler_fn actor_lr_scheduler_fn
+    critic_lr_scheduler_fn steps_per_update discount_rate td_steps max_memory_size individuals_by_gen episodes_by_ind
+    n_generations max_ts_by_episode alpha_mu alpha_cm beta_mu beta_cm fit n_episodes mean_trace max_trace Agent SumTree
+"""
+"""Names on the page for its users that are none here."""
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda AlgoCls: AlgoCls.__name__)
 
@@ -71,7 +78,7 @@ def test_the_tutorial_word_by_word(
     for kind, block in re.findall(r"```(python|sh)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL):
         if kind == "python":
             [name] = re.findall(r"\A# (\w+)\.py\n", block)
-            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=50_000", "n_steps=512"))
+            (tmp_path / f"{name}.py").write_text(block.replace("n_steps=100_000", "n_steps=512"))
             files.add(name)
             used |= set(re.findall(r"^from (\w+) import", block, re.MULTILINE))
         for command in re.findall("^python (.*)$", block, re.MULTILINE) if kind == "sh" else []:
@@ -104,6 +111,11 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", split(page)[0])]
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
+
+
+def test_every_page_is_on_a_shelf() -> None:
+    shelves = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in PAGES if page.name != "README.md" and f"]({page.name}" not in shelves] == []
 
 
 @every_page
@@ -188,6 +200,7 @@ def test_names_in_tables_exist(page: Path, public_names: set[str], columns: dict
     ]
     before: list[Iterable[str]] = [*NAMES.values(), *OLD_METHODS.values(), *OLD_ATTRIBUTES.values(), SETTINGS]
     before += [STUDIES, *STUDIES.values(), *RENAMED.values()]
+    before += [RLMODELS.split()] if page.name == "from_rlmodels.md" else []
     known = public_names.union(*columns.values(), *metrics, [f.name for f in fields(Affinity)], *before)
     cells = [cell for table in tables(page) for row in table for cell in row]
     names = [re.sub(r"\(.*\)$", "", token) for cell in cells for token in quoted(cell)]

@@ -57,6 +57,13 @@ def test_statistics_by_hand():
     assert info.statistics() == {"Length": 4, "Return": 3.0, "NonzeroRewards": 3, "DiscountedReturn": 1 - 0.5 + 0.5}
 
 
+def test_a_trajectory_shows_its_statistics():
+    info = run(TrajInfo(discount=0.5), [1.0, 0.5, -2.0])
+    assert repr(info) == "TrajInfo(Length=3, Return=-0.5, NonzeroRewards=3, DiscountedReturn=0.75)"
+    info.Return = 1 / 3
+    assert "Return=0.333333" in repr([info])
+
+
 def test_without_discount_both_returns_are_equal():
     info = run(TrajInfo(), [1.0, 2.0, 3.5])
     assert info.statistics()["DiscountedReturn"] == info.statistics()["Return"] == 6.5

@@ -14,6 +14,7 @@ from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.own_models import (
     INPUTS,
+    Q_INPUTS,
     RNN_INPUTS,
     build_model,
     check_apart,
@@ -157,7 +158,9 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         offered = {**self.make_env_to_model_kwargs(self.env_spaces), "n_models": self.n_q}
         sizes = {"hidden_sizes": self.hidden_sizes} if self.QModelCls is None else {}
         kwargs = {**sizes, **(self.q_model_kwargs or {})}
-        return build_model(f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs)
+        return build_model(
+            f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs, Q_INPUTS
+        )
 
     def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""
@@ -187,8 +190,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         who = type(self).__name__
         check_call(f"{who}: the body", self.model.body, RNN_INPUTS if self.recurrent else INPUTS)
         check_call(f"{who}: the policy, a {type(self.model.pi).__name__},", self.model.pi, INPUTS)
-        action_inputs = (*INPUTS, "action")
-        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, action_inputs)
+        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, Q_INPUTS)
         for module in self.modules():
             module.eval()
         rows = self.features(*self.example_inputs(3))

@@ -85,9 +85,9 @@ class DQN(OffPolicyAlgo[QAgent]):
     unless one is given; where rewards are far below 1 in size, give a smaller one."""
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
-    target_update_interval: int = 312
-    """Updates between target updates, a count without a schedule; 312 with batch size 32 and replay ratio 8 is every
-    1,248 steps."""
+    target_update_interval: ScheduleLike = 312
+    """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1. 312 with batch
+    size 32 and replay ratio 8 is every 1,248 steps."""
     eps_steps: float = 1e6
     """Steps over which the agent's epsilon goes from its first to its last value, on a line; give `eps_schedule` for
     another one."""
@@ -156,10 +156,8 @@ class DQN(OffPolicyAlgo[QAgent]):
             "tdAbsErr": self.mean_error(td_abs_error, batch),
             "priority": self.update_priorities(batch, td_abs_error, hyper),
         }
-        if again is not None:
-            after = again(lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
-            own = {**own, "lossBefore": loss, "lossAfter": after}
-        if self.update_counter % self.target_update_interval == 0:
+        own |= self.losses_around(again, loss, lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
+        if self.is_due("target", hyper.target_update_interval):
             self.agent.update_target(hyper.target_update_tau)
         return own_and_named_metrics(self, metrics, own)
 

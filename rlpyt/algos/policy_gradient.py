@@ -199,10 +199,10 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self.loss_weight = weight
         metrics = {name: self.weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        if again is not None:
-            after = again(lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0])
-            metrics |= {"lossBefore": self.weighted(loss.detach()), "lossAfter": self.weighted(after)}
-        return metrics
+        around = self.losses_around(
+            again, loss, lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0]
+        )
+        return metrics | {name: self.weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""

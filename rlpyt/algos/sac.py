@@ -49,7 +49,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     random_target: ClassVar[bool] = True
     _auto_entropy = 0.0  # until the action space is known
 
-    batch_size: int = 256
+    batch_size: ScheduleLike = 256
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 
@@ -66,7 +66,7 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     """This replica and those that it agrees with; known after `initialize`."""
     min_itr_learn: int = 0
     """Iterations at the start without an update; the agent is not evaluated again in them."""
-    batch_size: int
+    batch_size: ScheduleLike
     """Size of an update's batch, which an algorithm has as a setting, or sets in `initialize`."""
     discount: ScheduleLike
     """gamma, per environment step."""
@@ -74,7 +74,12 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     @property
     def rows_per_update(self) -> int:
         """Rows that one update consumes: `batch_size`, unless a subclass counts otherwise."""
-        return self.batch_size
+        return int(cast(float, self.batch_size))
+
+    @property
+    def rows_consumed(self) -> int:
+        """Rows that all updates so far have consumed."""
+        return self.rows_per_update * self.update_counter
 
     @abstractmethod
     def initialize(self, agent: AgentT, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from numbers import Real
 from typing import TypeVar
 
 from rlpyt.envs import AtariEnv, atari_make_vec
@@ -64,6 +65,10 @@ def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
 
 
 def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, float]:
-    """Return the settings of a part that are above their limits, with these."""
+    """Return the settings of a part that are above their limits, or may be, as a schedule may, with these."""
     given = part.given()
-    return {name: limit for name, limit in limits.items() if (value := given.get(name)) is not None and value > limit}
+    return {
+        name: limit
+        for name, limit in limits.items()
+        if (value := given.get(name)) is not None and not (isinstance(value, Real) and value <= limit)
+    }

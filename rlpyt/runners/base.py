@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
-from signal import SIGTERM
+from signal import SIGTERM, SIGUSR1
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -352,7 +352,9 @@ class MinibatchRlBase(ResumableRun):
         saved = self.checkpoints.read_newest()
         try:
             self.load_state_dict(saved.state)
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
+                raise
             why = printable(f"{type(error).__name__}: {error}")
             raise CheckpointError(
                 f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"
@@ -401,7 +403,7 @@ class MinibatchRlBase(ResumableRun):
         if self.preemption.defer(signum):
             self.logger.forget_place()
             return True
-        return signum == SIGTERM and self.agreement.defer(signum)
+        return signum in (SIGTERM, SIGUSR1) and self.agreement.defer(signum)
 
     def state_dict(self) -> StateDict:
         """Return all that this replica of the run is: agent, optimisers, replay, environments, streams, counters."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -168,6 +169,44 @@ def test_an_id_of_an_installed_package_is_told_with_it(monkeypatch, capsys):
     assert "did you mean pytest:PyTest-Thing-v0?" in capsys.readouterr().err
 
 
+@pytest.fixture
+def grids(in_folder, monkeypatch):
+    """A package that registers an environment when it is imported, as minigrid does."""
+    (in_folder / "grids_of_others.py").write_text(REGISTERS.replace("OwnCartPole-v0", "Grids-Empty-5x5-v0"))
+    monkeypatch.syspath_prepend(in_folder)
+    known = {"Grids-": ("grids_of_others", "grids-of-others"), "Nogrids-": ("no_grids_of_others", "nogrids")}
+    monkeypatch.setattr("rlpyt.cli.environment._REGISTERED_BY", known)
+    yield
+    gymnasium.registry.pop("Grids-Empty-5x5-v0", None)
+    sys.modules.pop("grids_of_others", None)
+
+
+def test_an_id_is_found_as_users_of_its_package_write_it(grids, capsys):
+    found = environment("Grids-Empty-5x5-v0")
+    assert found.env_kwargs == {"id": "grids_of_others:Grids-Empty-5x5-v0"}  # so that workers import it, too
+    assert (found.name, found.episode_steps) == ("Grids-Empty-5x5-v0", 9)
+    assert main(["train", "ppo", "Grids-Empty-5x5-v1"]) == 2
+    assert "did you mean Grids-Empty-5x5-v0" in capsys.readouterr().err
+    assert main(["train", "ppo", "Nogrids-v0"]) == 2
+    says = "Nogrids-v0 is an environment of nogrids, which is not installed. Install it: pip install nogrids."
+    assert capsys.readouterr().err == f"rlpyt: {says}\n"
+
+
+def test_a_record_does_not_find_a_package_by_an_id(grids, capsys):
+    """What stands in a record is not looked up: it must name the package, and the user must trust it."""
+    assert main(["train", "ppo", "Grids-Empty-5x5-v0", "--smoke", "--log-dir", "out"]) == 0
+    capsys.readouterr()
+    assert main(["train", "out/run_0", "--smoke"]) == 2
+    assert "--trust grids_of_others" in capsys.readouterr().err
+    assert main(["train", "out/run_0", "--smoke", "--trust", "grids_of_others"]) == 0
+    gymnasium.registry.pop("Grids-Empty-5x5-v0")
+    sys.modules.pop("grids_of_others")
+    record = Path("out/run_0/params.json")
+    record.write_text(record.read_text().replace("grids_of_others:", ""))
+    assert main(["train", "out/run_0", "--smoke"]) == 2
+    assert "grids_of_others" not in sys.modules
+
+
 GAMES = """
 import gymnasium
 
@@ -324,6 +363,22 @@ def test_mistyped_options_get_the_close_ones_and_their_docstrings(capsys):
     err = capsys.readouterr().err
     assert "--algo.learning-rate" in err
     assert "Of the optimiser" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        *(("--algo.lr", "--algo.learning-rate"), ("--lr", "--algo.learning-rate")),
+        *(
+            ("--algo.gamma=0.9", "--algo.discount"),
+            ("--num-envs", "--sampler.batch-B"),
+            ("--total_timesteps", "--n-steps"),
+        ),
+    ],
+)
+def test_the_names_of_other_libraries_get_those_of_this_one(option, meant, capsys):
+    assert main(["train", "ppo", "CartPole-v1", option, "1"]) == 2
+    assert f"there is no option {option.partition('=')[0]}; did you mean {meant}?" in capsys.readouterr().err
 
 
 def test_help_has_defaults_and_docstrings_of_the_fields(capsys):

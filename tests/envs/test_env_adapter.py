@@ -5,8 +5,10 @@ import math
 import threading
 import time
 from collections import namedtuple
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,8 +16,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import DQN
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
 from rlpyt.envs.check import examine_env
+from rlpyt.envs.making import layers_of
+from rlpyt.logging import logger_context, read_progress
+from rlpyt.runners import MinibatchRlEval
+from rlpyt.samplers import SerialSampler
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
 from tests.toy_envs import CountingEnv
 
@@ -650,10 +658,41 @@ def test_an_attribute_env_may_lead_back():
     assert len(make_env(lambda: env, {}).layers) == 2
 
 
+@dataclass
+class WithDefault:
+    """Wrapper whose class has an attribute `env` too."""
+
+    env: Any = None
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
+class WithSlot:
+    __slots__ = ("env",)
+
+    def __init__(self, env):
+        self.env = env
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
+def test_the_environment_inside_is_found_by_any_attribute_env_but_a_property():
+    one = Sampled()
+    for Wrapper in (WithDefault, WithSlot):
+        env = Wrapper(one)
+        assert list(map(id, layers_of(env))) == [id(env), id(one)]
+    asking = type("Asking", (Sampled,), {"env": property(lambda self: print(self.unset))})()
+    assert layers_of(asking) == [asking]
+    shared = type("Shared", (Sampled,), {"env": one})()
+    assert layers_of(shared) == [shared]
+
+
 def test_the_same_environment_twice_is_refused():
     one = Sampled()
     make_env(lambda: one, {}).close()
-    for EnvCls in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 5)):
+    for EnvCls in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 5), lambda: WithDefault(one)):
         with pytest.raises(EnvError, match=r"EnvCls has returned the same Sampled twice\..* a new one at each call"):
             make_env(EnvCls, {})
     for _ in range(50):  # the memory of an environment that is gone may be given to the next one
@@ -719,6 +758,7 @@ def test_several_agents_are_refused_in_these_words(EnvCls, text):
     with pytest.raises(EnvError, match=rf"{text}; .*docs/own_environment\.md, Several agents") as caught:
         make_env(EnvCls, {})
     assert str(caught.value).count("\n") == 0
+    make_env(type("Unready", (Sampled,), {"agents": property(lambda self: 1 / 0)}), {})
     env = make_env(Foraging, {})  # the attribute alone says nothing
     env.reset()
     with pytest.raises(
@@ -755,3 +795,36 @@ def test_a_seed_method_without_a_number_is_called_without_one():
     env = make_env(Own, {}, seed=7)
     env.reset()
     assert env.env.seeds == [-1]
+
+
+class ThreeMethods:
+    """An environment with `reset`, `step` and `seed` alone, as a wrapper for rlmodels has them: no info, no seed."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+        self.n_seeds = 0
+
+    def seed(self):
+        self.n_seeds += 1
+
+    def reset(self):
+        self.t = 0
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        self.t += 1
+        return np.full(2, self.t / 8, np.float32), float(action), self.t == 4, None
+
+
+def test_a_run_with_an_environment_of_three_methods(tmp_path):
+    replay: dict[str, Any] = dict(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
+    sampler = SerialSampler(ThreeMethods, {}, batch_T=5, batch_B=2, eval_n_envs=2, eval_max_trajectories=4)
+    agent = DqnAgent()
+    with logger_context(tmp_path, run_ID=0):
+        MinibatchRlEval(DQN(**replay), agent, sampler, n_steps=60, log_interval_steps=30, seed=0).train()
+    progress = read_progress(tmp_path / "run_0")
+    assert progress["LengthAverage"] == [4, 4, 4]
+    assert progress["Diagnostics/CumUpdates"][-1] > 0
+    env = ThreeMethods()
+    assert [(info.Length, info.Return) for info in agent.play(env, n_episodes=2)] == [(4, pytest.approx(4, abs=4))] * 2
+    assert env.n_seeds == 2
