@@ -150,9 +150,7 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        sampler: object = start.runner.sampler
-        made_by = (sampler.EnvCls, sampler.evaluation_kwargs) if isinstance(sampler, BaseSampler) else None
-        print(*next_steps(directory, shown(directory), made_by), sep="\n")
+        print(*next_steps(directory, shown(directory), start.runner.sampler), sep="\n")
     return 0
 
 

@@ -539,10 +539,11 @@ def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expec
     for name in ("params.json", "params.pkl", "progress.csv"):
         (tmp_path / name).write_text("{}")
     EnvCls, kwargs = (NoMode, {}) if env_id is None else (gymnasium.make, {"id": env_id})
-    lines = next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))
+    sampler = SerialSampler(EnvCls, kwargs, batch_T=1, batch_B=1)
+    lines = next_steps.next_steps(tmp_path, "R", sampler)
     assert [line.partition("rlpyt ")[2] for line in lines] == expected
     (tmp_path / "params.pkl").unlink()
-    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))), "no weights"
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", sampler)), "no weights"
 
 
 class NoMode(gymnasium.Env):
@@ -576,6 +577,7 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     assert main(["resume", "data/x/run_0", "--n-steps", "200"]) == 2
     assert "give --trust my_small_envs." in capsys.readouterr().err
     assert main(["resume", "data/x/run_0", "--n-steps", "2e2", "--trust", "my_small_envs"]) == 0
+    assert "How it learned: rlpyt plot data/x/run_0" in capsys.readouterr().out
     assert main(["show", "data/x/run_0"]) == 0
     assert "steps         200 of 200" in capsys.readouterr().out
 
