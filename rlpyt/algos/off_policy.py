@@ -357,7 +357,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         interval = min(hyper.target_update_interval for hyper in ends)
         if interval > of_run:
             found.append(
-                f"the target network never moves: it does every {interval:,} updates "
+                f"the target network never moves: it does every {interval:,.0f} updates "
                 f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
                 f"{about(of_run / 20)}, or raise n_steps."
             )

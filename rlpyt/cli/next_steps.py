@@ -46,7 +46,10 @@ def _is_drawn(sampler: BaseSampler, as_video: bool) -> bool:
         return False
     made: object = EnvCls
     if EnvCls is gymnasium.make and isinstance(env_id, str):
-        entry_point = gymnasium.spec(env_id).entry_point
+        try:
+            entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point  # the module is imported
+        except (gymnasium.error.Error, ImportError):  # its package has gone, or registers it in another way
+            return False
         if str(entry_point).startswith(_DRAWN_BY_PYGAME) and find_spec("pygame") is None:
             return False
         made = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point

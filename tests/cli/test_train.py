@@ -529,7 +529,8 @@ def test_commas_inside_of_brackets_and_spaces_around_them_split_nothing(text, va
         ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
         ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
         ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
-        ("Blackjack-v1", [], True, ["show R", "play R", "plot R"]),
+        ("gymnasium:Blackjack-v1", [], True, ["show R", "play R", "plot R"]),
+        ("NotThere-v0", [], True, ["show R", "plot R"]),
         (None, [], True, ["show R", "plot R"]),
     ],
 )
