@@ -17,7 +17,16 @@ import gymnasium
 from gymnasium import spaces
 
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
+from rlpyt.envs import (
+    AtariEnv,
+    EnvAdapter,
+    EnvError,
+    VectorEnvAdapter,
+    dm_control_make,
+    make_env,
+    make_vector_env,
+    makes_vector_env,
+)
 from rlpyt.results import ATARI_SCORES, atari_game
 from rlpyt.spaces import EnvSpaces, is_image
 from rlpyt.types import Kwargs
@@ -85,7 +94,7 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
     name = env if isinstance(env, str) else _name_of(env)
     kwargs = {**given, **(env_kwargs or {})}
     try:
-        built = make_env(EnvCls, kwargs)
+        built = made(EnvCls, kwargs)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
@@ -107,6 +116,17 @@ def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = No
 def _name_of(EnvCls: Callable[..., object]) -> str:
     """Return the name of a class or function; that of its class for another object that can be called."""
     return EnvCls.__name__.strip("<>") if isinstance(EnvCls, type | FunctionType) else type(EnvCls).__name__
+
+
+def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
+    """Return an environment, or a vector environment of some, in its adapter.
+
+    Raises:
+        EnvError: if it cannot be built.
+    """
+    if makes_vector_env(EnvCls):
+        return make_vector_env(EnvCls, env_kwargs, range(n_envs))
+    return make_env(EnvCls, env_kwargs)
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
