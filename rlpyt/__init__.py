@@ -41,3 +41,7 @@ if not TYPE_CHECKING:
         if name == "load_agent":
             return importlib.import_module("rlpyt.runners").load_agent
         return old_names.room(name)
+
+    def __dir__() -> list[str]:
+        """Return the names that are there, and those that wait: a notebook completes them."""
+        return sorted({*globals(), *__all__})

@@ -184,7 +184,7 @@ def test_packages_define_nothing_and_export_what_they_import(path):
             "old_names.install()",
         ]
         assert isinstance(later, ast.If)
-        assert [node.name for node in later.body if isinstance(node, ast.FunctionDef)] == ["__getattr__"]
+        assert [node.name for node in later.body if isinstance(node, ast.FunctionDef)] == ["__getattr__", "__dir__"]
         nodes = [x for node in nodes[5:] for x in (node.body if isinstance(node, ast.If) else [node])]
     imported: set[str] = set()
     exported: list[str] = []

@@ -91,7 +91,8 @@ def test_the_runner_that_comes_back_has_the_trained_agent_and_the_directory(tmp_
     assert played.Return == loaded.Return > 0
 
 
-def test_the_names_are_there_for_help_and_for_stars():
+def test_the_names_are_there_for_help_and_for_completion():
+    assert {"train", "load_agent", "namedarraytuple"} <= set(dir(rlpyt))
     assert rlpyt.train is from_python.train
     assert rlpyt.load_agent is load_agent
     with pytest.raises(AttributeError, match="module 'rlpyt' has no attribute 'trian'"):
