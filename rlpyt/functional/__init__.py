@@ -54,6 +54,7 @@ from rlpyt.functional.schedules import (
     SCHEDULED,
     Constant,
     Cosine,
+    CountLike,
     Exponential,
     Linear,
     Piecewise,
@@ -117,6 +118,7 @@ __all__ = [
     # schedules
     "Schedule",
     "SCHEDULED",
+    "CountLike",
     "ScheduleLike",
     "as_schedule",
     "Constant",

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_same_updates() -> N
     counts(algo, DqnAgent(model_kwargs=SMALL), 3)
     assert algo.update_counter == 8
     state = algo.state_dict()
-    del state["last_done"], state["rows_beyond"]
+    del state["last_done"], state["rows_consumed"]
     other = DQN(**REPLAY, replay_ratio=1, target_update_interval=3)
     set_up(other, DqnAgent(model_kwargs=SMALL), RandomEnv)
     other.load_state_dict(state)
