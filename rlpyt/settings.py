@@ -121,6 +121,13 @@ class Settings(metaclass=SettingsType):
         args, kwargs = vars(self).get("_given", ((), {}))
         return {**dict(zip(positional_names(type(self)), args, strict=False)), **kwargs}
 
+    def chosen(self) -> dict[str, Any]:
+        """Return the arguments that differ from the defaults: a run that goes on is given all that its record has."""
+        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
+        plain = {name: x for name, x in self.arguments().items() if isinstance(x, Real | str | None)}
+        same = [name for name, x in plain.items() if name in defaults and x == defaults[name]]
+        return {name: x for name, x in self.arguments().items() if name not in same}
+
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings except for these changes; lists and dictionaries are copies."""
         kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in self.given().items()}

@@ -411,3 +411,14 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     def __getstate__(self) -> dict[str, object]:
         """Return the attributes of a copy, without the algorithm's schedule: it holds the replay, and sets it again."""
         return {**vars(self), "_exploration": None}
+
+
+def as_base_agent(agent: Agent, who: str) -> BaseAgent:
+    """Return an agent whose networks a function may reach into.
+
+    Raises:
+        TypeError: if it is of another kind.
+    """
+    if not isinstance(agent, BaseAgent):
+        raise TypeError(f"{who}: the agent is a {type(agent).__name__}; expected a BaseAgent of rlpyt.agents.")
+    return agent

@@ -197,11 +197,21 @@ class DqnAgent(BaseAgent, QAgent):
         if self.eps_train is not None:
             return torch.tensor(self.numbers["eps_train"], dtype=torch.float32)
         actor = actor or self.in_charge
-        final = torch.tensor([self.eps_final])
-        if self.eps_final_min is not None:
-            final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), actor.global_B)
-            final = final[actor.env_ranks]
+        final = self._final_epsilon(actor.global_B)
+        final = final if self.eps_final_min is None else final[actor.env_ranks]
         return self.eps_init + self.fraction * (final - self.eps_init)
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float:
+        """Return the mean epsilon over all environments of a run; see `rlpyt.core.QAgent.mean_epsilon`."""
+        if self.eps_train is not None:  # as it stands: the fraction is of the way that it replaces
+            return float(self.numbers["eps_train"][0])
+        return self.eps_init + fraction * (self._final_epsilon(n_envs).double().mean().item() - self.eps_init)
+
+    def _final_epsilon(self, n_envs: int) -> torch.Tensor:
+        """Return the final epsilon of the environments of a run, [n_envs], or [1] where all have the same."""
+        if self.eps_final_min is None:
+            return torch.tensor([self.eps_final])
+        return torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), n_envs)
 
     def noisy_layers(self) -> list[NoisyLinear]:
         """Return the layers of the network whose noise explores."""

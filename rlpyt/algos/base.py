@@ -234,6 +234,15 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Return the learning rate of an optimiser of `descents`, as it stands."""
         return hyper.learning_rate
 
+    def row_numbers(self, n_done: int) -> dict[str, float]:
+        """Return the learning rate of each optimiser in the newest iteration; see `rlpyt.core.Algorithm.row_numbers`.
+
+        The one of an algorithm with a single optimiser is `LearningRate`; the others have its name before that.
+        """
+        hyper = self.hyper(max(0, n_done - 1) * self.steps_per_itr)
+        prefixes = {name: "" if name == "model" else f"{name[:1].upper()}{name[1:]}" for name in self.descents}
+        return {f"{prefix}LearningRate": self.learning_rate_of(name, hyper) for name, prefix in prefixes.items()}
+
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The one optimiser of an algorithm that has one; may be set. Others have several, in `self.descents`."""
@@ -274,7 +283,8 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
                 f"{type(self).__name__}: the state of the optimisers is {state_dict!r:.80}; expected the result of "
                 'optim_state_dict(), which a snapshot has as "optimizer_state_dict".'
             )
-        states = {"model": state_dict} if "param_groups" in state_dict else state_dict
+        is_one = "param_groups" in state_dict or "class" in state_dict
+        states = {"model": state_dict} if is_one else state_dict
         missing = [name for name in self.descents if name not in states]
         if missing:
             raise ValueError(
@@ -306,5 +316,5 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return {**counts, "rows an update": self.rows_per_update, **optimiser, **self.remarks()}
 
     def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that were given and that other settings change, by name, for the plan."""
+        """Return what becomes of settings that were given and that other settings change; see `plan`."""
         return {}

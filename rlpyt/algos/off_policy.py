@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.metrics import OptInfo, stack_metrics
-from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_prefetch, unused_settings
+from rlpyt.algos.remarks import about, rounded_settings, unfinished_line, unused_prefetch, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.algos.replay_thread import ReplayThread
@@ -318,6 +318,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             **moving,
             "updates an iteration": n_updates,
             "replay ratio": f"{n_updates * rows / self.batch_spec.size:g}",
+            "updates a step": f"{n_updates / self.steps_per_itr:.3g}",
             "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
             "replay rows": self.replay.size,
             "replay bytes": self.replay.nbytes,
@@ -337,11 +338,30 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
         asks_for_cpu = self.replay_on_device and self.agent.device.type == "cpu"
         of_run = dict(prioritized=prioritized, sequences=sequences, has_beta=has_beta, asks_for_cpu=asks_for_cpu)
-        unused = unused_settings(self.arguments(), **of_run)
+        unused = unused_settings(self.chosen(), **of_run)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}
         return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished, **prefetch}
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
+        found, first = super().warnings(), (self.min_itr_learn + 1) * self.steps_per_itr
+        if 4 * first > 3 * self.n_steps:
+            found.append(
+                f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
+                f"run learns nothing. Set min_steps_learn to about {about(self.n_steps / 10)}, or raise n_steps."
+            )
+        ends = [self.hyper(step) for step in (first, self.n_steps)]
+        of_run = max(map(self.n_updates, ends)) * (self.n_itr - self.min_itr_learn)
+        interval = min(round(hyper.target_update_interval) for hyper in ends)
+        if interval > of_run:
+            found.append(
+                f"the target network never moves: it does every {interval:,} updates "
+                f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
+                f"{about(of_run / 20)}, or raise n_steps."
+            )
+        return found
 
 
 class ReplayAppender:

@@ -42,14 +42,16 @@ Text: TypeAlias = Annotated[
     str | None, PrimitiveConstructorSpec(1, "TEXT", lambda texts: texts[0], _is_text, lambda x: [text_of(x)])
 ]
 """Text; None where it is not given."""
-Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""Option without a value; False where it is not given."""
+Flag: TypeAlias = bool
+"""Option without a value; False where it is not given. --no-OPTION turns one off that a file turns on."""
 Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ...", help_behavior_hint="")]
 """Modules of the user's."""
 Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
 """Values by name."""
+Names: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
+"""Parts by name, with their settings in brackets; see `rlpyt.cli.named`."""
 
-_LISTS = re.compile(r"--(vary|trust|([\w.-]+-)?(kwargs|overrides))")
+_LISTS = re.compile(r"--(vary|trust|track|hooks|([\w.-]+-)?(kwargs|overrides))")
 """Options that take several values, and may be given several times."""
 
 

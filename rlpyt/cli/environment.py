@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType
 from typing import Literal, TypeAlias
 
 import gymnasium
 from gymnasium import spaces
 
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
+from rlpyt.envs import (
+    AtariEnv,
+    EnvAdapter,
+    EnvError,
+    VectorEnvAdapter,
+    dm_control_make,
+    make_env,
+    make_vector_env,
+    makes_vector_env,
+)
 from rlpyt.results import ATARI_SCORES, atari_game
 from rlpyt.spaces import EnvSpaces, is_image
 from rlpyt.types import Kwargs
@@ -32,6 +42,20 @@ _EXTRAS = {
     "shimmy": "pip install rlpyt[dm_control]",
     "jax": "pip install 'gymnasium[jax]'",
 }
+_REGISTERED_BY = {
+    **{prefix: ("minigrid", "minigrid") for prefix in ("MiniGrid-", "BabyAI-")},
+    "MiniWorld-": ("miniworld", "miniworld"),
+    **{f"{word}-": ("highway_env", "highway-env") for word in ("highway", "parking", "racetrack", "roundabout")},
+    **{
+        prefix: ("gymnasium_robotics", "gymnasium-robotics")
+        for prefix in ("Fetch", "HandReach", "HandManipulate", "AdroitHand", "PointMaze_", "AntMaze_", "FrankaKitchen-")
+    },
+    "Panda": ("panda_gym", "panda-gym"),
+    "FlappyBird-": ("flappy_bird_gymnasium", "flappy-bird-gymnasium"),
+    "Meta-World/": ("metaworld", "metaworld"),
+}
+"""Beginnings of ids as users of a package write them -> its module, which registers them when it is imported, and what
+pip installs. Ids of other packages are written as module:id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,29 +91,30 @@ class Environment:
         return "discrete" if isinstance(self.spaces.action, spaces.Discrete) else "several discrete"
 
 
-def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
-    """Return the environment of a name; it is built once, to see its spaces.
+def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = None) -> Environment:
+    """Return the environment of a name, or of a class or function; it is built once, to see its spaces.
 
     Args:
-        name: an id of gymnasium, or of a package such as "minigrid:MiniGrid-Empty-5x5-v0"; a game of Atari such as
-            "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; or "module:name" of a class or function
-            of the user's.
+        env: an id of gymnasium, or of a package such as "minigrid:MiniGrid-Empty-5x5-v0"; a game of Atari such as
+            "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; "module:name" of a class or function of
+            the user's; or, in a script, the class or function itself.
         env_kwargs: further arguments.
 
     Raises:
         ValueError: if there is no such environment, or it cannot be built.
         ImportError: if it needs a package that is not installed.
     """
-    kind, EnvCls, given, evaluation = _found(name)
+    kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
+    name = env if isinstance(env, str) else _name_of(env)
     kwargs = {**given, **(env_kwargs or {})}
     try:
-        env = make_env(EnvCls, kwargs)
+        built = made(EnvCls, kwargs)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
             raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
         raise ValueError(str(error)) from error
-    env.close()
+    built.close()
     spec = gymnasium.registry.get(_id_of(name)) if EnvCls is gymnasium.make else None
     return Environment(
         name=name,
@@ -97,9 +122,25 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
         EnvCls=EnvCls,
         env_kwargs=kwargs,
         eval_env_overrides={key: value for key, value in evaluation.items() if key not in (env_kwargs or {})},
-        spaces=env.spaces,
+        spaces=built.spaces,
         episode_steps=None if spec is None else spec.max_episode_steps,
     )
+
+
+def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
+    """Return an environment, or a vector environment of some, in its adapter.
+
+    Raises:
+        EnvError: if it cannot be built.
+    """
+    if makes_vector_env(EnvCls):
+        return make_vector_env(EnvCls, env_kwargs, range(n_envs))
+    return make_env(EnvCls, env_kwargs)
+
+
+def _name_of(EnvCls: Callable[..., object]) -> str:
+    """Return the name of a class or function; that of its class for another object that can be called."""
+    return EnvCls.__name__.strip("<>") if isinstance(EnvCls, type | FunctionType) else type(EnvCls).__name__
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
@@ -114,7 +155,7 @@ def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
     if ":" in name and (own := _own(name)) is not None:
         return "other", own, {}, {}
     if ":" not in name and name not in gymnasium.registry:
-        raise ValueError(_unknown(name))
+        name = _with_module(name)
     spec = gymnasium.registry.get(_id_of(name))
     physics = spec is not None and str(spec.entry_point).startswith("gymnasium.envs.mujoco")
     return ("mujoco" if physics else "other"), gymnasium.make, {"id": name}, {}
@@ -123,6 +164,28 @@ def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:
 def _id_of(name: str) -> str:
     """Return an id without the module that registers it, as in "minigrid:MiniGrid-Empty-5x5-v0"."""
     return name.rpartition(":")[2]
+
+
+def _with_module(name: str) -> str:
+    """Return an id with the module that registers it, as a process of its own needs it: "minigrid:MiniGrid-...".
+
+    Raises:
+        ValueError: if no known package has it.
+        ImportError: if its package is not installed.
+    """
+    for prefix, (module, package) in _REGISTERED_BY.items():
+        if name.startswith(prefix):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module:
+                    raise
+                raise ImportError(
+                    f"{name} is an environment of {package}, which is not installed. Install it: pip install {package}."
+                ) from error
+            if name in gymnasium.registry:
+                return f"{module}:{name}"
+    raise ValueError(_unknown(name))
 
 
 def _own(name: str) -> Callable[..., object] | None:

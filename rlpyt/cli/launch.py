@@ -15,10 +15,12 @@ import tyro
 from rlpyt.cli.algorithms import ALGORITHMS
 from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
+from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.text import paragraphs
-from rlpyt.cli.train import HELP, start_of, updated
-from rlpyt.cli.values import inner_value, list_of, value_of
+from rlpyt.cli.train import HELP, Start, check_start, start_of, trackers_of, updated
+from rlpyt.cli.values import Values, inner_value, list_of, value_of
 from rlpyt.launching import Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
+from rlpyt.runners import MinibatchRlBase
 
 SCRIPT = Path(__file__).with_name("launched.py")
 OWN = ("--vary", "--seeds", "--runs-at-once", "--affinity", "--title", "--data-dir", "--retries", "--dry-run")
@@ -30,6 +32,8 @@ OF_ONE_RUN = {
     "--log-dir": "the folder of a grid is --title in --data-dir",
     "--run-id": "the runs are numbered from 0. --seeds says how many",
     "--resume": "the same command goes on with a grid that was stopped",
+    "--overwrite": "the same command goes on with a grid that was stopped",
+    "--if-taken": "the same command goes on with a grid that was stopped",
 }
 """Options of `rlpyt train` that a grid sets itself, and what to do instead."""
 
@@ -79,7 +83,7 @@ def launch(arguments: Sequence[str]) -> int:
     else:
         _refuse_options_of_one_run(of_runs)
         start = start_of(of_runs)
-        runners = [updated(start.runner, variant) for variant in variants]  # refused before anything starts
+        runners = _checked(start, variants)
         on_slots = runners if start.choices.device is None else []
         title = title or f"{start.name}_grid"
     if grid.dry_run:
@@ -102,6 +106,15 @@ def launch(arguments: Sequence[str]) -> int:
         )
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from error
+
+
+def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
+    """Return the runner of each variant; what one of them refuses is refused before anything starts."""
+    trackers_of(start, start.log_dir)
+    runners = [updated(start.runner, variant) for variant in variants]
+    for runner in runners:
+        check_start(runner)
+    return runners
 
 
 def shape(
@@ -129,8 +142,9 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _refuse_options_of_one_run(arguments: Sequence[str]) -> None:
+    arguments, file = taken_from(arguments)
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
-    for name in names:
+    for name in [*names, *(f"--{name}".replace("_", "-") for name in file.values)]:
         if name in OF_ONE_RUN:
             raise ValueError(f"rlpyt launch: got {name}; {OF_ONE_RUN[name]}.")
 

@@ -12,11 +12,11 @@ if (
 ):
     del sys.path[0]  # Python has put the folder of this file there, whose modules have names such as "train"
 
-from rlpyt.cli.train import start_of, updated
+from rlpyt.cli.named import with_hooks
+from rlpyt.cli.train import logging_of, start_of, updated
 from rlpyt.launching import launched_run
 from rlpyt.launching.affinity import AnyAffinity
 from rlpyt.launching.smoke import smoke
-from rlpyt.logging import logger_context
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRlBase, SyncRl, SyncRlEval
 
 
@@ -33,7 +33,8 @@ def main() -> int:
         runner = on_slot(runner, run.affinity)
     if start.choices.smoke:
         runner = smoke(runner)
-    with logger_context(run.log_dir, run.run_ID, start.name, resume="auto"):
+    runner = with_hooks(runner, start.choices.hooks)  # again, in the environment of the variant
+    with logging_of(start, run.log_dir, run.run_ID, "auto"):
         runner.train()
     return 0
 

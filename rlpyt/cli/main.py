@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (*USER_ERRORS, RuntimeError, TypeError) as error:
-        if not isinstance(error, USER_ERRORS) and not _is_of_rlpyt(error):
+        if not isinstance(error, USER_ERRORS) and not is_of_rlpyt(error):
             raise  # of torch, or of code of the user's
         if shows_traceback:
             traceback.print_exc()
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _is_of_rlpyt(error: Exception) -> bool:
+def is_of_rlpyt(error: Exception) -> bool:
     """Return whether an error is one of the library: its class, or for a TypeError the place where it was raised."""
     if isinstance(error, RuntimeError):
         return type(error).__module__.startswith("rlpyt.")

@@ -11,12 +11,14 @@ from typing import Annotated, get_type_hints
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from rlpyt.cli.arguments import Text
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
 from rlpyt.settings import Settings, owner_of, setting_docs
 
 PARTS = ("algo", "agent", "sampler")
+_CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str]
         "Options",
         [
             *_fields_of(runner, {*own, *left_out, *PARTS} - {"n_steps"}),
+            ("config", Annotated[Text, tyro.conf.arg(help=_CONFIG)], None),
             *[(name, Part, field(default_factory=Part)) for name, Part in parts],
         ],
         bases=(Base,),
@@ -80,7 +83,7 @@ def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str
     for f in fields(part):  # type: ignore[arg-type]
         if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
             continue
-        value, hint = values[f.name], _hint_of(type(part), f)
+        value, hint = values[f.name], hint_of(type(part), f)
         kinds = kinds_of(hint)
         if not kinds - {type(None)} or not is_plain(value):
             continue
@@ -115,7 +118,7 @@ def _spec(hint: object) -> PrimitiveConstructorSpec[object]:
     )
 
 
-def _hint_of(cls: type, f: Field[object]) -> object:
+def hint_of(cls: type, f: Field[object]) -> object:
     """Return the hint of a field; None where it names something that its module has for type checkers alone."""
     try:
         names = vars(sys.modules[owner_of(cls, f).__module__])

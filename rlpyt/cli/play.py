@@ -14,7 +14,8 @@ import tyro
 from rlpyt.cli.arguments import Modules, Pairs
 from rlpyt.cli.trained import Trained, read_trained
 from rlpyt.cli.values import pairs_of
-from rlpyt.envs import EnvAdapter, EnvError, make_env
+from rlpyt.envs import EnvAdapter, EnvError, make_env, makes_vector_env
+from rlpyt.envs.making import call_text
 from rlpyt.envs.video import (
     RecordFrames,
     VideoFile,
@@ -33,7 +34,7 @@ from rlpyt.types import Kwargs
 def play(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    episodes: int = 3,
+    episodes: int | None = None,
     video: Path | None = None,
     sample: bool = False,
     seed: int = 0,
@@ -53,6 +54,8 @@ def play(
         env_kwargs: arguments of the environment, as key=value, in place of those of the run's evaluations.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
+    if episodes is None:
+        episodes = 1 if video is not None and video.suffix else 3
     if episodes < 1:
         raise ValueError(f"rlpyt play: got --episodes {episodes}; expected 1 or more.")
     if video is None and not has_display():
@@ -80,6 +83,12 @@ def play(
 def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvAdapter:
     """Return an environment of the run that draws itself in a render mode."""
     EnvCls, kwargs = trained.EnvCls, {**trained.env_kwargs, **env_kwargs}
+    if makes_vector_env(EnvCls):
+        raise ValueError(
+            f"rlpyt play: the run has vector environments ({call_text(EnvCls, kwargs)}); expected single ones, as one "
+            "episode is shown at a time. In a script give a single environment of the same spaces, such as "
+            "gymnasium.make(id, render_mode='human'), to load_agent(RUN).play(env). rlpyt eval takes both."
+        )
     drawn = kwargs if "render_mode" in env_kwargs else {**kwargs, "render_mode": render_mode}
     takes = _takes_render_mode(EnvCls)
     env = make_env(EnvCls, drawn if takes == "yes" else kwargs)
@@ -97,6 +106,11 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
         f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
         "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
     )
+
+
+def drawing_kwargs(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> Kwargs:
+    """Return arguments of an environment with which it draws images, if it takes a render mode."""
+    return {**env_kwargs, "render_mode": "rgb_array"} if _takes_render_mode(EnvCls) == "yes" else dict(env_kwargs)
 
 
 def _takes_render_mode(EnvCls: Callable[..., object]) -> Literal["yes", "perhaps", "no"]:

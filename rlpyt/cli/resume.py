@@ -7,16 +7,21 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Modules, Steps
+from rlpyt.cli.arguments import Modules, Names, Steps
+from rlpyt.cli.named import recorded_trackers, tracking_of
 from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
+from rlpyt.logging import TensorBoardSink, Verbosity
 from rlpyt.runners import MinibatchRlBase
+from rlpyt.runners.from_params import read_params
 
 
 def resume(
     run: Annotated[Path, tyro.conf.Positional],
     *,
     n_steps: Steps = None,
+    track: Names = (),
+    verbosity: Verbosity | None = None,
     trust: Modules = (),
 ) -> int:
     """Go on with a run from its newest checkpoint, to its end.
@@ -24,9 +29,18 @@ def resume(
     Args:
         run: directory of the run, such as data/ppo_CartPole-v1/run_0.
         n_steps: where the run ends now; the default is what it was started with.
+        track: trackers of this start, in place of those of rlpyt train; see there.
+        verbosity: what is printed: table, lines or quiet; the default is what the run had.
         trust: modules of yours that the settings of the run may name, such as the one of an environment.
     """
     changes: Values = {} if n_steps is None else {"n_steps": n_steps}
     with reading_records(trust):
-        MinibatchRlBase.resume(run, trusted=trust, **changes)
+        params = read_params(run)
+        recorded = recorded_trackers(params)
+        group = run.resolve().parent.name
+        tracking = tracking_of(track or recorded, params.get("name") or group, group, recorded=not track)
+        sinks = tracking.sinks
+        if tracking.use_summary_writer and "tensorboard" not in recorded:  # else the record lets the run write it
+            sinks.append(TensorBoardSink(run))
+        MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
     return 0

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 import tyro
 
+from rlpyt.agents import BaseAgent
+from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
-from rlpyt.cli.arguments import Flag, Modules, Pairs, Steps, Text, Whole, joined
+from rlpyt.cli.arguments import Flag, Modules, Names, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
+from rlpyt.cli.main import is_of_rlpyt
+from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import changes_of, options_class
+from rlpyt.cli.settings_file import SettingsFile, option_texts, taken_from
 from rlpyt.cli.text import paragraphs
-from rlpyt.cli.trained import reading_records
+from rlpyt.cli.trained import reading_records, spaces_of
 from rlpyt.cli.values import Values, pairs_of, value_of
 from rlpyt.launching import update_config
 from rlpyt.launching.smoke import smoke
-from rlpyt.logging import RunDirectoryError, current_logger, logger_context
+from rlpyt.logging import Logger, RunDirectoryError, SnapshotMode, Verbosity, logger_context, silent_context
 from rlpyt.run_records import VARIANT_FILE
 from rlpyt.runners import (
     AsyncRl,
@@ -32,11 +39,18 @@ from rlpyt.runners import (
     SyncRlEval,
     runner_from_params,
 )
+from rlpyt.runners.from_params import read_params
+from rlpyt.runners.resume import logger_settings
 from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
-from rlpyt.types import Kwargs
+from rlpyt.samplers.buffer import example_of
+from rlpyt.spaces import EnvSpaces
+from rlpyt.types import Kwargs, Run
 from rlpyt.utils import ComputeSettings
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.arguments import ELSEWHERE
+from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.processes import available_threads
+from rlpyt.utils.seeds import global_streams, set_global_streams
 
 SAMPLERS: dict[str, type[BaseSampler]] = {
     "serial": SerialSampler,
@@ -60,10 +74,26 @@ class RunChoices:
     """ID of the run; the default is the first number that is free."""
     resume: Literal["no", "auto"] = "no"
     """Whether a run with this ID goes on from its checkpoint, if it has one."""
+    overwrite: Flag = False
+    """Remove the records of an earlier run with this ID."""
+    if_taken: Literal["next", "refuse"] = "next"
+    """Where the ID belongs to another run: take the next free one, ID_1 and so on, or none."""
+    name: Text = None
+    """Of the experiment, for the records; the default is <algo>_<env>."""
     device: Text = None
     """Where networks learn: cpu, cuda:0, or one for each replica, as cuda:0,cuda:1."""
     smoke: Flag = False
     """Train for a few seconds only, to see that everything works."""
+    track: Names = ()
+    """Send the rows to tensorboard, wandb, mlflow, trackio, or several; with settings: "wandb(project=mine)"."""
+    verbosity: Verbosity = "table"
+    """What is printed: table; lines, one for each row; quiet, warnings only."""
+    snapshot_mode: SnapshotMode = "last"
+    """Weights that are kept: none; last; all, of every row of the log; gap, of some rows; last+gap."""
+    snapshot_gap: int = 1
+    """Iterations between the snapshots of a mode with gap."""
+    hooks: Names = ()
+    """Stop early, or write more for TensorBoard: "StopOnReturn(475)", Histograms, EpisodeVideo."""
 
 
 @dataclass(kw_only=True)
@@ -103,6 +133,10 @@ class Start(NamedTuple):
     """Name of the experiment, for its records."""
     log_dir: str
     choices: RunChoices
+    spaces: EnvSpaces | None = None
+    """Of its environments, where one was built to see them."""
+    has_recorded_trackers: bool = False
+    """Whether the trackers are those of a record, which may come from elsewhere."""
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -111,20 +145,109 @@ def train(arguments: Sequence[str]) -> int:
         print(usage())
         return 0 if arguments else 2
     start = start_of(arguments)
+    try:
+        directory = run(start)
+    except RunDirectoryError as error:
+        raise ValueError(str(error)) from error
+    if directory is not None:
+        sampler: object = start.runner.sampler
+        made_by = (sampler.EnvCls, sampler.evaluation_kwargs) if isinstance(sampler, BaseSampler) else None
+        print(*next_steps(directory, shown(directory), made_by), sep="\n")
+    return 0
+
+
+def run(start: Start) -> Path | None:
+    """Train in the directory of the run; return it, or None in a process that keeps no records.
+
+    Raises:
+        RunDirectoryError: if the directory is taken.
+    """
     run_id = start.choices.run_id
     if start.choices.resume == "auto" and run_id is None:
         run_id = "0"
     number: int | str | None = int(run_id) if run_id is not None and run_id.isdecimal() else run_id
     resume: Literal[False, "auto"] = "auto" if start.choices.resume == "auto" else False
+    check_start(start.runner, start.spaces)
+    with logging_of(start, start.log_dir, number, resume) as logger:
+        start.runner.train()
+        return logger.directory
+
+
+def trackers_of(start: Start, log_dir: str | os.PathLike[str]) -> Tracking:
+    """Return the trackers of a run, in the folder whose name is the group of its seeds there; none is opened yet.
+
+    Raises:
+        ValueError: if one is wrong.
+        ImportError: if a package is not installed.
+    """
+    group = Path(log_dir).resolve().name
+    return tracking_of(start.choices.track, start.choices.name or start.name, group, start.has_recorded_trackers)
+
+
+@contextmanager
+def logging_of(
+    start: Start, log_dir: str | os.PathLike[str], run_ID: int | str | None, resume: Literal[False, "auto"]
+) -> Iterator[Logger]:
+    """Log a run as its options say; what is wrong with them is refused before there is a directory.
+
+    Args:
+        start: of the run.
+        log_dir: folder of the run.
+        run_ID: as `logger_context` takes it.
+        resume: whether the run goes on, if it has a checkpoint.
+    """
+    choices, tracking = start.choices, trackers_of(start, log_dir)
+    with logger_context(
+        log_dir,
+        run_ID,
+        choices.name or start.name,
+        snapshot_mode=choices.snapshot_mode,
+        use_summary_writer=tracking.use_summary_writer,
+        sinks=tracking.sinks,
+        overwrite=choices.overwrite,
+        snapshot_gap=choices.snapshot_gap,
+        resume=resume,
+        if_taken=choices.if_taken,
+        verbosity=choices.verbosity,
+    ) as logger:
+        if choices.track:
+            logger.record_params({"track": list(choices.track)})  # `rlpyt resume` goes on with them
+        yield logger
+
+
+def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> None:
+    """Build agent and algorithm of a run once, so that what they refuse is refused before there is a directory.
+
+    With replicas, which share batches, the algorithm is left to the start of the run, and so is a replay in a file.
+
+    Args:
+        runner: stays as it is.
+        spaces: of its environments; None builds one to see them.
+    """
+    sampler, algo = vars(runner)["sampler"], vars(runner)["algo"]
+    if not (isinstance(runner.agent, BaseAgent) and isinstance(sampler, BaseSampler) and isinstance(algo, RlAlgorithm)):
+        return  # of the user's own
+    agent, algo = runner.agent.replace(), algo.replace()
+    streams = global_streams()
     try:
-        with logger_context(start.log_dir, number, start.name, resume=resume):
-            start.runner.train()
-            directory = current_logger().directory
-    except RunDirectoryError as error:
-        raise ValueError(str(error)) from error
-    if directory is not None:
-        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
-    return 0
+        with silent_context(), torch_threads(1):
+            spaces = spaces or spaces_of(sampler.EnvCls, dict(sampler.env_kwargs or {}))
+            agent.initialize(spaces)
+            is_alone = not isinstance(runner, SyncRl | SyncRlEval) and runner.given().get("n_replicas") in (None, 1)
+            if is_alone and algo.given().get("replay_folder") is None:
+                run = Run(
+                    batch_spec=sampler.batch_spec,
+                    n_itr=runner.get_n_itr(),
+                    mid_batch_reset=sampler.mid_batch_reset,
+                    example=example_of(agent, spaces, None),
+                )
+                algo.initialize(agent, run)
+    except TypeError as error:
+        if is_of_rlpyt(error):
+            raise ValueError(str(error)) from error
+        raise
+    finally:
+        set_global_streams(streams)
 
 
 def shape(
@@ -142,10 +265,11 @@ def start_of(arguments: Sequence[str]) -> Start:
     Raises:
         ValueError: if they describe none.
     """
+    arguments, file = taken_from(arguments)
     first, arguments = arguments[0], joined(arguments)
     is_folder = Path(first).is_dir()
     if first.endswith(".json") or (is_folder and not is_algorithm(first)):
-        return _again(first, arguments[1:])
+        return _again(first, arguments[1:], file)
     chosen = algorithm(first)
     if len(arguments) < 2 or arguments[1] in HELP:
         name = STAND_IN["discrete" if "discrete" in chosen.actions else "continuous"]
@@ -154,31 +278,69 @@ def start_of(arguments: Sequence[str]) -> Start:
             raise ValueError(
                 f"there is no environment after {first}; expected one, such as rlpyt train {first} {name}{folder}"
             )
-        return _new(first, name, arguments[1:])
+        return _new(first, name, arguments[1:], file)
     if arguments[1].startswith("-"):
         raise ValueError(f"got {arguments[1]!r} after {first}; expected the environment. Options come after it.")
-    return _new(first, arguments[1], arguments[2:])
+    return _new(first, arguments[1], arguments[2:], file)
 
 
-def _new(name: str, env_name: str, arguments: Sequence[str]) -> Start:
-    prog, chosen = f"rlpyt train {name} {env_name}", algorithm(name)
-    choices = _choices(TrainChoices, prog, arguments)
+def _new(name: str, env_name: str, arguments: Sequence[str], file: SettingsFile) -> Start:
+    prog = f"rlpyt train {name} {env_name}"
+    choices = _choices(TrainChoices(), prog, arguments, file)
     env = environment(env_name, pairs_of(choices.env_kwargs))
+    return new_start(name, env, choices, lambda runner: _with_options(runner, choices, prog, arguments, file))
+
+
+def new_start(
+    name: str, env: Environment, choices: TrainChoices, change: Callable[[MinibatchRlBase], MinibatchRlBase]
+) -> Start:
+    """Return a run of an algorithm in an environment.
+
+    Args:
+        name: of the algorithm.
+        env: which the run is in.
+        choices: which runner and sampler there are, and where the run goes.
+        change: is given the runner with the settings of the table, and returns the one that runs.
+
+    Raises:
+        ValueError: if there is no such algorithm, or it does not take the actions of the environment.
+    """
+    chosen = algorithm(name)
     check_fits(name, chosen, env)
-    runner = _with_options(runner_of(chosen, env, choices), choices, prog, arguments)
-    experiment = f"{name}_{_folder(env_name)}"
-    return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices)
+    runner = with_hooks(change(runner_of(chosen, env, choices)), choices.hooks)
+    experiment = f"{name}_{_folder(env.name)}"
+    sampler = vars(runner)["sampler"]
+    spaces = env.spaces if isinstance(sampler, BaseSampler) and sampler.env_kwargs == env.env_kwargs else None
+    return Start(runner, experiment, choices.log_dir or f"data/{experiment}", choices, spaces)
 
 
-def _again(path: str, arguments: Sequence[str]) -> Start:
+def _again(path: str, arguments: Sequence[str], file: SettingsFile) -> Start:
     prog, record = f"rlpyt train {path}", record_of_path(Path(path))
-    choices = _choices(AgainChoices, prog, arguments)
+    kept = recorded_logging(record)
+    choices = _choices(AgainChoices(**kept), prog, arguments, file)
     changes: Values = {} if choices.device is None else {"affinity": affinity_of(choices.device)}
     with reading_records(choices.trust):
         recorded = runner_from_params(record, trusted=choices.trust, **changes)
-    runner = _with_options(recorded, choices, prog, arguments)
+    runner = with_hooks(_with_options(recorded, choices, prog, arguments, file), choices.hooks)
     log_dir = choices.log_dir or str(record.resolve().parent.parent)
-    return Start(runner, Path(log_dir).resolve().name, log_dir, choices)
+    gives_trackers = "track" in file.values or any(x.partition("=")[0] == "--track" for x in arguments)
+    return Start(runner, Path(log_dir).resolve().name, log_dir, choices, has_recorded_trackers=not gives_trackers)
+
+
+def recorded_logging(record: Path) -> Values:
+    """Return the options of the log that the record of a run has, with which the run starts again.
+
+    Raises:
+        ValueError: if the record is damaged.
+    """
+    with reading_records(()):
+        params = read_params(record)
+        logger = logger_settings(record.parent, params.get("logger", {}))
+    for name, choices in (("snapshot_mode", get_args(SnapshotMode)), ("verbosity", get_args(Verbosity))):
+        if logger[name] not in choices:
+            raise ValueError(f"{record} has {logger[name]!r:.100} under 'logger', {name!r}; expected one of {choices}.")
+    kept = {name: logger[name] for name in ("snapshot_mode", "snapshot_gap", "verbosity")}
+    return {**kept, "track": recorded_trackers(params)}
 
 
 def record_of_path(path: Path) -> Path:
@@ -200,18 +362,44 @@ def record_of_path(path: Path) -> Path:
     return found
 
 
-def _choices(Choices: type[ChoicesT], prog: str, arguments: Sequence[str]) -> ChoicesT:
-    """Return the options that decide which runner there is; its settings decide the other options."""
-    known = [argument for argument in arguments if argument not in HELP]
-    return tyro.cli(Choices, prog=prog, args=known, return_unknown_args=True, add_help=False)[0]
+def _choices(default: ChoicesT, prog: str, arguments: Sequence[str], file: SettingsFile) -> ChoicesT:
+    """Return the options that decide which runner there is; its settings decide the other options.
+
+    Args:
+        default: options where none are given.
+        prog: for the help.
+        arguments: of the command line.
+        file: of settings, which the arguments come before.
+    """
+    Choices, known = type(default), [argument for argument in arguments if argument not in HELP]
+    own = {f.name: file.values[f.name] for f in fields(Choices) if f.name in file.values}
+    texts = joined([*option_texts(file._replace(values=own), Choices, known), *known])
+    return tyro.cli(Choices, prog=prog, args=texts, default=default, return_unknown_args=True, add_help=False)[0]
 
 
-def _with_options(runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str]) -> MinibatchRlBase:
+def _with_options(
+    runner: MinibatchRlBase, choices: RunChoices, prog: str, arguments: Sequence[str], file: SettingsFile
+) -> MinibatchRlBase:
     """Return the runner with the settings that the options give."""
     Options = options_class(runner, type(choices), left_out=("affinity", "settings", "n_replicas", "lag"))
-    options: object = tyro.cli(Options, prog=prog, args=list(arguments), description=f"{type(choices).__doc__} {prog}")
+    texts = joined([*option_texts(file, Options, arguments), *arguments])
+    _refuse_names_of_others(texts, runner)
+    options: object = tyro.cli(Options, prog=prog, args=texts, description=f"{type(choices).__doc__} {prog}")
     changed = updated(runner, changes_of(options, runner))
     return smoke(changed) if choices.smoke else changed
+
+
+def _refuse_names_of_others(arguments: Sequence[str], runner: MinibatchRlBase) -> None:
+    """Refuse an option that has its name in another library, such as --algo.lr; the message has the name here."""
+    places = {"": runner.given(), **{f"{part}.": vars(runner)[part].given() for part in ("sampler", "agent", "algo")}}
+    known = {place + name for place, given in places.items() for name in given}
+    for argument in arguments:
+        option = argument.partition("=")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        here = ELSEWHERE.get(name.rpartition(".")[2])
+        found = next((place + here for place in places if here and place + here in known), None)
+        if option.startswith("--") and found and name not in known:
+            raise ValueError(f"there is no option {option}; did you mean --{found.replace('_', '-')}?")
 
 
 def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:

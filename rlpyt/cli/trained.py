@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
-from rlpyt.agents import BaseAgent
+from rlpyt.cli.environment import made
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.envs import EnvError, make_env, make_vector_env, makes_vector_env
+from rlpyt.core import Agent
+from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import unrecorded_in
+from rlpyt.run_records import CHECKPOINTS, run_status
 from rlpyt.runners import RecordError, load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.samplers import BaseSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, TrajInfo
 
+_WEIGHTS = ("params.pkl", "itr_*.pkl", f"{CHECKPOINTS}/*/manifest.json")
+_ENDED = {"failed": "failed", "interrupted": "was interrupted", "killed": "was killed"}
+
 
 class Trained(NamedTuple):
     """Trained agent, and the environments that its run evaluates in, or else trains in."""
 
-    agent: BaseAgent
+    agent: Agent
     EnvCls: Callable[..., object]
     env_kwargs: Kwargs
     TrajInfoCls: Callable[..., TrajInfo]
@@ -41,6 +47,7 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
         FileNotFoundError: if there is no run, or no weights in it.
         ValueError: if its record is incomplete, or a file is damaged.
     """
+    _check_weights(Path(run))
     with reading_records(trust):
         params = read_params(run, "load_agent")
         record = params["runner"]["settings"].get("sampler")
@@ -57,6 +64,17 @@ def read_trained(run: Path, snapshot: str | None, trust: Sequence[str]) -> Train
     return Trained(agent, sampler.EnvCls, kwargs, sampler.TrajInfoCls)
 
 
+def _check_weights(run: Path) -> None:
+    """Raise FileNotFoundError for a run that has ended before it had weights; the message says how."""
+    if any(path for pattern in _WEIGHTS for path in run.glob(pattern)):
+        return
+    status, note = run_status(run)
+    if status in ("failed", "interrupted", "killed"):
+        raise FileNotFoundError(
+            f"{run} has no weights: the run {_ENDED[status]} before the first row of its log ({shorten(note, 300)})."
+        )
+
+
 def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
     """Return the spaces of an environment, which is built to see them: a record lacks those of a class of the user's.
 
@@ -64,8 +82,7 @@ def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
         ValueError: if it cannot be built.
     """
     try:
-        is_vector = makes_vector_env(EnvCls)
-        env = make_vector_env(EnvCls, env_kwargs, [0]) if is_vector else make_env(EnvCls, env_kwargs)
+        env = made(EnvCls, env_kwargs)
     except EnvError as error:
         raise ValueError(str(error)) from error
     env.close()

@@ -120,7 +120,7 @@ def dict_of(text: str) -> dict[str, object]:
         assert isinstance(found, dict)
         return found
     pairs: list[str] = []
-    for part in _split(text):
+    for part in split(text):
         # A comma that no key follows is part of the value.
         if pairs and not re.match(r"\s*\w+=", part):
             pairs[-1] += f",{part}"
@@ -129,23 +129,23 @@ def dict_of(text: str) -> dict[str, object]:
     return {key.strip(): inner_value(value) for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def list_of(text: str, read: Callable[[str], object] = value_of) -> tuple[object, ...]:
+def list_of(text: str, read: Callable[[str], object] | None = None) -> tuple[object, ...]:
     """Return the values that a text stands for, between commas, and in brackets or not.
 
     Args:
         text: such as "64,64" or "[64,64]".
-        read: makes a value of the text of each.
+        read: makes a value of the text of each; None reads it as the value of an entry of a dictionary.
 
     Raises:
         ValueError: if brackets do not match.
     """
-    parts = _split(text.strip())
+    parts = split(text.strip())
     if len(parts) == 1 and (whole := parts[0].strip())[:1] in ("[", "("):
         _check_brackets(whole)
         if whole[-1] not in "])":
             raise ValueError(f"got {text!r}; expected nothing after the bracket.")
-        parts = _split(whole[1:-1])
-    return tuple(read(part.strip()) for part in parts if part.strip())
+        parts = split(whole[1:-1])
+    return tuple((read or inner_value)(part.strip()) for part in parts if part.strip())
 
 
 def text_of(value: object) -> str:
@@ -154,9 +154,9 @@ def text_of(value: object) -> str:
         short = f"{value:g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={_inner(item, inner_value)}" for key, item in value.items()) or "{}"
+        return ",".join(f"{key}={_inner(item)}" for key, item in value.items()) or "{}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_inner(item, value_of) for item in value)}]"
+        return f"[{','.join(map(_inner, value))}]"
     return str(value)
 
 
@@ -169,11 +169,11 @@ def is_plain(value: object) -> bool:
     return value is None or isinstance(value, PLAIN)
 
 
-def _inner(value: object, read: Callable[[str], object]) -> str:
+def _inner(value: object) -> str:
     """Return the text of a value in a dictionary or list; a text that would be read as something else is quoted."""
     if isinstance(value, str):
         try:
-            plain = read(value) == value.strip() == value != "" and not set(value) & set("[](){},")
+            plain = inner_value(value) == value.strip() == value != "" and not set(value) & set("[](){},")
         except ValueError:
             plain = False
         return value if plain else json.dumps(value, ensure_ascii=False)
@@ -227,7 +227,7 @@ def inner_value(text: str) -> object:
     return value_of(text, frozenset(_NAMES) - {dict})
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     """Split at the commas outside of quotes, and of brackets that match."""
     quotes, closing = _places_in_quotes(text), _closing_brackets(text)
     parts, place = [""], 0
@@ -285,7 +285,7 @@ def _is_prose(text: str) -> bool:
     if text[0] in "[({":
         end = _closing_brackets(text).get(0)
         return end is not None and re.match(r"\s+\w", text[end + 1 :]) is not None
-    return any(_is_word(part) for part in _split(text))
+    return any(_is_word(part) for part in split(text))
 
 
 def _is_word(part: str) -> bool:
@@ -296,7 +296,7 @@ def _is_word(part: str) -> bool:
 
 
 def _looks_like_list(text: str) -> bool:
-    return not _is_prose(text) and (text[:1] in ("[", "(") or len(_split(text)) > 1)
+    return not _is_prose(text) and (text[:1] in ("[", "(") or len(split(text)) > 1)
 
 
 def _looks_like_dict(text: str) -> bool:

@@ -167,6 +167,22 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do, for the plan printed at the start."""
 
+    def remarks(self) -> Mapping[str, str]:
+        """Return the entries of the plan that are cautions: what becomes of settings, by their names."""
+        return {}
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost this run its learning, and what to set instead; known after `initialize`."""
+        return []
+
+    def row_numbers(self, n_done: int) -> Mapping[str, float]:
+        """Return numbers of a row of the log by column, such as learning rates: the same in all replicas.
+
+        Args:
+            n_done: iterations that are done; 0 is the row before the first one.
+        """
+        return {}
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """Return optimiser, counters and replay."""

@@ -31,7 +31,7 @@ _DISK_SECONDS = 10.0
 """Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class SlotLost(RuntimeError):
@@ -105,8 +105,8 @@ def run_experiments(
 
     The script takes these by `launched_run`, or from its own arguments. A second call goes on with a grid that was
     stopped: runs that have finished are left out, and a script with `logger_context(..., resume="auto")` goes on with
-    the others from their checkpoints. SIGINT, SIGTERM and SIGHUP are passed on to the runs once, so that they save
-    their work; a second signal ends them at once. If the launcher is killed, the runs save their work and end.
+    the others from their checkpoints. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to the runs once, so that they
+    save their work; a second signal ends them at once. If the launcher is killed, the runs save their work and end.
 
     Args:
         script: Python file.

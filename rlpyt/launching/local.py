@@ -17,6 +17,7 @@ from rlpyt.launching.grid import GridRun
 from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.logging.files import open_to_append
 from rlpyt.utils.processes import available_cpus
+from rlpyt.utils.worker_main import STOP_SIGNALS
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
@@ -155,7 +156,7 @@ def end_with_parent() -> None:
 
     Its parent may block the signals that end a run, as processes of Ray do: the run would inherit that.
     """
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -23,7 +23,7 @@ MAX_ARRAY_SIZE = 1000
 """Larger arrays are described by shape and dtype instead of written out."""
 
 
-RESERVED = ("name", "run_ID", "logger", "runner", "plan", "algo", "compute", "spaces", "log_params")
+RESERVED = ("name", "run_ID", "logger", "runner", "plan", "algo", "compute", "spaces", "track", "log_params")
 """Names in params.json that the run writes itself; a user's settings of these names are kept under log_params."""
 
 

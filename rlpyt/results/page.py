@@ -18,7 +18,7 @@ import numpy as np
 from rlpyt.logging.files import replace_file
 from rlpyt.results.groups import RunGroup
 from rlpyt.results.pictures import plots_of
-from rlpyt.results.runs import RunResult
+from rlpyt.results.runs import Folders, RunResult, folders_of
 from rlpyt.results.statistics import mean_interval
 from rlpyt.results.study import Study, read_study
 from rlpyt.run_records import STEPS
@@ -51,6 +51,14 @@ tbody tr:hover { background: var(--soft); }
 .finished { color: #006b4f; } .running { color: #0060a0; }
 .failed, .killed { color: #b23a00; } .interrupted, .none { color: #6a5a00; }
 li { overflow-wrap: anywhere; }
+/* On a phone a picture keeps the size at which its text can be read, and what is wider than the screen says so. */
+@media (max-width: 44rem) {
+  body { padding: 1rem .8rem 3rem; }
+  figure { overflow-x: auto; }
+  img { max-width: none; width: 42rem; }
+  div.wide::before, figure::before { content: "scroll sideways \\2194"; position: sticky; left: 0; display: block;
+    color: #555; font-size: .8rem; }
+}
 """
 
 _SCRIPT = """
@@ -98,7 +106,7 @@ class _Cell:
 
 
 def write_page(
-    folder: str | os.PathLike[str],
+    folder: Folders,
     y: str | None = None,
     x: str = STEPS,
     out: str | os.PathLike[str] | None = None,
@@ -109,10 +117,10 @@ def write_page(
     own script may run, whatever the names of runs and settings are.
 
     Args:
-        folder: the directory of a grid, of an experiment, or of one run.
+        folder: the directory of a grid, of an experiment, or of one run; or several.
         y: name of the column of `progress.csv` to draw, see `read_study`.
         x: name of the column of the axis.
-        out: the file; None is `study.html` in `folder`.
+        out: the file; None is `study.html` in `folder`, the first of several.
 
     Returns:
         The path of the page.
@@ -123,8 +131,9 @@ def write_page(
         ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
-    path = Path(folder, "study.html") if out is None else Path(out)
-    page = _page(study, Path(folder).resolve().name)
+    folders = folders_of(folder)
+    path = folders[0] / "study.html" if out is None else Path(out)
+    page = _page(study, ", ".join(path.resolve().name for path in folders))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as file:
         file.write(page.encode("utf-8", errors="replace"))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from rlpyt.logging.files import replace_file
 from rlpyt.results.curves import aligned_curves
+from rlpyt.results.runs import Folders, folders_of
 from rlpyt.results.statistics import (
     Array,
     Interval,
@@ -187,7 +188,7 @@ def plots_of(study: Study) -> dict[str, tuple[str, Callable[[Study], Figure]]]:
 
 
 def plot_study(
-    folder: str | os.PathLike[str],
+    folder: Folders,
     y: str | None = None,
     x: str = STEPS,
     out: str | os.PathLike[str] | None = None,
@@ -197,10 +198,10 @@ def plot_study(
     Those of an earlier call that cannot be drawn any more are removed.
 
     Args:
-        folder: the directory of a grid, of an experiment, or of one run.
+        folder: the directory of a grid, of an experiment, or of one run; or several.
         y: name of the column of `progress.csv` to draw, see `read_study`.
         x: name of the column of the axis.
-        out: folder of the pictures; None is `plots` in `folder`.
+        out: folder of the pictures; None is `plots` in `folder`, the first of several.
 
     Returns:
         The paths: `curves.png`; with finished runs `scores.png` and `profiles.png`; with two methods
@@ -212,7 +213,7 @@ def plot_study(
         ValueError: if there is no run in it, or no run has the column.
     """
     study = read_study(folder, y, x)
-    target = Path(folder, "plots") if out is None else Path(out)
+    target = folders_of(folder)[0] / "plots" if out is None else Path(out)
     if out is None:
         refuse_link(target)
     target.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -27,9 +27,13 @@ from rlpyt.run_records import (
 )
 
 _TASK_NAMES = ("id", "game", "domain", "task")
+ENDED_EARLY = ("failed", "killed", "interrupted")
+"""Statuses of runs that have ended, but not at their end."""
 _TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
 
 Array: TypeAlias = NDArray[np.float64]
+Folders: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""Folder of runs, or several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +79,13 @@ class RunResult:
             if isinstance(part, dict) and part.get("seed") is not None:
                 return settings_of({"seed": part["seed"]})["seed"]
         return None
+
+    @property
+    def gives_compute(self) -> bool:
+        """Whether the user gave the compute settings, and did not leave them to the runner."""
+        runner = self.params.get("runner")
+        settings = runner.get("settings") if isinstance(runner, dict) else None
+        return isinstance(settings, dict) and isinstance(settings.get("settings"), dict)
 
     @property
     def start(self) -> tuple[Path, str] | None:
@@ -132,30 +143,39 @@ class RunResult:
         return score_of_run(self.columns[x].tolist(), self.columns[y].tolist(), fraction) if len(steps) else math.nan
 
 
-def find_runs(folder: str | os.PathLike[str]) -> list[RunResult]:
-    """Read all runs in and below a folder, in the order of their names.
+def find_runs(folder: Folders) -> list[RunResult]:
+    """Read all runs in and below a folder, in the order of their names; those of several folders one after the other.
 
     A run is a directory `run_<ID>` with records, or an empty one. Runs that are not finished or have no record are
     there too, and their status says so. Links to folders are followed. Records of earlier starts (`earlier_<n>/` in a
     run) are no runs.
 
     Args:
-        folder: the directory of a grid, of an experiment, or of one run.
+        folder: the directory of a grid, of an experiment, or of one run; or several.
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        ValueError: if there is no run in it.
+        ValueError: if there is no run in one.
     """
-    root = Path(folder).resolve()
-    if not root.is_dir():
-        raise FileNotFoundError(f"Looking for runs: {folder} is not a folder; expected that of runs or of one run.")
-    runs = [_read_run(directory, root) for directory in run_directories(root)]
-    if not runs:
-        raise ValueError(
-            f"Looking for runs: there is none in {root}; expected directories such as run_0 with progress.csv in it or "
-            "below. Give the log_dir of the runs."
-        )
-    return runs
+    roots = [path.resolve() for path in folders_of(folder)]
+    common = Path(os.path.commonpath(roots))
+    found: dict[Path, RunResult] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise FileNotFoundError(f"Looking for runs: {root} is not a folder; expected that of runs or of one run.")
+        directories = run_directories(root)
+        if not directories:
+            raise ValueError(
+                f"Looking for runs: there is none in {root}; expected directories such as run_0 with progress.csv "
+                "in it or below. Give the log_dir of the runs."
+            )
+        found |= {directory.resolve(): _read_run(directory, common) for directory in directories}
+    return list(found.values())
+
+
+def folders_of(folder: Folders) -> list[Path]:
+    """Return one or several folders as a list."""
+    return [Path(folder)] if isinstance(folder, str | os.PathLike) else [Path(each) for each in folder]
 
 
 def is_task(key: str) -> bool:

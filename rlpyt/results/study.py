@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from rlpyt.results.atari import atari_game, human_normalized_score
 from rlpyt.results.groups import NO_RECORD, RunGroup, group_runs
-from rlpyt.results.runs import Array, RunResult, find_runs
+from rlpyt.results.runs import Array, Folders, RunResult, find_runs
 from rlpyt.run_records import STEPS
 
 RETURN = "ReturnAverage"
@@ -47,13 +46,13 @@ class Study:
         return list(dict.fromkeys(group.method for group in self.groups))
 
 
-def read_study(folder: str | os.PathLike[str], y: str | None = None, x: str = STEPS) -> Study:
+def read_study(folder: Folders, y: str | None = None, x: str = STEPS) -> Study:
     """Read the runs below a folder, group them, and score them.
 
     The score of a run is the mean of `y` over the last tenth of its steps. Only finished runs are scored.
 
     Args:
-        folder: the directory of a grid.
+        folder: the directory of a grid, or several.
         y: name of the column; None is `GameScoreAverage` if all tasks are Atari games whose runs have it, else
             `ReturnAverage`.
         x: name of the column of the axis.

@@ -144,6 +144,7 @@ class LoggedRun(Settings, CheckedSubclasses):
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
             "ReplayRatio": (rows - self._last_rows) / new_steps if new_steps else nan,
             "CumReplayRatio": rows / collected if collected else nan,
+            **self.algo.row_numbers(n_done),
             **({"Compilations": compilations() - self._compilations_before} if self.compute.compile else {}),
             **merged_numbers(diagnostics),
         }.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from rlpyt.logging import Sink, logger_context
+from rlpyt.logging import Sink, Verbosity, logger_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.run_records import CHECKPOINTS
@@ -26,6 +26,7 @@ class ResumableRun(HookedRun):
         known: Iterable[object] = (),
         trusted: Iterable[str] = (),
         sinks: Sequence[Sink] = (),
+        verbosity: Verbosity | None = None,
         **changes: object,
     ) -> Self:
         """Go on with a run from its directory alone, to its end; return the runner.
@@ -37,6 +38,7 @@ class ResumableRun(HookedRun):
             known: classes and functions of yours that the record may name; see `runner_from_params`.
             trusted: modules of yours that may be imported.
             sinks: further destinations of rows, which the record does not have; see `logger_context`.
+            verbosity: what is printed, see `logger_context`; None is that of the record.
             **changes: settings instead of those recorded, as far as they may change.
 
         Raises:
@@ -65,15 +67,25 @@ class ResumableRun(HookedRun):
             params.get("name", ""),
             sinks=sinks,
             resume=True,
-            **_of_logger(directory, params.get("logger", {})),
+            **{
+                **logger_settings(directory, params.get("logger", {})),
+                **({"verbosity": verbosity} if verbosity else {}),
+            },
         ):
             runner.train()
         return runner
 
 
-def _of_logger(directory: Path, recorded: Mapping[str, object]) -> Content:
-    """Return the arguments of `logger_context` that a run keeps when it goes on."""
-    defaults = {"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False, "verbosity": "table"}
+def logger_settings(directory: Path, recorded: Mapping[str, object]) -> Content:
+    """Return the arguments of `logger_context` that a run keeps when it goes on, or starts again.
+
+    Raises:
+        RecordError: if the record has something else there.
+    """
+    defaults: Content = {
+        **{"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False},
+        **{"verbosity": "table", "line_columns": []},
+    }
     found = {name: recorded.get(name, default) for name, default in defaults.items()}
     wrong = next((name for name, x in found.items() if type(x) is not type(defaults[name])), None)
     if wrong is not None:

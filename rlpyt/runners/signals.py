@@ -13,6 +13,7 @@ from types import FrameType
 
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.utils.output import drop_lost_output
+from rlpyt.utils.worker_main import STOP_SIGNALS
 
 _SAME_SECONDS = 2.0
 # One request may come as several signals. A shell passes SIGHUP on, and when it ends the kernel sends it again.
@@ -73,10 +74,10 @@ class Preemption:
 
 @contextmanager
 def signals_as_exceptions(defer: Callable[[int], bool] = lambda signum: False) -> Iterator[None]:
-    """Raise an exception on SIGTERM, SIGINT and SIGHUP while the block runs, so that a stopped run stops its workers.
+    """Raise an exception on the `STOP_SIGNALS` while the block runs, so that a stopped run stops its workers.
 
-    A handler of the user's for SIGINT or SIGHUP stays, and so does a signal that is ignored, as under nohup. After a
-    SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
+    A handler of the user's for SIGINT, SIGHUP or SIGUSR1 stays, and so does a signal that is ignored, as under nohup.
+    After a SIGHUP it is ignored from then on: the shell's end may send it again while the script ends in order.
 
     Args:
         defer: called with the signal first; true if it will end the run later.
@@ -106,11 +107,12 @@ def _replaceable_handlers() -> dict[int, Callable[[int, FrameType | None], objec
     """Return the handlers that a run may replace, by their signals."""
     if threading.current_thread() is not threading.main_thread():
         return {}  # Python sets handlers only in its main thread
-    handlers = {int(signum): signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    handlers = {int(signum): signal.getsignal(signum) for signum in STOP_SIGNALS}
     if handlers[signal.SIGINT] is not signal.default_int_handler:
         del handlers[signal.SIGINT]
-    if handlers[signal.SIGHUP] is not signal.SIG_DFL:
-        del handlers[signal.SIGHUP]
+    for signum in (signal.SIGHUP, signal.SIGUSR1):
+        if handlers[signum] is not signal.SIG_DFL:
+            del handlers[signum]
     if handlers[signal.SIGTERM] is None:  # a handler that is not Python's, which cannot be put back
         del handlers[signal.SIGTERM]
     return dict(handlers)

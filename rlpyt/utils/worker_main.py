@@ -35,8 +35,9 @@ ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THR
 
 MASTER_OF_FORKSERVER = "RLPYT_MASTER_OF_FORKSERVER"
 """Variable of the environment of a forkserver: the process that has started it."""
-STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-"""Signals that ask a run to end, often all of its processes at once; its master decides for them."""
+STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1})
+"""Signals that ask a run to end, often all of its processes at once; its master decides for them. SIGUSR1 is what
+scripts of SLURM send ahead of the end of their time."""
 
 WORKER_NAME = "rlpyt-worker-"
 """Beginning of the names of worker processes; the rank follows."""
@@ -66,7 +67,7 @@ def worker_main(
         lifeline: pipe whose other end the master holds; nothing is sent through it.
         inherited: the ends of the master, if this process was forked with them.
         parent_stays: whether the thread that started this process lives as long as the master.
-        obeys_sigterm: whether SIGTERM ends this process, unless its server handles it.
+        obeys_sigterm: whether SIGTERM and SIGUSR1 end this process, unless its server handles them.
     """
     _leave_stop_signals_to_master(obeys_sigterm)
     for end in inherited:
@@ -93,13 +94,14 @@ def worker_main(
 def _leave_stop_signals_to_master(obeys_sigterm: bool) -> None:
     """Let the signals that stop a run do nothing here, and receive them again; they were blocked since the start.
 
-    A program that an environment starts inherits a signal that is ignored. This is wanted for SIGHUP: a simulator must
-    outlive the terminal, too, for the environment to go on. The environment closes it at the end. If the worker is
-    killed, nobody ends the simulator, as before. SIGTERM has a handler instead, which programs do not inherit: so an
-    environment can terminate them.
+    A program that an environment starts inherits a signal that is ignored. This is wanted for SIGHUP and SIGUSR1: a
+    simulator must outlive the terminal, too, for the environment to go on. The environment closes it at the end. If the
+    worker is killed, nobody ends the simulator, as before. SIGTERM has a handler instead, which programs do not
+    inherit: so an environment can terminate them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL if obeys_sigterm else signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys_sigterm else _do_nothing)
     signal.siginterrupt(signal.SIGTERM, False)  # system calls of simulators go on
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))

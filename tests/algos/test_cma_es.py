@@ -385,7 +385,7 @@ def test_a_run_is_loaded_and_made_again(tmp_path: Path):
         own = linear()
         runner = MinibatchRl(CMAES(sigma=0.2), own, make_sampler("serial", Telling, T=7, B=8), n_steps=300, seed=5)
         runner.train()
-    agent = load_agent(tmp_path / "run_0")
+    agent: Any = load_agent(tmp_path / "run_0")
     assert agent.step(np.ones((1, 1), np.float32), None, None).action.shape == (1, 1)
     torch.testing.assert_close(agent.population.individuals, own.population.individuals)
     again = runner_from_params(tmp_path / "run_0", known=[Telling])

@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from rlpyt.cli import main
 from rlpyt.cli.main import COMMANDS, command_of, message_of, summary_of
+from rlpyt.cli.train import check_start, start_of
 from rlpyt.utils.process_group import ReplicaError
 
 
@@ -86,13 +88,40 @@ def test_the_error_of_a_replica_is_told_without_its_traceback():
     )
 
 
-def test_a_setting_that_a_model_does_not_have_is_one_message(tmp_path, monkeypatch, capsys):
+NO_UPDATE = ["--sampler.batch-B", "3", "--algo.minibatches", "7"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["ppo", "--agent.model-kwargs", "hidden_size=[64]"], "PgModel has no argument 'hidden_size'. Did you mean"),
+        (["ppo", "--agent.model-kwargs", "width=3", "--smoke"], "PgModel has no argument 'width'. It has: observation"),
+        (["ppo", *NO_UPDATE], "PPO: minibatches is 7, which does not divide the rows of a batch"),
+        (["ppo", "--lag", "1", "--agent.model-kwargs", "width=3"], "PgModel has no argument 'width'"),
+        (["dqn", "--n-steps", "500"], "DQN: min_steps_learn is 1,000, but the run has only 512 steps"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "launch"])
+def test_what_the_parts_of_a_run_refuse_is_one_line_and_leaves_no_run(
+    command, arguments, says, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--agent.model-kwargs", "width=3"]) == 2
-    err = capsys.readouterr().err
-    assert "rlpyt: PgModel has no argument 'width'. It has: observation_space" in err
-    assert "Traceback" not in err
-    assert err.endswith("--traceback shows how it came to this.\n")
+    assert main([command, arguments[0], "CartPole-v1", *arguments[1:]]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"rlpyt: {says}")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_check_before_a_run_changes_no_number_of_it():
+    start = start_of(["dqn", "CartPole-v1", "--seed", "1"])
+    torch.manual_seed(5)
+    check_start(start.runner, start.spaces)
+    after = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(3))
+    assert not start.runner.agent.modules()
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TypeError])

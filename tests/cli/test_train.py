@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -165,6 +167,44 @@ def test_an_id_of_an_installed_package_is_told_with_it(monkeypatch, capsys):
     assert "written with the package, such as minigrid:MiniGrid-Empty-5x5-v0" in capsys.readouterr().err
     assert main(["train", "ppo", "PyTest-Thing-v0"]) == 2
     assert "did you mean pytest:PyTest-Thing-v0?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def grids(in_folder, monkeypatch):
+    """A package that registers an environment when it is imported, as minigrid does."""
+    (in_folder / "grids_of_others.py").write_text(REGISTERS.replace("OwnCartPole-v0", "Grids-Empty-5x5-v0"))
+    monkeypatch.syspath_prepend(in_folder)
+    known = {"Grids-": ("grids_of_others", "grids-of-others"), "Nogrids-": ("no_grids_of_others", "nogrids")}
+    monkeypatch.setattr("rlpyt.cli.environment._REGISTERED_BY", known)
+    yield
+    gymnasium.registry.pop("Grids-Empty-5x5-v0", None)
+    sys.modules.pop("grids_of_others", None)
+
+
+def test_an_id_is_found_as_users_of_its_package_write_it(grids, capsys):
+    found = environment("Grids-Empty-5x5-v0")
+    assert found.env_kwargs == {"id": "grids_of_others:Grids-Empty-5x5-v0"}  # so that workers import it, too
+    assert (found.name, found.episode_steps) == ("Grids-Empty-5x5-v0", 9)
+    assert main(["train", "ppo", "Grids-Empty-5x5-v1"]) == 2
+    assert "did you mean Grids-Empty-5x5-v0" in capsys.readouterr().err
+    assert main(["train", "ppo", "Nogrids-v0"]) == 2
+    says = "Nogrids-v0 is an environment of nogrids, which is not installed. Install it: pip install nogrids."
+    assert capsys.readouterr().err == f"rlpyt: {says}\n"
+
+
+def test_a_record_does_not_find_a_package_by_an_id(grids, capsys):
+    """What stands in a record is not looked up: it must name the package, and the user must trust it."""
+    assert main(["train", "ppo", "Grids-Empty-5x5-v0", "--smoke", "--log-dir", "out"]) == 0
+    capsys.readouterr()
+    assert main(["train", "out/run_0", "--smoke"]) == 2
+    assert "--trust grids_of_others" in capsys.readouterr().err
+    assert main(["train", "out/run_0", "--smoke", "--trust", "grids_of_others"]) == 0
+    gymnasium.registry.pop("Grids-Empty-5x5-v0")
+    sys.modules.pop("grids_of_others")
+    record = Path("out/run_0/params.json")
+    record.write_text(record.read_text().replace("grids_of_others:", ""))
+    assert main(["train", "out/run_0", "--smoke"]) == 2
+    assert "grids_of_others" not in sys.modules
 
 
 GAMES = """
@@ -325,6 +365,22 @@ def test_mistyped_options_get_the_close_ones_and_their_docstrings(capsys):
     assert "Of the optimiser" in err
 
 
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        *(("--algo.lr", "--algo.learning-rate"), ("--lr", "--algo.learning-rate")),
+        *(
+            ("--algo.gamma=0.9", "--algo.discount"),
+            ("--num-envs", "--sampler.batch-B"),
+            ("--total_timesteps", "--n-steps"),
+        ),
+    ],
+)
+def test_the_names_of_other_libraries_get_those_of_this_one(option, meant, capsys):
+    assert main(["train", "ppo", "CartPole-v1", option, "1"]) == 2
+    assert f"there is no option {option.partition('=')[0]}; did you mean {meant}?" in capsys.readouterr().err
+
+
 def test_help_has_defaults_and_docstrings_of_the_fields(capsys):
     with pytest.raises(SystemExit):
         main(["train", "ppo", "CartPole-v1", "--help"])
@@ -466,11 +522,46 @@ def test_commas_inside_of_brackets_and_spaces_around_them_split_nothing(text, va
     assert value_of(text, kinds_of(list[str])) == value
 
 
+@pytest.mark.parametrize(
+    ("env_id", "missing", "display", "expected"),
+    [
+        ("CartPole-v1", [], True, ["show R", "play R", "plot R"]),
+        ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
+        ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
+        ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
+        ("Blackjack-v1", [], True, ["show R", "play R", "plot R"]),
+        (None, [], True, ["show R", "plot R"]),
+    ],
+)
+def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "has_display", lambda: display)
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None if name in missing else "there")
+    for name in ("params.json", "params.pkl", "progress.csv"):
+        (tmp_path / name).write_text("{}")
+    EnvCls, kwargs = (NoMode, {}) if env_id is None else (gymnasium.make, {"id": env_id})
+    lines = next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))
+    assert [line.partition("rlpyt ")[2] for line in lines] == expected
+    (tmp_path / "params.pkl").unlink()
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", (EnvCls, kwargs))), "no weights"
+
+
+class NoMode(gymnasium.Env):
+    """Environment that draws nothing."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     (in_folder / "my_small_envs.py").write_text(OWN)
     train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]
     assert main([*train, "--smoke", "--algo.gae-lambda", "0.5"]) == 0
-    assert "What it was: rlpyt show data/x/run_0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "What it was: rlpyt show data/x/run_0" in out
+    assert "How it learned: rlpyt plot data/x/run_0" in out
+    assert "rlpyt play" not in out, "its environment takes no render mode"
 
     assert main(["show", "data/x/run_0"]) == 0
     out = capsys.readouterr().out

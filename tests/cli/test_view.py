@@ -17,6 +17,8 @@ from rlpyt.cli.play import _environment as environment_of
 from rlpyt.cli.trained import Trained
 from rlpyt.envs import EnvError
 from rlpyt.envs.video import check_frames, frame_of, write_video
+from rlpyt.logging import logger_context
+from rlpyt.results import find_runs
 from rlpyt.types import TrajInfo
 
 
@@ -64,12 +66,16 @@ def test_play_records_environments_without_a_base_class(name, tmp_path, capsys):
     assert imageio_ffmpeg.count_frames_and_secs(video)[0] == 4
 
 
-def test_play_shows_no_vector_environment(tmp_path, capsys):
-    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", str(tmp_path)]) == 0
-    record = tmp_path / "run_0" / "params.json"
-    record.write_text(record.read_text().replace("gymnasium:make", "gymnasium:make_vec"))
-    assert main(["play", str(tmp_path / "run_0"), "--video", str(tmp_path / "a.mp4")]) == 2
-    assert "is a vector environment; expected one environment" in capsys.readouterr().err
+def test_vector_environments_are_trained_checked_and_evaluated_but_not_shown(tmp_path, capsys):
+    made = ["gymnasium:make_vec", "--env-kwargs", "id=CartPole-v1", "vectorization_mode=sync"]
+    assert main(["train", "ppo", *made, "--evaluate", "--smoke", "--log-dir", str(tmp_path)]) == 0
+    assert main(["check-env", *made]) == 0
+    assert "cannot be restored: it is a vector environment" in capsys.readouterr().out
+    run = str(tmp_path / "run_0")
+    assert main(["eval", run, "--episodes", "3", "--n-envs", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 3
+    assert main(["play", run, "--video", str(tmp_path / "a.mp4")]) == 2
+    assert "the run has vector environments (make_vec(id='CartPole-v1'" in capsys.readouterr().err
 
 
 def test_a_video_without_frames_and_a_window_without_a_display_are_refused_before_a_step(run, tmp_path, capsys):
@@ -179,6 +185,65 @@ def test_plot_draws_and_names_close_columns(run, capsys):
     assert "did you mean ReturnAverage" in capsys.readouterr().err
     assert main(["plot", str(run.parent)]) == 0
     assert (run.parent / "plots" / "curves.png").stat().st_size > 1000
+
+
+def test_pictures_of_another_column_have_a_folder_of_their_own(run, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["plot", str(run.parent), "--y", "Diagnostics/CumTime (s)"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{run.parent}/plots/Diagnostics_CumTime__s_/curves.png"
+
+
+def test_plot_takes_several_folders(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    record = {"runner": {"class": "rlpyt.runners:MinibatchRl", "settings": {"algo": {"class": "rlpyt.algos:PPO"}}}}
+    for place in ("a/run_0", "a/run_1", "b/run_0"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        (folder / "params.json").write_text(json.dumps(record | {"own": place[0]}))
+        (folder / "progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\n1,2\n")
+    assert [run.name for run in find_runs(["a", "b/run_0"])] == ["a/run_0", "a/run_1", "b/run_0"]
+    assert [run.name for run in find_runs(["a", "a/run_1"])] == ["run_0", "run_1"]
+    assert main(["plot", "a", "b", "--page", "both.html"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "plots/curves.png"
+    page = (tmp_path / "both.html").read_text()
+    assert "<h1>a, b</h1>" in page
+    assert main(["plot", "a", "c"]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+    assert main(["plot"]) == 2
+    assert "got no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        (["--video", "a.mp4"], ["a.mp4"]),
+        (["--video", "a.mp4", "--episodes", "2"], ["a_0.mp4", "a_1.mp4"]),
+        (["--video", "films"], ["films/episode_0.mp4", "films/episode_1.mp4", "films/episode_2.mp4"]),
+    ],
+)
+def test_one_episode_is_written_to_the_file_that_is_named(options, files, run, monkeypatch):
+    seen: list[str] = []
+    monkeypatch.setattr("rlpyt.cli.play.require_video", lambda: None)
+    monkeypatch.setattr("rlpyt.cli.play._environment", lambda *args: Screen())
+
+    def episode(trained: object, env: object, file: object, *args: object) -> str:
+        seen.append(str(file))
+        return "played"
+
+    monkeypatch.setattr("rlpyt.cli.play._episode", episode)
+    assert main(["play", str(run), *options]) == 0
+    assert seen == files
+
+
+@pytest.mark.parametrize("command", [["eval"], ["play", "--video", "a.mp4"]])
+def test_a_run_that_failed_without_weights_is_told_so(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rlpyt.cli.play.require_video", lambda: None)
+    with pytest.raises(ValueError), logger_context(tmp_path, 0, verbosity="quiet"):  # noqa: PT011
+        raise ValueError("the first step was wrong")
+    assert main([command[0], str(tmp_path / "run_0"), *command[1:]]) == 2
+    says = "has no weights: the run failed before the first row of its log (ValueError: the first step was wrong)."
+    assert capsys.readouterr().err == f"rlpyt: {tmp_path}/run_0 {says}\n"
 
 
 def test_plot_tells_why_a_run_is_in_no_picture(tmp_path, capsys):

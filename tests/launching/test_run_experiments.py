@@ -217,7 +217,9 @@ def has_started(tmp_path):
     return all((tmp_path / f"data/study/{name}/run_0/starts").exists() for name in TWO[1][: min(2, len(CORES))])
 
 
-@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85)])
+@pytest.mark.parametrize(
+    ("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85), (signal.SIGUSR1, 85)]
+)
 def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher, tmp_path, signum, expected):
     wait_until(lambda: has_started(tmp_path))
     runs = children(launcher)

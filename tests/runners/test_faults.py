@@ -243,6 +243,8 @@ STOPS = [
     Stop("gpu2", signal.SIGTERM, False, "hang", "interrupted", "forkserver"),
     Stop("alternating2", signal.SIGTERM, False, "hang", "interrupted"),
     Stop("no_overlap2", signal.SIGTERM, True, "none", "interrupted"),
+    Stop("cpu2", signal.SIGUSR1, True, "none", "interrupted"),  # as SLURM sends it
+    Stop("gpu2", signal.SIGUSR1, True, "hang", "interrupted", "forkserver"),
     Stop("cpu2", signal.SIGKILL, False, "hang", "running"),  # nobody is left to write another word
     Stop("gpu2", signal.SIGKILL, False, "hang", "running", "forkserver"),
     Stop("alternating2", signal.SIGKILL, False, "none", "running"),
@@ -327,7 +329,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(stop, masters, tmp_path):
 def check_end(stop: Stop, directory: Path, exit_code: int) -> None:
     status, stderr = status_of(directory), (directory / "stderr").read_text()
     assert status["status"] == stop.ending, stderr
-    if stop.signum == signal.SIGTERM:
+    if stop.signum in (signal.SIGTERM, signal.SIGUSR1):
         assert exit_code == 128 + stop.signum
         assert status["exception"]["type"] == "SystemExit"
     if stop.signum == signal.SIGINT:

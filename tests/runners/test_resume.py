@@ -11,7 +11,7 @@ import time
 from functools import partial
 from math import inf
 from pathlib import Path
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, default_int_handler, raise_signal, signal
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, SIGUSR1, default_int_handler, raise_signal, signal
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, set
 # ---- ends that are asked for ----
 
 
-@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP])
+@pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP, SIGUSR1])
 def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, tmp_path, monkeypatch, capfd):
     before = {SIGINT: signal(SIGINT, default_int_handler), SIGHUP: signal(SIGHUP, SIG_DFL)}
     monkeypatch.setattr(Stopping, "stop", lambda self: raise_signal(signum))
@@ -241,6 +241,24 @@ def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
     train(tmp_path / "a")
     assert "n_steps is 320, and was 200" in log_of(tmp_path / "a")
     assert [float(row["Diagnostics/CumSteps"]) for row in rows_of(tmp_path / "a")] == [40.0 * i for i in range(1, 9)]
+
+
+@pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
+def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_weights(Runner, tmp_path):
+    train(tmp_path / "whole", "DQN input priorities", Runner=Runner)
+    for n_itr in (9, N_ITR):
+        train(tmp_path / "a", "DQN input priorities", Runner=Runner, n_steps=n_itr * T * B)
+    ours, whole = (
+        {int(row["Diagnostics/CumSteps"]): row for row in progress_of(tmp_path / name / "run_0")}
+        for name in ("a", "whole")
+    )
+    assert ours.pop(180)
+    assert ours.pop(200) != whole.pop(200)  # of the steps since the end, and of those since step 160
+    assert ours == whole
+    state, right = (state_of(tmp_path / name / "run_0") for name in ("a", "whole"))
+    assert {k: v for k, v in state.items() if ".agent." in k or ".algo." in k} == {
+        k: v for k, v in right.items() if ".agent." in k or ".algo." in k
+    }
 
 
 # ---- faults ----

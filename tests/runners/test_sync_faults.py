@@ -234,7 +234,9 @@ def masters(tmp_path_factory) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL], ids=lambda s: s.name
+)
 def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters, tmp_path):
     """Ctrl-C reaches all processes of the terminal, the other signals this one alone."""
     masters.stdin.write(f"{tmp_path} {kind}\n")
@@ -254,7 +256,7 @@ def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters
             os.killpg(master.pid, signal.SIGKILL)
         code = int(masters.stdout.readline())
     assert status_of(tmp_path)["status"] == ("running" if signum == signal.SIGKILL else "interrupted")
-    if signum == signal.SIGTERM:
+    if signum in (signal.SIGTERM, signal.SIGUSR1):
         assert code == 128 + signum
     assert output.read_text().count("Traceback (most") <= 1
     load_snapshot(tmp_path / "run_0" / "params.pkl")

@@ -311,7 +311,7 @@ def test_signals_that_stop_a_run_are_left_to_the_master(method):
         for number in (*early, *early):
             os.kill(made[0].pid or 0, number)
         assert ask(made, "echo", 2) == [2]
-        assert ask(made, "signals_of_children") == [({"SIGINT", "SIGHUP"}, set(), str(signal.SIG_DFL))]
+        assert ask(made, "signals_of_children") == [({"SIGINT", "SIGHUP", "SIGUSR1"}, set(), str(signal.SIG_DFL))]
     finally:
         stop_workers(made)
 

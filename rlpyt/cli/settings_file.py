@@ -1,0 +1,173 @@
+"""Settings of a run in a YAML or JSON file: the options of `rlpyt train`, written down.
+
+algorithm: ppo
+env: CartPole-v1
+n_steps: 2e5
+algo:
+  learning_rate: 1e-3
+agent.model_kwargs: {hidden_sizes: [64, 64]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, get_origin, get_type_hints
+
+from rlpyt.cli.options import PARTS
+from rlpyt.cli.values import Values, is_plain, text_of
+
+_YAML = (".yaml", ".yml")
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+"""Numbers such as 1e-3, which YAML 1.1 takes for texts."""
+
+
+class SettingsFile(NamedTuple):
+    """Content of a file, the settings of parts under the names of the parts."""
+
+    path: str
+    values: Values
+
+
+def taken_from(arguments: Sequence[str]) -> tuple[list[str], SettingsFile]:
+    """Return the arguments without the file of settings that they name, and the file.
+
+    The file comes first, in the place of algorithm and environment, which it names then; or after `--config`.
+
+    Raises:
+        ValueError: if the file names no settings.
+        ImportError: if it is a YAML file, and PyYAML is not installed.
+    """
+    first, rest = arguments[0], [*arguments]
+    if first.endswith(_YAML) or (first.endswith(".json") and _has_settings(Path(first))):
+        file = read_settings(first)
+        if missing := [name for name in ("algorithm", "env") if not isinstance(file.values.get(name), str)]:
+            raise ValueError(
+                f"{first} has no {' and no '.join(missing)}; expected algorithm and env, such as ppo and CartPole-v1. "
+                "A file without them comes after them: rlpyt train ppo CartPole-v1 --config FILE."
+            )
+        rest[:1] = [file.values["algorithm"], file.values["env"]]
+    else:
+        place = next((i for i, x in enumerate(rest) if x.partition("=")[0] == "--config"), None)
+        if place is None:
+            return rest, SettingsFile("", {})
+        _, equals, path = rest.pop(place).partition("=")
+        if not equals and place == len(rest):
+            raise ValueError("--config: got no value; expected a YAML or JSON file of settings.")
+        file = read_settings(path if equals else rest.pop(place))
+    values = {name: x for name, x in file.values.items() if name not in ("algorithm", "env")}
+    if "config" in values:
+        raise ValueError(f"{file.path} names another file, {values['config']!r:.100}; expected settings alone.")
+    return rest, SettingsFile(file.path, values)
+
+
+def _has_settings(path: Path) -> bool:
+    """Return whether a JSON file is one of settings, and not the record of a run."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # told by the one who reads a record
+        return False
+    return isinstance(content, dict) and "algorithm" in content and "runner" not in content
+
+
+def read_settings(path: str) -> SettingsFile:
+    """Return the settings in a file.
+
+    Raises:
+        ValueError: if it is no YAML or JSON, or has something else than plain settings.
+        ImportError: if it is a YAML file, and PyYAML is not installed.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text)
+    except ValueError as error:
+        kind = "YAML" if path.endswith(_YAML) else "JSON"
+        raise ValueError(f"{path} is no {kind}: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not is_plain(content):
+        raise ValueError(f"{path} has {content!r:.100}; expected settings by name: numbers, texts, lists of them.")
+    values: Values = {}
+    for place, value in content.items():
+        part, dot, name = place.partition(".")
+        if place in PARTS and not isinstance(value, dict):
+            example = " The algorithm is named by algorithm: ppo." if place == "algo" else ""
+            raise ValueError(f"{path}: {place} is {value!r:.100}; expected its settings by name.{example}")
+        found = {name: value} if dot else value
+        if part in PARTS:
+            values[part] = {**values.get(part, {}), **{_name(key): x for key, x in found.items()}}
+        else:
+            values[_name(place)] = value
+    return SettingsFile(path, values)
+
+
+def _yaml(path: str, text: str) -> object:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading YAML needs PyYAML: pip install pyyaml. A JSON file does without."
+        ) from error
+
+    class Loader(yaml.SafeLoader):
+        """Loader that makes plain values alone, and reads numbers and None as the command line does."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+            names = [key.value for key, _ in node.value]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise yaml.YAMLError(f"{twice} comes twice in line {node.start_mark.line + 1} and below")
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("None$"), ["N"])
+    try:
+        content: object = yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return content
+
+
+def _name(option: str) -> str:
+    return option.replace("-", "_")
+
+
+def option_texts(file: SettingsFile, Options: type, given: Sequence[str]) -> list[str]:
+    """Return the settings of a file as arguments of the command line.
+
+    Args:
+        file: its settings are all among the options.
+        Options: dataclass of the options, with one for each part.
+        given: arguments that stand beside the file. A list among them takes the place of the file's.
+
+    Raises:
+        ValueError: if there is no such option, or it takes something else.
+    """
+    names = {argument.partition("=")[0].replace("_", "-") for argument in given if argument.startswith("--")}
+    return _texts(file.values, Options, "", file.path, names)
+
+
+def _texts(values: Values, Options: type, part: str, path: str, given: set[str]) -> list[str]:
+    hints, texts = get_type_hints(Options), list[str]()
+    for name, value in values.items():
+        place, hint = f"{part}{name}", hints.get(name)
+        option = f"--{place}".replace("_", "-")
+        if hint is None:
+            close = get_close_matches(name, hints, n=3)
+            advice = f"did you mean {' or '.join(part + x for x in close)}?" if close else "--help lists all."
+            raise ValueError(f"{path}: there is no setting {place!r}; {advice}")
+        if isinstance(hint, type) and is_dataclass(hint):
+            texts += _texts(value, hint, f"{name}.", path, given)
+        elif hint is bool:
+            if not isinstance(value, bool):
+                raise ValueError(f"{path}: {place} is {value!r:.100}; expected true or false.")
+            texts.append(option if value else f"--{part}no-{name}".replace("_", "-"))
+        elif isinstance(value, dict):
+            texts += [option, json.dumps(value)]
+        elif get_origin(hint) is tuple:  # several values
+            words = value if isinstance(value, list) else [value]
+            texts += [] if option in given else [option, *map(str, words)]
+        elif value is not None or hint is object:  # an option of another kind is left out for None
+            texts.append(f"{option}={value if isinstance(value, str) else text_of(value)}")
+    return texts
