@@ -203,6 +203,8 @@ class DqnAgent(BaseAgent, QAgent):
 
     def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
         """Return the mean epsilon over all environments of a run; see `rlpyt.core.QAgent.mean_epsilon`."""
+        if self.eps_train is not None:  # as it stands: the fraction is of the way that it replaces
+            return float(self.numbers["eps_train"][0])
         return self.eps_init + fraction * (self._final_epsilon(n_envs).double().mean().item() - self.eps_init)
 
     def _final_epsilon(self, n_envs: int) -> torch.Tensor:

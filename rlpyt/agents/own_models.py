@@ -30,18 +30,14 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 # ---- building ----
 
 
-def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs, inputs: Sequence[str] = INPUTS) -> nn.Module:
+def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Module:
     """Return a new model. Sizes that are numpy integers reach it as int, as torch's recurrent layers ask.
-
-    A model whose `forward` takes the observation alone, or action values of the observation and the action, is called
-    with all inputs like any other: a hook of torch drops those that it does not take.
 
     Args:
         who: names the agent and its argument in messages.
         Cls: a class, or any callable that returns a module.
         offered: what the agent tells its models; those of them are given that `Cls` takes, all if it has `**kwargs`.
         kwargs: what the user gave beside, which comes first; every model gets a copy of its own.
-        inputs: names of what the agent calls it with, by position.
 
     Raises:
         TypeError: if `Cls` is no callable, takes other arguments, or does not return a module.
@@ -59,9 +55,17 @@ def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs, inputs: Seq
             f"{who}, {_name(Cls)}, has update_obs_rms, which is called of subclasses of rlpyt.models.Model alone; "
             "expected one. Derive it from Model, and write update_obs_rms(self, observation, valid=None)."
         )
+    return model
+
+
+def drop_inputs(model: nn.Module, inputs: Sequence[str] = INPUTS) -> None:
+    """Let a model that takes no previous action and reward be called with all inputs, like any other.
+
+    A hook of torch drops these where `forward` takes the observation alone, or of action values the observation and the
+    action. Nothing is wrapped around the model, so its weights keep their names.
+    """
     if _takes_no_previous(model, inputs):
         model.register_forward_pre_hook(_observation_alone if inputs == INPUTS else _observation_and_action)
-    return model
 
 
 def _takes_no_previous(model: nn.Module, inputs: Sequence[str]) -> bool:

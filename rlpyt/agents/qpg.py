@@ -21,6 +21,7 @@ from rlpyt.agents.own_models import (
     check_call,
     copy_of_kwargs,
     described,
+    drop_inputs,
     shape_of,
 )
 from rlpyt.agents.rnn_rows import rnn_from_rows
@@ -150,6 +151,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
             )
         if isinstance(body.encoder, Encoder):
             body.encoder.fit_to(self.env_spaces.observation)
+        drop_inputs(body)
         self._feature_size = body.output_size
         return ActorModel(body, super().make_model())
 
@@ -158,9 +160,9 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         offered = {**self.make_env_to_model_kwargs(self.env_spaces), "n_models": self.n_q}
         sizes = {"hidden_sizes": self.hidden_sizes} if self.QModelCls is None else {}
         kwargs = {**sizes, **(self.q_model_kwargs or {})}
-        return build_model(
-            f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs, Q_INPUTS
-        )
+        model = build_model(f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs)
+        drop_inputs(model, Q_INPUTS)
+        return model
 
     def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""

@@ -16,6 +16,7 @@ from rlpyt.algos.remarks import about, unfinished_line
 from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import QAgent
 from rlpyt.functional import (
+    CountLike,
     Linear,
     ScheduleLike,
     double_q_value,
@@ -85,7 +86,7 @@ class DQN(OffPolicyAlgo[QAgent]):
     unless one is given; where rewards are far below 1 in size, give a smaller one."""
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
-    target_update_interval: ScheduleLike = 312
+    target_update_interval: CountLike = 312
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1. 312 with batch
     size 32 and replay ratio 8 is every 1,248 steps."""
     eps_steps: float = 1e6

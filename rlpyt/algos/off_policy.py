@@ -354,7 +354,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             )
         ends = [self.hyper(step) for step in (first, self.n_steps)]
         of_run = max(map(self.n_updates, ends)) * (self.n_itr - self.min_itr_learn)
-        interval = min(hyper.target_update_interval for hyper in ends)
+        interval = min(round(hyper.target_update_interval) for hyper in ends)
         if interval > of_run:
             found.append(
                 f"the target network never moves: it does every {interval:,.0f} updates "

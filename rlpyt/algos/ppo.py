@@ -15,6 +15,7 @@ from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
+    CountLike,
     Linear,
     ScheduleLike,
     approx_kl,
@@ -51,7 +52,7 @@ class PPO(PolicyGradientAlgo):
     minibatches: int = 4
     """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
     as it is the size of an update."""
-    epochs: ScheduleLike = 4
+    epochs: CountLike = 4
     """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
     ratio_clip: ScheduleLike = 0.1
     """Clip of the probability ratio around 1."""

@@ -12,7 +12,7 @@ import torch
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import ScheduleLike, squared_loss, td_target
+from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
@@ -48,7 +48,7 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     """Largest L2 norm of the gradient of the policy, and of the gradient of all action values together."""
     target_update_tau: ScheduleLike = 0.01
     """Fraction by which the targets move at every target update; 1 copies."""
-    policy_update_interval: ScheduleLike = 1
+    policy_update_interval: CountLike = 1
     """Updates of the action values between updates of the policy, a whole number; what a schedule gives is rounded, to
     at least 1."""
     q_target_clip: ScheduleLike = 1e6

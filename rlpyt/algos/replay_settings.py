@@ -16,7 +16,7 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.replay_checks import check_memory, check_parts, nominal, ways_to_less_memory
 from rlpyt.algos.returned import part_of
 from rlpyt.core import AgentT, Replay
-from rlpyt.functional import Linear, ScheduleLike, as_schedule
+from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
@@ -54,7 +54,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         "batch_T": ", as the replay is laid out by it. Give a number, and schedule batch_B or replay_ratio",
     }
 
-    batch_size: ScheduleLike = 32
+    batch_size: CountLike = 32
     """Transitions an update, a whole number; what a schedule gives is rounded, to at least 1. Not used with sequences:
     an update takes batch_B of them."""
     min_steps_learn: int = int(5e4)
@@ -68,7 +68,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
     target_update_tau: ScheduleLike = 1.0
     """Fraction by which the target networks move at every target update; 1 copies."""
-    target_update_interval: ScheduleLike = 1
+    target_update_interval: CountLike = 1
     """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
     frame_stack: int | None = None
     """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
@@ -111,7 +111,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     batch_T: int | None = None
     """Rows of a sequence to train on."""
-    batch_B: ScheduleLike | None = None
+    batch_B: CountLike | None = None
     """Sequences an update, a whole number; what a schedule gives is rounded, to at least 1."""
     warmup_T: int = 0
     """Rows before them that bring the recurrent state up to date, without a loss."""
@@ -381,7 +381,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     def state_dict(self) -> StateDict:
         """Return optimiser, counters, random stream and replay."""
-        counters = {"last_done": dict(self._last_done), "rows_beyond": self._rows_beyond}
+        counters = {"last_done": dict(self._last_done), "rows_consumed": self.rows_consumed}
         return {**super().state_dict(), **counters, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -390,7 +390,8 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         super().load_state_dict(state_dict)
         # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
         self._last_done = dict(state_dict.get("last_done", {}))
-        self._rows_beyond = state_dict.get("rows_beyond", 0)
+        self._rows_beyond = 0
+        self._rows_beyond = state_dict.get("rows_consumed", self.rows_consumed) - self.rows_consumed
 
 
 def _count(x: float) -> int:

@@ -23,7 +23,7 @@ import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
-from rlpyt.functional import ScheduleLike, as_schedule
+from rlpyt.functional import CountLike, ScheduleLike, as_schedule
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
@@ -66,7 +66,7 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     """This replica and those that it agrees with; known after `initialize`."""
     min_itr_learn: int = 0
     """Iterations at the start without an update; the agent is not evaluated again in them."""
-    batch_size: ScheduleLike
+    batch_size: CountLike
     """Size of an update's batch, which an algorithm has as a setting, or sets in `initialize`."""
     discount: ScheduleLike
     """gamma, per environment step."""

@@ -55,6 +55,7 @@ from rlpyt.functional.schedules import (
     SCHEDULED,
     Constant,
     Cosine,
+    CountLike,
     Exponential,
     Linear,
     Piecewise,
@@ -119,6 +120,7 @@ __all__ = [
     # schedules
     "Schedule",
     "SCHEDULED",
+    "CountLike",
     "ScheduleLike",
     "as_schedule",
     "Constant",

@@ -341,6 +341,34 @@ def test_forward_may_take_the_observation_alone(agent: Any, env_spaces: EnvSpace
     export_policy(agent, tmp_path / "policy.pt2")
 
 
+class OwnDefault(DqnAgent):
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        return sequential(*env_spaces)
+
+
+def test_a_default_model_of_ones_own_may_too() -> None:
+    agent = OwnDefault()
+    agent.initialize(DISCRETE)
+    assert agent(*agent.example_inputs(3)).shape == agent.target(*agent.example_inputs(3)).shape == (3, A)
+
+
+class FirstTwo(Model):
+    output_size = 2
+
+    def forward(self, x: Any) -> Any:
+        return x[..., :2]
+
+
+def test_the_features_of_policy_and_action_values_may_too() -> None:
+    class Own(SacAgent):
+        def make_body(self) -> Model:
+            return FirstTwo()
+
+    agent = Own()
+    agent.initialize(BOX)
+    assert agent.features(*agent.example_inputs(3)).observation.shape == (3, 2)
+
+
 class OptionalRow(OldQ):
     def forward(self, x: Any, prev_action: Any = None) -> Any:  # type: ignore[override]
         return self.pi(x)

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_same_updates() -> N
     counts(algo, DqnAgent(model_kwargs=SMALL), 3)
     assert algo.update_counter == 8
     state = algo.state_dict()
-    del state["last_done"], state["rows_beyond"]
+    del state["last_done"], state["rows_consumed"]
     other = DQN(**REPLAY, replay_ratio=1, target_update_interval=3)
     set_up(other, DqnAgent(model_kwargs=SMALL), RandomEnv)
     other.load_state_dict(state)
@@ -298,13 +298,17 @@ def test_exploration_follows_a_schedule_of_its_own() -> None:
 
 def test_epsilon_may_be_any_function_of_the_step() -> None:
     agent = DqnAgent(model_kwargs=SMALL, eps_train=lambda step: 0.25 if step % (2 * STEPS) else 0.75)
-    sampler = set_up(DQN(**REPLAY), agent, RandomEnv)
-    seen = []
+    algo = DQN(**REPLAY)
+    sampler = set_up(algo, agent, RandomEnv)
+    seen, logged = [], []
     for itr in range(4):
         sampler.obtain_samples(itr)
         seen.append(agent.epsilon().tolist())
+        logged.append(algo.row_numbers(itr)["Epsilon"])
         agent.train_mode(itr)
-    assert seen == [[0.75], [0.25], [0.75], [0.25]]
+    assert seen == [[0.75], [0.25], [0.75], [0.25]] == [[epsilon] for epsilon in logged]
+    assert "eps_steps" not in algo.remarks()
+    assert not any("eps_steps" in warning for warning in algo.warnings())
 
 
 def test_epsilon_is_of_one_way() -> None:

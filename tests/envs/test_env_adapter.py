@@ -817,11 +817,11 @@ class ThreeMethods:
 
 
 def test_a_run_with_an_environment_of_three_methods(tmp_path):
-    replay: dict[str, Any] = dict(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
+    algo = DQN(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
     sampler = SerialSampler(ThreeMethods, {}, batch_T=5, batch_B=2, eval_n_envs=2, eval_max_trajectories=4)
     agent = DqnAgent()
     with logger_context(tmp_path, run_ID=0):
-        MinibatchRlEval(DQN(**replay), agent, sampler, n_steps=60, log_interval_steps=30, seed=0).train()
+        MinibatchRlEval(algo, agent, sampler, n_steps=60, log_interval_steps=30, seed=0).train()
     progress = read_progress(tmp_path / "run_0")
     assert progress["LengthAverage"] == [4, 4, 4]
     assert progress["Diagnostics/CumUpdates"][-1] > 0
