@@ -178,7 +178,7 @@ def test_packages_define_nothing_and_export_what_they_import(path):
             "import importlib",
             "import os",
             "import sys",
-            "from typing import TYPE_CHECKING, Any",
+            "from typing import TYPE_CHECKING",
             "from rlpyt import old_names",
             "os.environ['GOMP_SPINCOUNT'] = '30000'",
             "old_names.install()",
