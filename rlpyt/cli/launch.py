@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import tyro
 
-from rlpyt.cli.algorithms import ALGORITHMS
 from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
@@ -115,15 +113,6 @@ def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
     for runner in runners:
         check_start(runner)
     return runners
-
-
-def shape(
-    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
-    env: Annotated[str, tyro.conf.Positional],
-    grid: Annotated[Grid, tyro.conf.OmitArgPrefixes],
-) -> int:
-    """Run a grid of runs side by side, or go on with it."""
-    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 import tyro
@@ -246,15 +246,6 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
         raise
     finally:
         set_global_streams(streams)
-
-
-def shape(
-    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
-    env: Annotated[str, tyro.conf.Positional],
-    choices: Annotated[TrainChoices, tyro.conf.OmitArgPrefixes],
-) -> int:
-    """Train an agent, or start a recorded run again."""
-    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
 
 
 def start_of(arguments: Sequence[str]) -> Start:
