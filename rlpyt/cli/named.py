@@ -54,6 +54,8 @@ def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> Minibatc
     """
     hooks = [hook for hook in given if isinstance(hook, Hook)]
     texts = [text for text in given if isinstance(text, str)]
+    if isinstance(given, str) or len(hooks) + len(texts) < len(given):
+        raise TypeError(f"hooks is {given!r:.100}; expected a list of names, such as StopOnReturn(475), or of hooks.")
     for part in _named("--hooks", texts, HOOKS, "StopOnReturn(475,n_rows=2). A hook of your own needs a script"):
         of_run: Values = {}
         if part.name == "EpisodeVideo":
