@@ -85,6 +85,8 @@ bench: venv $(PEERS:%=.bench/%/installed)
 .nightly/environments/installed: .ci/requirements.lock .ci/environments.lock
 	$(PYTHON) -m venv .nightly/environments
 	.nightly/environments/bin/python -m pip install --quiet --requirement .ci/requirements.lock
+	# The parts of MuJoCo 4 share a folder with MuJoCo 3: what is left of them there, it would load.
+	.nightly/environments/bin/python -m pip uninstall --quiet --yes mujoco mujoco-core mujoco-studio
 	.nightly/environments/bin/python -m pip install --quiet --no-deps --requirement .ci/environments.lock
 	# opensimplex installs its tests as the package `tests`, which would hide ours.
 	rm -rf .nightly/environments/lib/python3.*/site-packages/tests

@@ -206,7 +206,10 @@ def score_of_run(steps: Sequence[float], values: Sequence[float], fraction: floa
         for step, value in zip(steps, values, strict=True)
         if (step > (1 - fraction) * end or step == end) and math.isfinite(value)
     ]
-    return fmean(late) if late else math.nan
+    try:
+        return fmean(late) if late else math.nan
+    except OverflowError:  # of numbers near the largest, whose sum is no float
+        return math.fsum(value / len(late) for value in late)
 
 
 def _holds(pid: object, directory: Path) -> bool:

@@ -240,7 +240,8 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
                 f"{type(self).__name__}: the state of the optimisers is {state_dict!r:.80}; expected the result of "
                 'optim_state_dict(), which a snapshot has as "optimizer_state_dict".'
             )
-        states = {"model": state_dict} if "param_groups" in state_dict else state_dict
+        is_one = "param_groups" in state_dict or "class" in state_dict
+        states = {"model": state_dict} if is_one else state_dict
         missing = [name for name in self.descents if name not in states]
         if missing:
             raise ValueError(

@@ -224,8 +224,13 @@ class GradientDescent:
         scales = self._lr_scales()
         # torch takes over the tensors themselves: two algorithms loaded from one state would share their moments.
         state = deepcopy(dict(state_dict))
-        self._check_state(state)
-        for group, saved in zip(self.optimizer.param_groups, state["param_groups"], strict=True):
+        if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
+            self._check_state(state)
+        elif "class" in state:  # one that loads its state itself may have any form of it
+            if _is_of_another_class(self.optimizer, state):
+                self._refuse(f"it is of {state['class']}", f"one of {type(self.optimizer).__name__}")
+            del state["class"]
+        for group, saved in zip(self.optimizer.param_groups, state.get("param_groups", ()), strict=False):
             saved.pop("param_names", None)  # torch would ask for names in each group that is added later
             saved.update({name: group[name] for name in IMPLEMENTATION if name in group})
         with without_compiler():

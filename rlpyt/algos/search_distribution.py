@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from rlpyt.types import StateDict
+from rlpyt.utils.seeds import checked_position
 
 FULL_COVARIANCE_LIMIT = 2000
 """Parameters up to which a full covariance matrix is adapted: memory grows with their square, time with their cube."""
@@ -102,8 +103,8 @@ class SearchDistribution:
                 "of the package cmaes that saved it."
             )
         own.update({name: _plain(value) for name, value in saved.items()})
-        name, keys, *place = state_dict["stream"]
-        own["_rng"].set_state((name, np.asarray(keys), *place))
+        name, keys, pos, *gauss = state_dict["stream"]
+        own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
 
 
 def _plain(value: object) -> object:

@@ -9,9 +9,9 @@ import tyro
 
 from rlpyt.agents import PgAgent
 from rlpyt.cli.arguments import Pairs
-from rlpyt.cli.environment import environment
+from rlpyt.cli.environment import environment, made
 from rlpyt.cli.values import pairs_of
-from rlpyt.envs import EnvError, make_env
+from rlpyt.envs import EnvError, VectorEnvAdapter, check_vector_env, make_env
 from rlpyt.envs.check import check_env as check_values
 from rlpyt.envs.state_check import restores_exactly
 
@@ -33,18 +33,22 @@ def check_env(
     print(f"{env}\n  observation  {found.spaces.observation}\n  action       {found.spaces.action}")
     limit = f"{found.episode_steps:,} steps" if found.episode_steps else "not known to gymnasium"
     print(f"  time limit   {limit}")
-    one = make_env(found.EnvCls, found.env_kwargs)
+    one = made(found.EnvCls, found.env_kwargs, n_envs=2)
     other = None
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            check_values(one, seed, steps)
-            try:
-                other = make_env(found.EnvCls, found.env_kwargs)
-            except EnvError as error:  # as of an emulator of which a process can hold one
-                difference: str | None = f"not compared, as there can be no second environment beside one: {error}"
+            if isinstance(one, VectorEnvAdapter):
+                check_vector_env(one, seed, steps)
+                difference: str | None = one.why_no_state()
             else:
-                difference = restores_exactly(one, other, seed, steps // 2, steps // 4)
+                check_values(one, seed, steps)
+                try:
+                    other = make_env(found.EnvCls, found.env_kwargs)
+                except EnvError as error:  # as of an emulator of which a process can hold one
+                    difference = f"not compared, as there can be no second environment beside one: {error}"
+                else:
+                    difference = restores_exactly(one, other, seed, steps // 2, steps // 4)
     except EnvError as error:
         print(f"  wrong        {error}\nIt cannot be used.")
         return 1

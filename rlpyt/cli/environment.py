@@ -16,7 +16,16 @@ import gymnasium
 from gymnasium import spaces
 
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.envs import AtariEnv, EnvError, dm_control_make, make_env
+from rlpyt.envs import (
+    AtariEnv,
+    EnvAdapter,
+    EnvError,
+    VectorEnvAdapter,
+    dm_control_make,
+    make_env,
+    make_vector_env,
+    makes_vector_env,
+)
 from rlpyt.results import ATARI_SCORES, atari_game
 from rlpyt.spaces import EnvSpaces, is_image
 from rlpyt.types import Kwargs
@@ -97,7 +106,7 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
     kind, EnvCls, given, evaluation = _found(name)
     kwargs = {**given, **(env_kwargs or {})}
     try:
-        env = make_env(EnvCls, kwargs)
+        env = made(EnvCls, kwargs)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
@@ -114,6 +123,17 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
         spaces=env.spaces,
         episode_steps=None if spec is None else spec.max_episode_steps,
     )
+
+
+def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> EnvAdapter | VectorEnvAdapter:
+    """Return an environment, or a vector environment of some, in its adapter.
+
+    Raises:
+        EnvError: if it cannot be built.
+    """
+    if makes_vector_env(EnvCls):
+        return make_vector_env(EnvCls, env_kwargs, range(n_envs))
+    return make_env(EnvCls, env_kwargs)
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:

@@ -14,7 +14,8 @@ import tyro
 from rlpyt.cli.arguments import Modules, Pairs
 from rlpyt.cli.trained import Trained, read_trained
 from rlpyt.cli.values import pairs_of
-from rlpyt.envs import EnvAdapter, EnvError, make_env
+from rlpyt.envs import EnvAdapter, EnvError, make_env, makes_vector_env
+from rlpyt.envs.making import call_text
 from rlpyt.envs.video import (
     RecordFrames,
     VideoFile,
@@ -82,6 +83,12 @@ def play(
 def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvAdapter:
     """Return an environment of the run that draws itself in a render mode."""
     EnvCls, kwargs = trained.EnvCls, {**trained.env_kwargs, **env_kwargs}
+    if makes_vector_env(EnvCls):
+        raise ValueError(
+            f"rlpyt play: the run has vector environments ({call_text(EnvCls, kwargs)}); expected single ones, as one "
+            "episode is shown at a time. In a script give a single environment of the same spaces, such as "
+            "gymnasium.make(id, render_mode='human'), to load_agent(RUN).play(env). rlpyt eval takes both."
+        )
     drawn = kwargs if "render_mode" in env_kwargs else {**kwargs, "render_mode": render_mode}
     takes = _takes_render_mode(EnvCls)
     env = make_env(EnvCls, drawn if takes == "yes" else kwargs)

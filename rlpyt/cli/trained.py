@@ -9,8 +9,9 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from rlpyt.agents import BaseAgent
+from rlpyt.cli.environment import made
 from rlpyt.cli.working_directory import look_in_working_directory
-from rlpyt.envs import EnvError, make_env, make_vector_env, makes_vector_env
+from rlpyt.envs import EnvError
 from rlpyt.logging import RunDirectoryError, SnapshotError
 from rlpyt.logging.segments import CheckpointError
 from rlpyt.logging.space_record import unrecorded_in
@@ -81,8 +82,7 @@ def spaces_of(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> EnvSpaces:
         ValueError: if it cannot be built.
     """
     try:
-        is_vector = makes_vector_env(EnvCls)
-        env = make_vector_env(EnvCls, env_kwargs, [0]) if is_vector else make_env(EnvCls, env_kwargs)
+        env = made(EnvCls, env_kwargs)
     except EnvError as error:
         raise ValueError(str(error)) from error
     env.close()

@@ -66,7 +66,8 @@ def info_recorder(
             f"info_recorder: no example of the fields {unknown} was seen; the numeric ones seen are "
             f"{list(info_example)}, not numeric {list(ignored)}. Give a mapping from name to example instead of names."
         )
-    left_out = [key for key in [*info_example, *ignored] if key not in [*names, *RESERVED]]
+    read = {*names, *RESERVED, *FINAL_KEYS, *FINAL_KEYS.values()}
+    left_out = [key for key in [*info_example, *ignored] if key not in read]
     notice = f"Not recorded from the environment's info: {', '.join(left_out)}." if left_out else ""
     masks = [key for key in left_out if "mask" in key.lower()]
     if masks:

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import FunctionType, ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -86,15 +86,17 @@ def layers_of(env: object) -> list[object]:
 def _wrapped(env: object) -> object:
     """Return the attribute `env` of a wrapper, or None.
 
-    `__getattr__` is passed by, as it may ask the inner environment. `__dict__` is not read: from then on, Python looks
-    up every attribute of an object more slowly, which costs a step of CartPole-v1 a tenth.
+    `__getattr__` and properties are passed by, as they may ask the inner environment. `__dict__` is not read: from then
+    on, Python looks up every attribute of an object more slowly, which costs a step of CartPole-v1 a tenth.
     """
-    if hasattr(type(env), "env"):
+    of_class = getattr(type(env), "env", None)  # a default, which the attribute of the object hides
+    if hasattr(type(of_class), "__get__") and not isinstance(of_class, MemberDescriptorType):
         return None
     try:
-        return object.__getattribute__(env, "env")
+        inner: object = object.__getattribute__(env, "env")
     except AttributeError:
         return None
+    return None if inner is of_class else inner
 
 
 def call_text(EnvCls: Callable[..., object], env_kwargs: Kwargs) -> str:

@@ -18,16 +18,16 @@ def check_one_agent(env: object) -> None:
     Raises:
         TypeError: if it has several.
     """
-    found = [name for name in _NAMES if any(hasattr(layer, name) for layer in layers_of(env))]
     methods = [name for name in _SPACES if callable(getattr(env, name, None))]
     missing = [name for name in _SPACES if not hasattr(env, name)]
-    action_space = getattr(env, "action_space", None)
+    composite = type(getattr(env, "action_space", None)).__name__
     if methods:
         what = f"{' and '.join(methods)} is a method, as in PettingZoo"
-    elif found and missing:
-        what = f"it has {found[0]}, and no {' and '.join(missing)}"
-    elif found and type(action_space).__name__ in ("Tuple", "Dict"):
-        what = f"it has {found[0]}, and its actions are a {type(action_space).__name__}"
+    elif not (missing or composite in ("Tuple", "Dict")):
+        return  # before the names are looked up: a property may raise before the first reset
+    elif found := [name for name in _NAMES if any(hasattr(layer, name) for layer in layers_of(env))]:
+        has = f"no {' and '.join(missing)}" if missing else f"its actions are a {composite}"
+        what = f"it has {found[0]}, and {has}"
     else:
         return
     own = " Make it an attribute or a property if there is one agent." if methods else ""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.types import StateDict
+from rlpyt.utils.seeds import checked_position
 
 Thing: TypeAlias = Any
 """Anything that an environment may refer to."""
@@ -61,9 +62,17 @@ def pack_array(array: np.ndarray) -> StateDict:
 def make_array(node: StateDict) -> np.ndarray:
     """Return the array that `pack_array` was given."""
     data = np.asarray(node["data"], np.uint8).tobytes()
-    array: np.ndarray = np.ndarray(node["shape"], np.dtype(node["dtype"]), data, order=node["order"]).copy("K")
+    array: np.ndarray = np.ndarray(node["shape"], _dtype(node), data, order=node["order"]).copy("K")
     array.flags.writeable = node["writeable"]
     return array
+
+
+def _dtype(node: StateDict) -> Thing:
+    """Return the dtype of an array; one of objects is refused, as the bytes of a file would be read as addresses."""
+    dtype = np.dtype(node["dtype"])
+    if dtype.kind not in ARRAY_KINDS:
+        raise ValueError(f"loading the state of an environment: got an array of dtype {dtype}, expected plain data.")
+    return dtype
 
 
 def pack_scalar(value: np.generic, place: str) -> StateDict:
@@ -91,7 +100,7 @@ def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
     base.flags.writeable = True  # a view that is older than the lock of its base may be written
     flat = base.reshape(-1, order="A").view(np.uint8)
     view: np.ndarray = np.ndarray(
-        node["shape"], np.dtype(node["dtype"]), buffer=flat.data, offset=node["start"], strides=node["strides"]
+        node["shape"], _dtype(node), buffer=flat.data, offset=node["start"], strides=node["strides"]
     )
     view.flags.writeable, base.flags.writeable = node["writeable"], writeable
     return view
@@ -142,7 +151,12 @@ def make_generator(node: StateDict, load: Callable[[Thing], Thing]) -> Thing:
         bits = np.random.RandomState(0)._bit_generator  # without a seed sequence; others draw one
     else:
         bits = _BIT_GENERATORS[node["name"]](None if sequence is None else _SEED(**sequence))
-    bits.state = _arrays(node["state"])
+    state = _arrays(node["state"])
+    if node["name"] == "MT19937":
+        checked_position(state["state"]["pos"])
+    if node["name"] == "Philox":
+        checked_position(state["buffer_pos"], 4)
+    bits.state = state
     return bits
 
 

@@ -13,12 +13,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlpyt.envs.state_data import Thing
+from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.types import StateDict
 
 _CLASSES = ("mujoco._structs.MjModel", "mujoco._structs.MjData")
 # Shapes and pictures, up to many MB, which no task changes.
 _CONSTANT = ("mesh_", "tex_", "skin_", "bvh_", "oct_", "name", "paths")
+# Whole numbers that a task may change. All others are places in arrays and sizes, which MuJoCo follows without a look:
+# those of a file from elsewhere would lead out of its memory.
+_NO_PLACES = ("_contype", "_conaffinity", "_group", "_priority", "_sameframe")
+_LOOKS = {"_matid": "nmat", "_texid": "ntex"}  # materials and textures, of which there are so many
 _FLAGS = ("flg_energypos", "flg_energyvel", "flg_subtreevel", "flg_rnepost")
 
 
@@ -44,6 +48,7 @@ def load_mujoco(state: StateDict, fresh: Thing, place: str) -> Callable[[], None
 
     Raises:
         ValueError: if it is of another model.
+        StateError: if the model has changed in a way that cannot be restored.
     """
     fields = _fields(fresh)
     mine = {"layout": _layout(fields), "constants": None if _is_data(fresh) else _digest(fresh)}
@@ -53,24 +58,41 @@ def load_mujoco(state: StateDict, fresh: Thing, place: str) -> Callable[[], None
                 f"loading the state of an environment: {place}: got the physics of another model ({part}: "
                 f"{_first_difference(str(state.get(part)), str(mine.get(part)))})."
             )
-    return lambda: _load(state, fresh, fields)
+    data, start, saved = np.asarray(state["bytes"], np.uint8).tobytes(), 0, dict[str, np.ndarray]()
+    for name, array in fields.items():
+        saved[name] = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)
+        start += array.nbytes
+    places = {name for name, x in fields.items() if x.dtype.kind in "iu" and not name.endswith(_NO_PLACES)}
+    if not _is_data(fresh):  # those of the data follow from the rest
+        places -= {name for name in places if _looks_right(name, saved[name], fresh)}
+        other = sorted(name for name in places if not np.array_equal(saved[name], fields[name]))
+        if other:
+            raise StateError(
+                f"loading the state of an environment: {place}: got other numbers of {', '.join(other[:3])}, expected "
+                "those of the fresh model, as they are places in its arrays"
+            )
+    return lambda: _load(state, fresh, {name: x for name, x in saved.items() if name not in places}, fields)
 
 
-def _load(state: StateDict, fresh: Thing, fields: dict[str, np.ndarray]) -> None:
+def _load(state: StateDict, fresh: Thing, saved: dict[str, np.ndarray], fields: dict[str, np.ndarray]) -> None:
     if _is_data(fresh):
         mujoco = sys.modules["mujoco"]
         mujoco.mj_setState(fresh.model, fresh, np.asarray(state["integration"]), _signature(mujoco))
         mujoco.mj_forward(fresh.model, fresh)
-    data, start = np.asarray(state["bytes"], np.uint8).tobytes(), 0
-    for array in fields.values():
-        saved = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)
-        start += array.nbytes
-        if array.flags.writeable:
-            array[...] = saved
+    for name, content in saved.items():
+        if fields[name].flags.writeable:
+            fields[name][...] = content
     for name, flag in state.get("flags", {}).items():
-        setattr(fresh, name, flag)
+        if name in _FLAGS:
+            setattr(fresh, name, flag)
     for name, option in state.get("options", {}).items():
         setattr(fresh.opt, name, option)
+
+
+def _looks_right(name: str, numbers: np.ndarray, model: Thing) -> bool:
+    """Return whether a field of a model has materials or textures, all of which there are."""
+    count = next((getattr(model, n) for ending, n in _LOOKS.items() if name.endswith(ending)), None)
+    return count is not None and bool(((numbers >= -1) & (numbers < count)).all())
 
 
 def _fields(value: Thing) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
 import zipfile
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import printable
+from rlpyt.run_records import DEEPEST, printable
 
 SnapshotMode = Literal["none", "last", "all", "gap", "last+gap"]
 """Which snapshots a run keeps: `params.pkl` for last, `itr_<N>.pkl` for all and gap."""
@@ -153,7 +154,8 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
         )
     _check_archive(path)
     try:
-        return torch.load(path, map_location=map_location, weights_only=True)
+        with torch.sparse.check_sparse_tensor_invariants():  # indices outside of a tensor would lead out of its memory
+            content = torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:
         foreign = _foreign_names(path)
         if not foreign and not isinstance(error, pickle.UnpicklingError):
@@ -166,6 +168,8 @@ def load_snapshot(path: str | os.PathLike[str], map_location: str | torch.device
             "file is to run its code, so it was not loaded. Save it again with save_snapshot where "
             "it comes from."
         ) from None
+    _check_nesting(path, content)
+    return content
 
 
 def _check_archive(path: Path) -> None:
@@ -202,6 +206,31 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
             f"loading a snapshot: {path} has {path.stat().st_size:,} bytes and unpacks to {size:,}; expected a file of "
             "save_snapshot, which is not compressed. It was not unpacked."
         )
+
+
+def _check_nesting(path: Path, content: object) -> None:
+    """Refuse lists and dictionaries with themselves or one part again and again in them, which no walk would leave.
+
+    A file of `save_snapshot` has every part once, and so at least a byte for each.
+    """
+    left, level = path.stat().st_size, [content]
+    for _ in range(DEEPEST):
+        parts = (
+            part
+            for x in level
+            if isinstance(x, dict | list | tuple)
+            for part in (x.values() if isinstance(x, dict) else x)
+        )
+        level = list(itertools.islice(parts, left + 1))
+        left -= len(level)
+        if not level:
+            return
+        if left < 0:
+            break
+    raise SnapshotError(
+        f"loading a snapshot: {path} has more parts than bytes, or parts inside each other by more than {DEEPEST} "
+        "levels; expected a file of save_snapshot."
+    )
 
 
 def _foreign_names(path: Path) -> list[str]:

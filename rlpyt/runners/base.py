@@ -347,7 +347,9 @@ class MinibatchRlBase(ResumableRun):
         saved = self.checkpoints.read_newest()
         try:
             self.load_state_dict(saved.state)
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            if type(error).__module__.startswith("rlpyt."):  # of a worker, or of another replica
+                raise
             why = printable(f"{type(error).__name__}: {error}")
             raise CheckpointError(
                 f"Resuming a run: the state of step {saved.step:,} does not fit the parts of the run: {why}"

@@ -67,7 +67,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """Entries of params.json that are read, as far as they are there."""
 _DTYPES = {str(x).removeprefix("torch."): x for x in vars(torch).values() if isinstance(x, torch.dtype)}
 _MOST_ENTRIES = 1 << 27
-"""Entries of a recorded space, such as the pixels of an image: a few numbers must not fill the memory."""
+"""Entries of all recorded spaces, such as the pixels of images: a few numbers must not fill the memory."""
 
 
 class RecordError(ValueError):
@@ -218,6 +218,7 @@ class Reader:
             )
         self._known: dict[str | None, Any] = {path: value for value in known for path in _paths(value)}
         self._trusted = tuple(trusted)
+        self._n_entries = 0  # of spaces
         self._kinds: dict[str, Callable[[dict[str, Any], str], Any]] = {
             "name": lambda x, place: self._named(x["name"], place),
             "partial": self._partial,
@@ -425,7 +426,8 @@ class Reader:
         SpaceCls = {cls.__name__: cls for cls in SPACES}[record["space"]]
         recorded = record["settings"]
         entries = [recorded["n"] if SpaceCls is gymnasium.spaces.MultiBinary else recorded.get("shape", [])]
-        if math.prod(np.atleast_1d(np.asarray(entries[0], dtype=object))) > _MOST_ENTRIES:
+        self._n_entries += math.prod(np.atleast_1d(np.asarray(entries[0], dtype=object)))
+        if self._n_entries > _MOST_ENTRIES:
             raise ValueError(f"more than {_MOST_ENTRIES:,} entries")
         # One by one, as "dtype" would be taken for the mark of a dtype of torch.
         settings = {name: x if name == "dtype" else self.value(x, place) for name, x in record["settings"].items()}

@@ -115,13 +115,12 @@ def _find(directory: Path, snapshot: str | None) -> _Found:
     snapshots = [numbered[max(numbered)]] if numbered else []
     if (directory / "params.pkl").is_file():
         snapshots.append(directory / "params.pkl")
-    for file in snapshots:
-        refuse_link(file)
     found = max(map(_snapshot, snapshots), key=lambda x: x.step, default=None)
     return _newer_checkpoint(files, found) or found or _nothing(directory)
 
 
 def _snapshot(file: Path) -> _Found:
+    refuse_link(file)
     content = load_snapshot(file)
     state = content.get("agent_state_dict") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping):

@@ -108,7 +108,22 @@ def set_global_streams(state: GlobalStreams) -> None:
     version, numbers, gauss = state["random"]
     random.setstate((version, tuple(numbers), gauss))
     name, keys, pos, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.asarray(keys), pos, has_gauss, cached))
+    np.random.set_state((name, np.asarray(keys), checked_position(pos), has_gauss, cached))
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def checked_position(position: int, words: int = 624) -> int:
+    """Return the place from which a generator of numpy goes on, which numpy takes from a file without a look.
+
+    Args:
+        position: number of its words that are used up.
+        words: those of its kind; 624 of the Mersenne Twister.
+
+    Raises:
+        ValueError: if it lies outside: the generator would read other memory of the process.
+    """
+    if not 0 <= int(position) <= words:
+        raise ValueError(f"a random stream: got {position} of its words used up, expected 0 to {words}.")
+    return int(position)

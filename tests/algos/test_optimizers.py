@@ -401,6 +401,35 @@ def test_a_subclass_takes_the_state_of_its_base_and_a_group_may_be_added_after_a
     assert [group["param_names"] for group in descent.state_dict()["param_groups"]] == [["a", "b"], [""]]
 
 
+class Slow(torch.optim.SGD):
+    """Optimiser that wraps another one, and whose state has another form than torch's: nothing but `inner`."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr=lr)
+        self.inner = torch.optim.Adam([x for group in self.param_groups for x in group["params"]], lr=lr)
+
+    def step(self, closure: Any = None) -> Any:
+        self.inner.step()
+
+    def state_dict(self) -> Any:
+        return {"inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        (state,) = state_dict.values()
+        self.inner.load_state_dict(state)
+
+
+def test_an_optimiser_may_save_and_load_its_state_in_a_form_of_its_own():
+    kind = (A2C, dict(OptimCls=Slow), CategoricalPgAgent)
+    algo, _, _ = learned(*kind)
+    other, _, _ = learned(*kind, n_itr=0)
+    other.load_optim_state_dict(algo.optim_state_dict())
+    (mine, *_), (its, *_) = (x.optimizer.inner.state.values() for x in (algo, other))
+    assert torch.equal(mine["exp_avg"], its["exp_avg"])
+    with pytest.raises(ValueError, match=r"Slow: it is of Adam; expected one of Slow"):
+        other.load_optim_state_dict(descent_of("ab").state_dict())
+
+
 # ---- parameters whose memory is not their own, or has gaps ----
 
 TWELVE = torch.linspace(-1, 1, 12)

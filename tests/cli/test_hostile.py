@@ -14,19 +14,22 @@ from typing import Any
 
 import gymnasium
 import pytest
+import torch
 
 from rlpyt.agents import DqnAgent
 from rlpyt.algos import DQN
 from rlpyt.cli import main
 from rlpyt.logging import logger_context
 from rlpyt.logging.checkpoint_files import CheckpointFiles
-from rlpyt.logging.snapshots import SnapshotError, save_snapshot
+from rlpyt.logging.segments import sha256_of
+from rlpyt.logging.snapshots import SnapshotError, load_snapshot, save_snapshot
 from rlpyt.runners import MinibatchRl, RecordError, load_agent, runner_from_params
 from rlpyt.samplers import SerialSampler
 
 COMMANDS: dict[str, list[str]] = {
     "show": ["show", "run_0"],
     "eval": ["eval", "run_0", "--episodes", "1", "--n-envs", "1"],
+    "eval of a file": ["eval", "run_0", "--episodes", "1", "--n-envs", "1", "--snapshot", "params.pkl"],
     "play": ["play", "run_0", "--episodes", "1", "--video", "v.mp4"],
     "plot": ["plot", "run_0", "--out", "pictures"],
     "resume": ["resume", "run_0", "--n-steps", "80"],
@@ -101,6 +104,24 @@ def manifest(**values: object) -> Callable[[Path], None]:
         (step,) = files.all_steps()
         content = {key: x for key, x in {**files.info(step), **values}.items() if x is not None}
         files.write_manifest(step, content)
+
+    return poison
+
+
+def state(*places: str, value: object) -> Callable[[Path], None]:
+    """Return what forges one value in the state of the checkpoint, with all checksums."""
+
+    def poison(run: Path) -> None:
+        files = CheckpointFiles(run / "checkpoints")
+        (step,) = files.all_steps()
+        content, part = files.place(step) / "rank_0.pt", files.place(step) / "rank_0.json"
+        saved = inner = load_snapshot(content)
+        for place in places[:-1]:
+            inner = inner[place]
+        inner[places[-1]] = value
+        torch.save(saved, content)
+        part.write_text(json.dumps({**json.loads(part.read_text()), "sha256": sha256_of(content)}))
+        files.write_manifest(step, {**files.info(step), "ranks": [sha256_of(part)]})
 
     return poison
 
@@ -192,7 +213,7 @@ CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
     ),
     ("steps of text", lambda run: save_snapshot(run / "params.pkl", {"agent_state_dict": {}, "cum_steps": "x"}), AGENT),
     ("linked record", link("params.json"), RECORD),
-    ("linked weights", link("params.pkl"), AGENT),
+    ("linked weights", link("params.pkl"), (*AGENT, "eval of a file")),
     ("linked lock", link("run.lock"), ("resume",)),
     ("linked log", link("debug.log"), ("resume",)),
     ("linked checkpoints", link("checkpoints"), ("resume",)),
@@ -218,6 +239,8 @@ CASES: list[tuple[str, Callable[[Path], None], tuple[str, ...]]] = [
         (f"no {key}", manifest(**{key: None}), ("resume",))
         for key in ("settings", "seed", "compute", "ranks", "world_size")
     ),
+    ("other weights of the state", state("state", "agent", value=torch.zeros(3)), ("resume",)),
+    ("stream of other numbers", state("state", "streams", "random", value=(3, [*[-1] * 624, 624], None)), ("resume",)),
 ]
 
 

@@ -66,12 +66,16 @@ def test_play_records_environments_without_a_base_class(name, tmp_path, capsys):
     assert imageio_ffmpeg.count_frames_and_secs(video)[0] == 4
 
 
-def test_play_shows_no_vector_environment(tmp_path, capsys):
-    assert main(["train", "ppo", "CartPole-v1", "--smoke", "--log-dir", str(tmp_path)]) == 0
-    record = tmp_path / "run_0" / "params.json"
-    record.write_text(record.read_text().replace("gymnasium:make", "gymnasium:make_vec"))
-    assert main(["play", str(tmp_path / "run_0"), "--video", str(tmp_path / "a.mp4")]) == 2
-    assert "is a vector environment; expected one environment" in capsys.readouterr().err
+def test_vector_environments_are_trained_checked_and_evaluated_but_not_shown(tmp_path, capsys):
+    made = ["gymnasium:make_vec", "--env-kwargs", "id=CartPole-v1", "vectorization_mode=sync"]
+    assert main(["train", "ppo", *made, "--evaluate", "--smoke", "--log-dir", str(tmp_path)]) == 0
+    assert main(["check-env", *made]) == 0
+    assert "cannot be restored: it is a vector environment" in capsys.readouterr().out
+    run = str(tmp_path / "run_0")
+    assert main(["eval", run, "--episodes", "3", "--n-envs", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 3
+    assert main(["play", run, "--video", str(tmp_path / "a.mp4")]) == 2
+    assert "the run has vector environments (make_vec(id='CartPole-v1'" in capsys.readouterr().err
 
 
 def test_a_video_without_frames_and_a_window_without_a_display_are_refused_before_a_step(run, tmp_path, capsys):

@@ -5,8 +5,10 @@ import math
 import threading
 import time
 from collections import namedtuple
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,6 +18,7 @@ from gymnasium import spaces
 
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
 from rlpyt.envs.check import examine_env
+from rlpyt.envs.making import layers_of
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
 from tests.toy_envs import CountingEnv
 
@@ -650,10 +653,41 @@ def test_an_attribute_env_may_lead_back():
     assert len(make_env(lambda: env, {}).layers) == 2
 
 
+@dataclass
+class WithDefault:
+    """Wrapper whose class has an attribute `env` too."""
+
+    env: Any = None
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
+class WithSlot:
+    __slots__ = ("env",)
+
+    def __init__(self, env):
+        self.env = env
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+
+def test_the_environment_inside_is_found_by_any_attribute_env_but_a_property():
+    one = Sampled()
+    for Wrapper in (WithDefault, WithSlot):
+        env = Wrapper(one)
+        assert list(map(id, layers_of(env))) == [id(env), id(one)]
+    asking = type("Asking", (Sampled,), {"env": property(lambda self: print(self.unset))})()
+    assert layers_of(asking) == [asking]
+    shared = type("Shared", (Sampled,), {"env": one})()
+    assert layers_of(shared) == [shared]
+
+
 def test_the_same_environment_twice_is_refused():
     one = Sampled()
     make_env(lambda: one, {}).close()
-    for EnvCls in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 5)):
+    for EnvCls in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 5), lambda: WithDefault(one)):
         with pytest.raises(EnvError, match=r"EnvCls has returned the same Sampled twice\..* a new one at each call"):
             make_env(EnvCls, {})
     for _ in range(50):  # the memory of an environment that is gone may be given to the next one
@@ -719,6 +753,7 @@ def test_several_agents_are_refused_in_these_words(EnvCls, text):
     with pytest.raises(EnvError, match=rf"{text}; .*docs/own_environment\.md, Several agents") as caught:
         make_env(EnvCls, {})
     assert str(caught.value).count("\n") == 0
+    make_env(type("Unready", (Sampled,), {"agents": property(lambda self: 1 / 0)}), {})
     env = make_env(Foraging, {})  # the attribute alone says nothing
     env.reset()
     with pytest.raises(

@@ -33,6 +33,8 @@ def test_notice_names_what_is_left_out():
         "Not recorded from the environment's info: ale.lives, name."
     )
     assert info_recorder(EXAMPLES, EXAMPLES).notice == ""
+    given = {"final_observation": np.zeros(2, np.float32)}  # which the adapter reads, and so is not left out
+    assert info_recorder((), given, ["final_info"]).notice == ""
 
 
 def test_nothing_to_record():

@@ -15,6 +15,7 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from rlpyt.envs import AtariEnv, EnvAdapter, dm_control_make, make_env, make_vector_env, restores_exactly
+from rlpyt.envs.state import load_graph
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging.snapshots import load_snapshot, save_snapshot
 from tests.toy_envs import CountingEnv
@@ -283,6 +284,39 @@ def test_a_state_of_another_environment_is_refused():
     with pytest.raises(ValueError, match=r"observation_space: got .*Discrete\(16\), expected .*Discrete\(64\)"):
         large.load_state_dict(small.state_dict())
     assert large.step(0)[0] in range(64)
+
+
+class Draws(Plain):
+    """Holds what numpy keeps as numbers in memory: an array, a view, and generators with a place in their words."""
+
+    def prepare(self) -> None:
+        self.array = np.zeros(8)
+        self.view = self.array[2:]
+        self.twister, self.philox = np.random.MT19937(1), np.random.Philox(1)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "places", "number"),
+    [
+        ("array", ["dtype"], "|O"),
+        ("view", ["dtype"], "|O"),
+        ("twister", ["state", "state", "pos"], 2**30),
+        ("twister", ["state", "state", "pos"], -1),
+        ("philox", ["state", "buffer_pos"], -1),
+    ],
+)
+def test_no_number_of_a_state_is_taken_for_an_address(attribute, places, number, carry):
+    """numpy would follow it into the memory of the process, where a file from elsewhere must not lead."""
+    graph = carry(EnvAdapter(Draws()).state_dict())["graph"]
+    (of_env,) = graph["roots"]["env"]
+    (of_attribute,) = graph["nodes"][of_env]["attributes"][attribute]
+    *inner, last = places
+    node = graph["nodes"][of_attribute]
+    for place in inner:
+        node = node[place]
+    node[last] = number
+    with pytest.raises(ValueError, match=r"expected plain data|expected 0 to"):
+        load_graph(graph, {"env": Draws(), "continues_from": None})
 
 
 class Emulator:

@@ -16,6 +16,7 @@ from gymnasium import spaces
 import rlpyt
 from rlpyt.agents import PgAgent
 from rlpyt.envs import EnvAdapter, check_env, make_env, restores_exactly
+from rlpyt.envs.state_data import StateError
 from rlpyt.envs.state_mujoco import load_mujoco, mujoco_state
 from rlpyt.spaces import null_value, random_value
 from tests.samplers.sampler_kit import running
@@ -213,6 +214,23 @@ def test_a_task_that_changes_the_model_is_restored_with_its_changes(mujoco):
     assert (option.timestep, option.iterations) == (expected.timestep, expected.iterations)
     env.close()
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "fits"), [("geom_matid", 0, True), ("geom_matid", 9, False), ("jnt_qposadr", 9, False)]
+)
+def test_places_in_the_arrays_of_a_model_are_not_taken_from_a_state(mujoco, name, number, fits):
+    """MuJoCo would read and write there without a look."""
+    body = "<body><freejoint/><geom size='1'/></body>"
+    text = f"<mujoco><asset><material name='a'/></asset><worldbody>{body}</worldbody></mujoco>"
+    model, fresh = mujoco.MjModel.from_xml_string(text), mujoco.MjModel.from_xml_string(text)
+    getattr(model, name)[0] = number
+    if fits:
+        load_mujoco(mujoco_state(model), fresh, "model")()
+        assert getattr(fresh, name)[0] == number
+    else:
+        with pytest.raises(StateError, match=f"got other numbers of {name}"):
+            load_mujoco(mujoco_state(model), fresh, "model")
 
 
 def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):

@@ -136,6 +136,41 @@ def test_bare_pickle_is_refused_and_not_run(tmp_path):
     assert not target.exists()
 
 
+def inside_itself() -> list[object]:
+    parts: list[object] = [1]
+    parts.append(parts)
+    return parts
+
+
+def ten_to_the_twelfth() -> list[object]:
+    """Return a list of ten lists of ten lists and so on, each of which stands ten times in one place."""
+    parts: list[object] = [0] * 10
+    for _ in range(11):
+        parts = [parts] * 10
+    return parts
+
+
+def outside_of_itself() -> torch.Tensor:
+    sparse = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (4, 4), check_invariants=True)
+    sparse._indices()[0, 0] = 10**9
+    return sparse
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (inside_itself, "more parts than bytes"),
+        (ten_to_the_twelfth, "more parts than bytes"),
+        (outside_of_itself, "found index 1000000000"),
+    ],
+)
+def test_content_that_a_walk_would_not_leave_is_refused(tmp_path, content, what):
+    torch.save({"agent_state_dict": {"model": content()}}, tmp_path / "params.pkl")
+    with pytest.raises(SnapshotError, match=what):
+        load_snapshot(tmp_path / "params.pkl")
+
+
 def test_missing_file_names_those_beside_it(tmp_path):
     save_snapshot(tmp_path / "itr_0.pkl", {})
     with pytest.raises(FileNotFoundError, match=r"no file .*params.pkl; beside it are \['itr_0.pkl'\]"):

@@ -67,7 +67,8 @@ PACKAGES = {
     "mo-gymnasium": Package("others:make_treasure", "mo_gymnasium", T=120),
     "tetris-gymnasium": Package("tetris_gymnasium.envs:tetris_gymnasium/Tetris", "tetris_gymnasium"),
     "flappy-bird-gymnasium": Package("flappy_bird_gymnasium:FlappyBird-v0", "flappy_bird_gymnasium", T=150),
-    "crafter": Package("others:Crafter", "crafter", T=40),
+    # every tenth step it may remove an animal, in the order of addresses in memory
+    "crafter": Package("others:Crafter", "crafter", T=10),
     "nle": Package("others:SeededNetHack", "nle", T=40),
 }
 

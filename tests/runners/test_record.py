@@ -526,6 +526,9 @@ def test_what_a_part_refuses_is_an_error_of_the_record():
     box = {"low": 0, "high": 1, "shape": [10**6, 10**6], "dtype": "uint8"}
     with pytest.raises(RecordError, match=r"value is .*more than 134,217,728 entries"):
         part_from_record(holder({"space": "Box", "settings": box}), known=[Holder])
+    boxes = [[str(i), {"space": "Box", "settings": {**box, "shape": [n]}}] for i, n in enumerate((2, 1 << 27))]
+    with pytest.raises(RecordError, match=r"value is .*more than 134,217,728 entries"):  # both together
+        part_from_record(holder({"space": "Tuple", "settings": {"spaces": boxes}}), known=[Holder])
 
 
 def test_a_message_obeys_no_terminal():

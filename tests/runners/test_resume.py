@@ -239,6 +239,24 @@ def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
     assert [float(row["Diagnostics/CumSteps"]) for row in rows_of(tmp_path / "a")] == [40.0 * i for i in range(1, 9)]
 
 
+@pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
+def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_weights(Runner, tmp_path):
+    train(tmp_path / "whole", "DQN input priorities", Runner=Runner)
+    for n_itr in (9, N_ITR):
+        train(tmp_path / "a", "DQN input priorities", Runner=Runner, n_steps=n_itr * T * B)
+    ours, whole = (
+        {int(row["Diagnostics/CumSteps"]): row for row in progress_of(tmp_path / name / "run_0")}
+        for name in ("a", "whole")
+    )
+    assert ours.pop(180)
+    assert ours.pop(200) != whole.pop(200)  # of the steps since the end, and of those since step 160
+    assert ours == whole
+    state, right = (state_of(tmp_path / name / "run_0") for name in ("a", "whole"))
+    assert {k: v for k, v in state.items() if ".agent." in k or ".algo." in k} == {
+        k: v for k, v in right.items() if ".agent." in k or ".algo." in k
+    }
+
+
 # ---- faults ----
 
 

@@ -101,3 +101,13 @@ def test_every_global_generator_goes_on_where_it_stood():
     set_global_streams(state)
     got = [random.gauss(0, 1), random.random(), np.random.normal(), np.random.rand(), float(torch.rand(()))]
     assert got == expected
+
+
+@pytest.mark.parametrize("position", [-1, 625, 2**40])
+def test_a_stream_does_not_go_on_outside_of_its_words(position):
+    """numpy takes the position as it comes, and would read other memory of the process."""
+    state = global_streams()
+    name, keys, _, *gauss = state["numpy"]
+    with pytest.raises(ValueError, match="expected 0 to 624"):
+        set_global_streams({**state, "numpy": (name, keys, position, *gauss)})
+    np.random.random()
