@@ -186,6 +186,7 @@ def usage() -> str:
     """Return the help of the command."""
     lines = [
         "usage: rlpyt launch ALGO ENV [--vary SETTING=VALUES ...] [--seeds N] [--runs-at-once N] [OPTIONS]",
+        "       rlpyt launch FILE.yaml [--vary SETTING=VALUES ...] [OPTIONS]",
         "       rlpyt launch SCRIPT.py [--vary SETTING=VALUES ...] [OPTIONS]",
         "",
         "Run a grid of runs side by side, or go on with it. ALGO, ENV and all other options are those of rlpyt train. "

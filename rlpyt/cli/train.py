@@ -529,12 +529,14 @@ def usage() -> str:
     """Return the help of the command without an algorithm."""
     lines = [
         "usage: rlpyt train ALGO ENV [OPTIONS]",
+        "       rlpyt train FILE [OPTIONS]",
         "       rlpyt train RUN [OPTIONS]",
         "",
         "Train an agent, or start a recorded run again in a new directory.",
         "",
         "  ALGO  " + ", ".join(ALGORITHMS),
         "  ENV   an id of gymnasium; a game of Atari; dm_control/cheetah-run; module:Class of your own",
+        "  FILE  study.yaml with algorithm, env and other options, or a JSON file",
         "  RUN   directory of a run, or its params.json; ./ppo for a folder that is named as an algorithm",
         "",
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",

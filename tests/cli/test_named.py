@@ -97,6 +97,8 @@ def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
     run = tmp_path / "run_0"
     assert "was to be reached" in json.loads((run / "status.json").read_text())["stopped"]
     assert start_of([str(run)]).runner.hooks[0].given()["threshold"] == 30
+    assert main(["show", str(run)]) == 0
+    assert "hooks = StopOnReturn(threshold=30,column=Diagnostics/CumSteps)" in capsys.readouterr().out
     assert start_of([str(run), "--hooks", "StopOnReturn(40)"]).runner.hooks[0].given()["threshold"] == 40
 
 
@@ -167,6 +169,9 @@ def test_a_resumed_run_can_be_given_a_tracker_and_be_heard(fake, tmp_path, capsy
     assert main(["resume", str(tmp_path / "run_0"), "--track", "wandb", "--verbosity", "table"]) == 0
     assert fake.opened == [("ppo_CartPole-v1", tmp_path.name, None)]
     assert "A larger n_steps lets it go on" in capsys.readouterr().out
+    # As the record of a script does not hold it: the next start is told how to go on there.
+    assert main(["resume", str(tmp_path / "run_0")]) == 0
+    assert "the run was tracked by wandb, too; --track wandb goes on there" in capsys.readouterr().err
 
 
 def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
