@@ -41,6 +41,8 @@ class Tracking(NamedTuple):
 
     use_summary_writer: bool
     sinks: list[Sink]
+    texts: list[str]
+    """Trackers as they were named, for the record."""
 
 
 def with_hooks(runner: MinibatchRlBase, given: Sequence[str | Hook]) -> MinibatchRlBase:
@@ -71,7 +73,7 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
     """Return the sinks of the trackers that are named; none is opened yet.
 
     Args:
-        texts: such as "tensorboard" and "wandb(project=mine)".
+        texts: such as "tensorboard" and "wandb(project=mine)"; a script may give one alone.
         project: or experiment of the tracker, where the text names none.
         group: of the tracker's run, where the text names none.
         recorded: whether the texts are those of a record, which may come from elsewhere.
@@ -81,6 +83,7 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
         ImportError: if a package is not installed; the message names the extra.
     """
     has_tensorboard, sinks = False, list[Sink]()
+    texts = [texts] if isinstance(texts, str) else list(texts)
     for part in _named("--track", texts, TRACKERS, "wandb(project=mine)"):
         if part.name == "tensorboard":
             if part.settings:
@@ -92,7 +95,7 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
         else:
             cls: Any = WandbSink if part.name == "wandb" else TrackioSink
             sinks.append(cls(**_settings("--track", part, cls, {}, {"project": project, "group": group}, recorded)))
-    return Tracking(has_tensorboard, sinks)
+    return Tracking(has_tensorboard, sinks, texts)
 
 
 def recorded_trackers(params: Mapping[str, object]) -> tuple[str, ...]:

@@ -208,8 +208,8 @@ def logging_of(
         if_taken=choices.if_taken,
         verbosity=choices.verbosity,
     ) as logger:
-        if choices.track:
-            logger.record_params({"track": list(choices.track)})  # `rlpyt resume` goes on with them
+        if tracking.texts:
+            logger.record_params({"track": tracking.texts})  # `rlpyt resume` goes on with them
         yield logger
 
 

@@ -216,6 +216,7 @@ def test_a_tracker_that_cannot_be_meant_is_refused(text, says, fake, tmp_path, m
 def test_a_record_does_not_choose_where_rows_are_sent(fake):
     text = "wandb(tracking_uri=http://elsewhere)"
     assert len(tracking_of([text], "p", "g").sinks) == 1
+    assert tracking_of("wandb", "p", "g").texts == ["wandb"]
     with pytest.raises(ValueError, match="expected no tracking_uri, as a record must not choose where rows are sent"):
         tracking_of([text], "p", "g", recorded=True)
     for track in ("wandb", [3], [["wandb"]]):
