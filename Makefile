@@ -1,4 +1,5 @@
 # `make train` and `make test` do everything on a fresh machine with Python 3.11 or newer; nothing else is needed.
+# `make train` installs the library alone, and the other commands what tests need too, all in .venv.
 #
 #   make check       lint, types and the quick tier of the tests: under two minutes on two cores
 #   make test        lint, types and the whole suite
@@ -22,7 +23,7 @@ RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
 .PHONY: train test check fix docs bench bench-short speed nightly-environments durations venv format lint types pytest quick
 
-train: venv
+train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
 
 test: venv lint types pytest
@@ -33,13 +34,20 @@ check: venv
 
 venv: .venv/installed
 
-.venv/installed: .ci/requirements.lock setup.py
+# The versions of the lock, of the packages that the library needs. pip is not quiet: it says what it waits for.
+.venv/library: .ci/requirements.lock setup.py
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"rlpyt needs Python 3.11 or newer, this is {sys.version}"'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(TORCH),sed "s/^torch==.*/torch==$(TORCH)/",cat) .ci/requirements.lock > .venv/requirements.txt
-	$(BIN)/python -m pip install --quiet --requirement .venv/requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "Installing rlpyt and some 25 packages into .venv; PyTorch is the large one."
+	# Modules are compiled when they are first imported: most of PyTorch's never are, and it takes half of the minute.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --no-compile --constraint .venv/requirements.txt --editable '.[classic_control]'
+	touch $@
+
+.venv/installed: .venv/library
+	@echo "Installing what the tests need: 120 packages more, 2 GB."
+	$(BIN)/python -m pip install --requirement .venv/requirements.txt
 	touch $@
 
 fix: venv

@@ -15,6 +15,8 @@ extras = {
     "dm_control": ["shimmy>=2.0.1,<3", "dm-control>=1.0.50,<2", "imageio>=2.14", "mujoco>=3.17,<5"],
     "envpool": ["envpool>=1.2.5"],
     "gym": ["gym>=0.25,<0.27"],
+    # What CartPole, Pendulum and their like are drawn with.
+    "classic_control": ["gymnasium[classic-control]>=1.1,<2"],
     "tensorboard": ["tensorboard>=2.14"],
     "cmaes": ["cmaes>=0.11"],
     "plot": ["matplotlib>=3.8"],
@@ -70,6 +72,7 @@ setup(
         "cloudpickle>=3",
         "psutil>=5.9",
         "threadpoolctl>=3.1",
+        "rich>=13",
         "tyro>=1.0",
     ],
     extras_require=extras,

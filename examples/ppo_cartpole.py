@@ -20,7 +20,7 @@ import gymnasium
 from rlpyt.agents import PgAgent
 from rlpyt.algos import PPO
 from rlpyt.envs import AtariEnv
-from rlpyt.logging import logger_context, plot_progress
+from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate
 
@@ -62,13 +62,13 @@ def train(args: argparse.Namespace) -> float:
     with logger_context(args.log_dir, args.run_ID, name=args.env, log_params=vars(args)) as logger:
         runner.train()
         n_trajectories = 1 if args.smoke else 100
+        logger.log(f"Evaluating {n_trajectories} episodes of {args.env} ...")
         result = evaluate(agent, EnvCls, eval_env_kwargs, n_trajectories=n_trajectories, seed=args.seed)
         returns = [info.Return for info in result.traj_infos]
-        curve = plot_progress(logger.directory)
         logger.log(
             f"Evaluated {len(returns)} episodes of {args.env}: mean return {fmean(returns):.1f} "
             f"(from {min(returns):g} to {max(returns):g}).\n"
-            f"Saved in {logger.directory}: progress.csv, params.json, debug.log, params.pkl, {curve.name}.\n"
+            f"Saved in {logger.directory}: progress.csv, params.json, debug.log, params.pkl.\n"
             "Go on: copy examples/ppo_cartpole.py and edit it; the docs/ folder has a page for each task; "
             'make train ARGS="--help" lists the options.'
         )

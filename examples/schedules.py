@@ -15,8 +15,8 @@ from typing import Any
 
 import gymnasium
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, SacAgent, Td3Agent
-from rlpyt.algos import DQN, PPO, SAC, TD3, RlAlgorithm, VTrace
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, PopulationAgent, R2d1Agent, SacAgent, Td3Agent
+from rlpyt.algos import CMAES, DQN, PPO, R2D1, SAC, TD3, RlAlgorithm, VTrace
 from rlpyt.functional import Cosine, Exponential, Linear, Piecewise
 from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
@@ -39,15 +39,21 @@ REPLAY: dict[str, Any] = dict(
     **EVERY,
     replay_ratio=Linear(4.0, 2.0),
     target_update_tau=Linear(0.02, 0.005),
+    target_update_interval=Linear(1, 4),  # what is counted is rounded
     pri_alpha=Linear(0.6, 0.4),
     pri_beta=Linear(0.4, 1.0),
     pri_eta=Linear(0.5, 0.9),  # of sequences alone, as R2D1 takes them
     prioritized_replay=True,
     min_steps_learn=200,
-    batch_size=32,
+    batch_size=Linear(32, 64),
     replay_size=50_000,
 )
-CONTINUOUS: dict[str, Any] = dict(**REPLAY, q_learning_rate=Cosine(1e-3, 3e-4), q_target_clip=Linear(500.0, 2_000.0))
+CONTINUOUS: dict[str, Any] = dict(
+    **REPLAY,
+    q_learning_rate=Cosine(1e-3, 3e-4),
+    q_target_clip=Linear(500.0, 2_000.0),
+    policy_update_interval=Piecewise([0, 5_000], [1, 2], interpolation="step"),
+)
 ALGORITHMS: dict[str, Any] = dict(
     ppo=lambda: PPO(
         **POLICY_GRADIENT,
@@ -64,6 +70,7 @@ ALGORITHMS: dict[str, Any] = dict(
         delta_clip=Linear(10.0, 1.0),
         eps_schedule=lambda step: min(1.0, step / 5_000),  # how far exploration has gone, from 0 to 1
     ),
+    r2d1=lambda: R2D1(**REPLAY, batch_T=8, warmup_T=4, store_rnn_state_interval=4, batch_B=Linear(4, 8)),
     td3=lambda: TD3(**CONTINUOUS),
     sac=lambda: SAC(
         **CONTINUOUS,
@@ -72,18 +79,21 @@ ALGORITHMS: dict[str, Any] = dict(
         target_entropy=Linear(-0.5, -1.0),
     ),
     sac_fixed_alpha=lambda: SAC(**CONTINUOUS, reward_scale=Linear(0.1, 0.2), fixed_alpha=Exponential(0.2, 0.02)),
+    cmaes=lambda: CMAES(mean_rate=Linear(1.0, 0.3), covariance_rate=Linear(1.0, 0.5)),
 )
 AGENTS: dict[str, Any] = dict(
     ppo=CategoricalPgAgent,
     vtrace=CategoricalPgAgent,
     dqn=DqnAgent,
+    r2d1=lambda: R2d1Agent(eps_train=lambda step: max(0.05, 0.999**step)),  # epsilon itself
     td3=lambda: Td3Agent(action_std=Linear(0.3, 0.05), target_noise_std=Linear(0.3, 0.1)),
     sac=SacAgent,
     sac_fixed_alpha=SacAgent,
+    cmaes=lambda: PopulationAgent(population_size=4),
 )
 
 
-def print_table(algo: RlAlgorithm[Any], n_steps: int) -> None:
+def print_table(algo: RlAlgorithm[Any] | CMAES, n_steps: int) -> None:
     """Print what the scheduled settings are at the start, in the middle and at the end."""
     steps = 0, n_steps // 2, n_steps
     columns = [vars(algo.hyper(step)) for step in steps]
@@ -101,8 +111,8 @@ def main() -> None:
     parser.add_argument("--log_dir", default="data/schedules")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    env = "CartPole-v1" if args.algo in ("ppo", "vtrace", "dqn") else "Pendulum-v1"
-    on_policy = args.algo in ("ppo", "vtrace")
+    env = "Pendulum-v1" if args.algo in ("td3", "sac", "sac_fixed_alpha") else "CartPole-v1"
+    on_policy = args.algo in ("ppo", "vtrace", "cmaes")
     sampler = SerialSampler(gymnasium.make, dict(id=env), batch_T=32 if on_policy else 8, batch_B=4)
     algo = ALGORITHMS[args.algo]()
     n_steps = 512 if args.smoke else args.n_steps

@@ -1,17 +1,23 @@
 """rlpyt: deep reinforcement learning research in PyTorch, with parallel samplers.
 
 Nothing heavy is imported here: `import rlpyt` takes milliseconds, torch comes with the packages that
-compute (`rlpyt.agents`, `rlpyt.samplers`, ...).
+compute (`rlpyt.agents`, `rlpyt.samplers`, ...), or with the first use of `rlpyt.train` and `rlpyt.load_agent`.
 """
 
+import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from rlpyt import old_names
 from rlpyt.namedarraytuple import NamedArrayTuple, namedarraytuple
 from rlpyt.version import __version__
 
-__all__ = ["NamedArrayTuple", "namedarraytuple", "__version__"]
+if TYPE_CHECKING:
+    from rlpyt.cli.from_python import train
+    from rlpyt.runners import load_agent
+
+__all__ = ["train", "load_agent", "NamedArrayTuple", "namedarraytuple", "__version__"]
 
 if sys.platform != "linux":
     raise ImportError(
@@ -25,3 +31,17 @@ if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "30000"
 
 old_names.install()
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what is heavy when it is asked for, and the rooms that a path of rlpyt 0.1 leads through."""
+        if name == "train":
+            return importlib.import_module("rlpyt.cli.from_python").train
+        if name == "load_agent":
+            return importlib.import_module("rlpyt.runners").load_agent
+        return old_names.room(name)
+
+    def __dir__() -> list[str]:
+        """Return the names that are there, and those that wait: a notebook completes them."""
+        return sorted({*globals(), *__all__})

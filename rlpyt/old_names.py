@@ -350,11 +350,16 @@ def install() -> None:
             names = NAMES.get(path, {})
             vars(module)["__all__"] = [name for name in names if names[name].new and name != "*"]
             sys.modules[path] = module
-    # `import rlpyt.algos.dqn.dqn as dqn` asks each part of the path for the next, and imports none on the way.
-    vars(sys.modules["rlpyt"])["__getattr__"] = _room
 
 
-def _room(name: str) -> ModuleType:
+def room(name: str) -> ModuleType:
+    """Return a package that an old path leads through; the package `rlpyt` asks for it.
+
+    `import rlpyt.algos.dqn.dqn as dqn` asks each part of the path for the next, and imports none on the way.
+
+    Raises:
+        AttributeError: if there is none of that name.
+    """
     if any(path.startswith(f"rlpyt.{name}.") for path in NAMES):
         return importlib.import_module(f"rlpyt.{name}")
     raise AttributeError(f"module 'rlpyt' has no attribute {name!r}")

@@ -70,6 +70,8 @@ class Settings(metaclass=SettingsType):
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
     in_place_of_none: ClassVar[Mapping[str, str]] = {}
     """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
+    fixed: ClassVar[Mapping[str, str]] = {}
+    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
     _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -119,6 +121,13 @@ class Settings(metaclass=SettingsType):
         args, kwargs = vars(self).get("_given", ((), {}))
         return {**dict(zip(positional_names(type(self)), args, strict=False)), **kwargs}
 
+    def chosen(self) -> dict[str, Any]:
+        """Return the arguments that differ from the defaults: a run that goes on is given all that its record has."""
+        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
+        plain = {name: x for name, x in self.arguments().items() if isinstance(x, Real | str | None)}
+        same = [name for name, x in plain.items() if name in defaults and x == defaults[name]]
+        return {name: x for name, x in self.arguments().items() if name not in same}
+
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings except for these changes; lists and dictionaries are copies."""
         kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in self.given().items()}
@@ -148,7 +157,7 @@ class Settings(metaclass=SettingsType):
         if not scheduled and not isinstance(value, Real):
             raise TypeError(
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
-                "the run. Convert it."
+                f"the run{self.fixed.get(name, '. Convert it')}."
             )
         schedule = self.schedule_of(name)
         # The length of the run is not known yet. In a run without end no schedule begins too late.

@@ -211,6 +211,10 @@ class Places(NamedArrayTuple):
     """Number of the environment, from 0 to before B."""
 
 
+SUCCESS_KEYS = ("is_success", "success")
+"""Fields of info by which environments such as those of gymnasium-robotics and Meta-World say that a task is done."""
+
+
 class InfoDict(dict[str, Any]):
     """Dictionary whose keys can be read as attributes, too: `info["x"]` and `info.x` are the same."""
 
@@ -231,13 +235,15 @@ class TrajInfo(MutableMapping[str, Any]):
     Attributes are keys as well: `info["Return"]` is `info.Return`, and iterating gives all names.
     An environment that clips its reward or ends an episode at the loss of a life says so in two reserved fields of its
     info: `game_score`, the raw reward (a number, or None for none), is summed up in `GameScore` (unless a subclass sets
-    `GameScore` in `__init__` and adds to it); `traj_done` false keeps the trajectory going.
+    `GameScore` in `__init__` and adds to it); `traj_done` false keeps the trajectory going. A number `is_success` or
+    `success` in the info of the last step is `Success`, whose average is the success rate, unless a subclass has one.
     """
 
     # A slot, as all that is in `__dict__` is a key of the mapping.
     __slots__ = ("__dict__", "__weakref__", "_ended_at")
     _ended_at: tuple[int, int, int]
     _sums_score: bool | None = None  # whether GameScore is summed up here; known at the first score
+    _takes_success: bool | None = None  # whether Success is set here; known at the first one
 
     def __init__(self, discount: float = 1.0) -> None:
         self.Length = 0
@@ -270,6 +276,19 @@ class TrajInfo(MutableMapping[str, Any]):
         self._cumulative_discount *= self._discount
         if "game_score" in env_info:
             self._add_score(env_info["game_score"])
+        if done:
+            self._take_success(env_info)
+
+    def _take_success(self, env_info: Info) -> None:
+        """Set `Success` by the info of a step that ends an episode."""
+        found = (as_success(env_info[name]) for name in SUCCESS_KEYS if name in env_info)
+        success = next((x for x in found if x is not None), None)
+        if success is None:
+            return
+        if self._takes_success is None:
+            self._takes_success = "Success" not in self.__dict__
+        if self._takes_success:
+            self.Success: float = success
 
     def _add_score(self, score: Buffer) -> None:
         """Add the score of a step, a number; None is none.
@@ -334,9 +353,22 @@ class TrajInfo(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self.__dict__)
 
+    def __repr__(self) -> str:
+        numbers = [
+            f"{name}={x:.6g}" if isinstance(x, float) else f"{name}={x}" for name, x in self.statistics().items()
+        ]
+        return f"{type(self).__name__}({', '.join(numbers)})"
+
     # Two trajectories with the same numbers are two.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+def as_success(value: object) -> float | None:
+    """Return what info says of the success of an episode as a number; None for anything but one number."""
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        value = value.item()
+    return float(value) if isinstance(value, bool | int | float) else None
 
 
 def _as_score(score: Buffer) -> float:

@@ -34,7 +34,7 @@ RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not i
     ["a2c_atari", "--sample_mode", "native"],
     ["ppo_lstm", "--feed_forward"],
     ["vtrace_cartpole", "--lag", "1"],
-    *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "td3", "sac", "sac_fixed_alpha")),
+    *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "r2d1", "td3", "sac", "sac_fixed_alpha", "cmaes")),
     ["dqn_atari", "--lag", "2", "--sample_mode", "alternating"],
     ["dqn_atari", "--lag", "1", "--sample_mode", "native"],
     ["r2d1_atari", "--lag", "1", "--sample_mode", "serial"],

@@ -25,6 +25,7 @@ FAMILIES = {
 ROOMS = {"actor": "agents", "agent": "agents", "algo": "algos", "sampler": "samplers", "replay": "replays"}
 """Where a part is at home: there its own members may be used."""
 FOR_SCRIPTS = {
+    "agent": {"eval_mode", "sample_mode"},
     "algo": {"agent"},
     "replay": {"check_valid", "n_priorities_dropped"},
     "sampler": {"batches", "n_cut_episodes"},

@@ -168,20 +168,24 @@ def test_packages_define_nothing_and_export_what_they_import(path):
     assert ast.get_docstring(tree)
     nodes = tree.body[1:]
     if name_of(path) == "rlpyt":
-        # Three things happen there: a system is refused, idle threads are told when to sleep, and the paths of rlpyt
-        # 0.1 become importable.
-        *nodes, refusal, waits, install = nodes
+        # Four things happen there: a system is refused, idle threads are told when to sleep, the paths of rlpyt 0.1
+        # become importable, and names whose import is heavy wait until they are asked for.
+        *nodes, refusal, waits, install, later = nodes
         assert isinstance(refusal, ast.If)
         assert ast.unparse(refusal.test) == "sys.platform != 'linux'"
         assert isinstance(waits, ast.If)
-        assert [ast.unparse(node) for node in (*nodes[:3], *waits.body, install)] == [
+        assert [ast.unparse(node) for node in (*nodes[:5], *waits.body, install)] == [
+            "import importlib",
             "import os",
             "import sys",
+            "from typing import TYPE_CHECKING, Any",
             "from rlpyt import old_names",
             "os.environ['GOMP_SPINCOUNT'] = '30000'",
             "old_names.install()",
         ]
-        nodes = nodes[3:]
+        assert isinstance(later, ast.If)
+        assert [node.name for node in later.body if isinstance(node, ast.FunctionDef)] == ["__getattr__", "__dir__"]
+        nodes = [x for node in nodes[5:] for x in (node.body if isinstance(node, ast.If) else [node])]
     imported: set[str] = set()
     exported: list[str] = []
     for node in nodes:

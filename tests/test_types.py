@@ -57,6 +57,13 @@ def test_statistics_by_hand():
     assert info.statistics() == {"Length": 4, "Return": 3.0, "NonzeroRewards": 3, "DiscountedReturn": 1 - 0.5 + 0.5}
 
 
+def test_a_trajectory_shows_its_statistics():
+    info = run(TrajInfo(discount=0.5), [1.0, 0.5, -2.0])
+    assert repr(info) == "TrajInfo(Length=3, Return=-0.5, NonzeroRewards=3, DiscountedReturn=0.75)"
+    info.Return = 1 / 3
+    assert "Return=0.333333" in repr([info])
+
+
 def test_without_discount_both_returns_are_equal():
     info = run(TrajInfo(), [1.0, 2.0, 3.5])
     assert info.statistics()["DiscountedReturn"] == info.statistics()["Return"] == 6.5
@@ -66,6 +73,40 @@ def test_the_raw_score_is_summed_where_the_environment_gives_one():
     assert run(TrajInfo(), [1, 1, -1], [10.0, 400.0, -5.0]).statistics()["GameScore"] == 405
     assert run(TrajInfo(), [1, 1], [None, 7.0]).statistics()["GameScore"] == 7
     assert "GameScore" not in run(TrajInfo(), [1, 1]).statistics()
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ([{"is_success": 0.0}, {"is_success": 1.0}], 1.0),
+        ([{"is_success": 1.0}, {"is_success": 0.0}], 0.0),  # it counts where the episode ends
+        ([{}, {"success": np.bool_(True)}], 1.0),
+        ([{}, {"is_success": None, "success": np.array([0.0])}], 0.0),
+        ([{"success": True}, {}], None),
+        ([{}, {"success": "yes", "is_success": np.zeros(2)}], None),
+    ],
+)
+def test_success_is_what_info_says_at_the_end(infos: list[dict[str, Any]], expected: float | None) -> None:
+    info = TrajInfo()
+    for i, env_info in enumerate(infos):
+        info.step(None, None, 1.0, i == len(infos) - 1, None, env_info)
+    assert info.statistics().get("Success") == expected
+
+
+def test_a_success_of_a_subclass_is_left_to_it() -> None:
+    class Any_(TrajInfo):
+        def __init__(self, discount: float = 1.0) -> None:
+            super().__init__(discount)
+            self.Success = 0.0
+
+        def step(self, *args: Any) -> None:
+            super().step(*args)
+            self.Success = max(self.Success, args[-1]["success"])
+
+    info = Any_()
+    for success in (0.0, 1.0, 0.0):
+        info.step(None, None, 1.0, True, None, {"success": success})
+    assert info.Success == 1.0
 
 
 def test_the_columns_are_the_same_before_the_first_step():

@@ -14,7 +14,7 @@ from torch import nn
 from rlpyt.agents.actor import ModelActor, OwnStepActor
 from rlpyt.agents.by_hand import ActsByHand
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
-from rlpyt.agents.own_models import build_model, copy_of_kwargs, random_observations
+from rlpyt.agents.own_models import build_model, copy_of_kwargs, drop_inputs, random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network, plain_settings
@@ -120,10 +120,13 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
 
     def make_model(self) -> nn.Module:
         """Return a new model for the spaces (a target network is another one)."""
-        if self.ModelCls is None and self.preset is None:
-            return self.make_default_model(self.env_spaces)
-        model = self._model_of_sizes(self.make_env_to_model_kwargs(self.env_spaces))
-        if isinstance(model, Model) and isinstance(model.encoder, Encoder):
+        is_default = self.ModelCls is None and self.preset is None
+        if is_default:
+            model = self.make_default_model(self.env_spaces)
+        else:
+            model = self._model_of_sizes(self.make_env_to_model_kwargs(self.env_spaces))
+        drop_inputs(model)
+        if not is_default and isinstance(model, Model) and isinstance(model.encoder, Encoder):
             model.encoder.fit_to(self.env_spaces.observation)  # as the model may have been told the shape alone
         return model
 
@@ -408,3 +411,14 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
     def __getstate__(self) -> dict[str, object]:
         """Return the attributes of a copy, without the algorithm's schedule: it holds the replay, and sets it again."""
         return {**vars(self), "_exploration": None}
+
+
+def as_base_agent(agent: Agent, who: str) -> BaseAgent:
+    """Return an agent whose networks a function may reach into.
+
+    Raises:
+        TypeError: if it is of another kind.
+    """
+    if not isinstance(agent, BaseAgent):
+        raise TypeError(f"{who}: the agent is a {type(agent).__name__}; expected a BaseAgent of rlpyt.agents.")
+    return agent

@@ -18,6 +18,7 @@ from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.weights import Network
 from rlpyt.core import QAgent
 from rlpyt.distributions import EpsilonGreedy
+from rlpyt.functional import ScheduleLike
 from rlpyt.models import NoisyLinear, QModel, update_target
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces
@@ -38,9 +39,13 @@ class DqnAgent(BaseAgent, QAgent):
     A model of one's own returns q [.., A]; a recurrent one also its next state, in torch's layout [N, B, H]. Where it
     has `NoisyLinear` layers, their noise is drawn at every step, the same in all environments.
 
-    Epsilon goes from `eps_init` to `eps_final` as the algorithm's exploration schedule goes from 0 to 1. So the
-    settings below take no schedule of their own.
+    Epsilon goes from `eps_init` to `eps_final` as the algorithm's exploration schedule goes from 0 to 1; or it is any
+    function of the step, `eps_train`.
     """
+
+    fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("eps_init", "eps_final"), ", as it is an end of epsilon's way. Give eps_train the schedule"
+    )
 
     eps_init: float = 1.0
     """Epsilon at the start."""
@@ -49,6 +54,9 @@ class DqnAgent(BaseAgent, QAgent):
     eps_final_min: float | None = None
     """Smallest final epsilon. Every environment has a final epsilon of its own, spaced evenly on a log scale from this
     to `eps_final` (Horgan et al. 2018, Ape-X). None is the same epsilon everywhere."""
+    eps_train: ScheduleLike | None = None
+    """Epsilon in training, the same in all environments, in the place of the way from `eps_init` to `eps_final`; None
+    is that way. The value of a batch is that at its first step."""
     eps_eval: float = 0.001
     """Epsilon in evaluation; before the first iteration of a run it is 1 there."""
 
@@ -59,12 +67,17 @@ class DqnAgent(BaseAgent, QAgent):
     def __post_init__(self) -> None:
         """Refuse what is no probability."""
         super().__post_init__()
-        for name in ("eps_init", "eps_final", "eps_eval"):
+        for name in ("eps_init", "eps_final", "eps_train", "eps_eval"):
             self.check(name, lambda x: 0.0 <= x <= 1.0, "a probability in [0, 1]")
         if self.eps_final_min is not None and not 0.0 < self.eps_final_min <= self.eps_final:
             raise ValueError(
                 f"{type(self).__name__}: eps_final_min is {self.eps_final_min}; expected more than 0 and at most "
                 f"eps_final, {self.eps_final}."
+            )
+        if self.eps_final_min is not None and self.eps_train is not None:
+            raise ValueError(
+                f"{type(self).__name__}: eps_final_min is {self.eps_final_min} and eps_train {self.eps_train!r}; "
+                "expected one of them, as eps_train is the epsilon of all environments. Leave one out."
             )
 
     def make_distribution(self, env_spaces: EnvSpaces) -> EpsilonGreedy:
@@ -181,12 +194,24 @@ class DqnAgent(BaseAgent, QAgent):
 
     def epsilon(self, actor: ModelActor | None = None) -> torch.Tensor:
         """Return epsilon of an actor's environments, [B] or [1], as it stands for training; None is one by hand."""
+        if self.eps_train is not None:
+            return torch.tensor(self.numbers["eps_train"], dtype=torch.float32)
         actor = actor or self.in_charge
-        final = torch.tensor([self.eps_final])
-        if self.eps_final_min is not None:
-            final = torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), actor.global_B)
-            final = final[actor.env_ranks]
+        final = self._final_epsilon(actor.global_B)
+        final = final if self.eps_final_min is None else final[actor.env_ranks]
         return self.eps_init + self.fraction * (final - self.eps_init)
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        """Return the mean epsilon over all environments of a run; see `rlpyt.core.QAgent.mean_epsilon`."""
+        if self.eps_train is not None:  # as it stands: the fraction is of the way that it replaces
+            return float(self.numbers["eps_train"][0])
+        return self.eps_init + fraction * (self._final_epsilon(n_envs).double().mean().item() - self.eps_init)
+
+    def _final_epsilon(self, n_envs: int) -> torch.Tensor:
+        """Return the final epsilon of the environments of a run, [n_envs], or [1] where all have the same."""
+        if self.eps_final_min is None:
+            return torch.tensor([self.eps_final])
+        return torch.logspace(np.log10(self.eps_final_min), np.log10(self.eps_final), n_envs)
 
     def noisy_layers(self) -> list[NoisyLinear]:
         """Return the layers of the network whose noise explores."""

@@ -21,6 +21,9 @@ from rlpyt.utils.arrays import buffer_from_example, buffer_leaves, torchify_buff
 
 INPUTS = ("observation", "prev_action", "prev_reward")
 RNN_INPUTS = (*INPUTS, "rnn_state", "episode_start")
+Q_INPUTS = (*INPUTS, "action")
+_WITHOUT_PREVIOUS = {INPUTS: INPUTS[:1], Q_INPUTS: (INPUTS[0], "action")}
+"""What a network may take in the place of all its inputs, where it does not look at the row before."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -53,6 +56,33 @@ def build_model(who: str, Cls: Any, offered: Kwargs, kwargs: Kwargs) -> nn.Modul
             "expected one. Derive it from Model, and write update_obs_rms(self, observation, valid=None)."
         )
     return model
+
+
+def drop_inputs(model: nn.Module, inputs: Sequence[str] = INPUTS) -> None:
+    """Let a model that takes no previous action and reward be called with all inputs, like any other.
+
+    A hook of torch drops these where `forward` takes the observation alone, or of action values the observation and the
+    action. Nothing is wrapped around the model, so its weights keep their names.
+    """
+    if _takes_no_previous(model, inputs):
+        model.register_forward_pre_hook(_observation_alone if inputs == INPUTS else _observation_and_action)
+
+
+def _takes_no_previous(model: nn.Module, inputs: Sequence[str]) -> bool:
+    """Return whether a model takes all of its inputs but the previous action and reward, and no further ones."""
+    fewer, signature = _WITHOUT_PREVIOUS.get(tuple(inputs)), _signature(model)
+    if fewer is None or signature is None:
+        return False
+    return _binds(signature, fewer) and not _binds(signature, [*fewer, "one more"])
+
+
+# Functions of the module, so that a model with one of them can be copied and pickled.
+def _observation_alone(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    return inputs[:1]
+
+
+def _observation_and_action(model: nn.Module, inputs: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    return inputs[0], inputs[-1]
 
 
 def _call(who: str, Cls: Callable[..., Any], offered: Kwargs, kwargs: Kwargs) -> Any:
@@ -146,27 +176,30 @@ def check_call(who: str, model: nn.Module, names: Sequence[str]) -> None:
     Raises:
         TypeError: if it cannot.
     """
-    try:
-        signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*names)
-    except TypeError:
-        pass
-    else:
+    signature = _signature(model)
+    if signature is None or _binds(signature, names) or _takes_no_previous(model, names):
         return
     lacks_start = names[-1] == "episode_start" and _binds(signature, names[:-1])
+    fewer = _WITHOUT_PREVIOUS.get(tuple(names))
     advice = (
         "Add `episode_start=None` as its last argument, and set the state to zero before the rows where it is True, as "
         "rlpyt.models.RecurrentCore does when called with (x, rnn_state, episode_start): nn.LSTM and nn.GRU do not."
         if lacks_start
-        else f"Write forward(self, {', '.join(names)})."
+        else f"Write forward(self, {', '.join(names)})"
+        + (f", or forward(self, {', '.join(fewer)}) without the row before." if fewer else ".")
     )
     raise TypeError(
         f"{who} has forward{signature}, which cannot be called with {len(names)} arguments by position; expected "
         f"({', '.join(names)}). {advice}"
     )
+
+
+def _signature(model: nn.Module) -> inspect.Signature | None:
+    """Return what the forward of a model takes; None if it cannot be asked."""
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
 
 
 def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:

@@ -17,9 +17,10 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.base import BaseAgent, as_base_agent
 from rlpyt.agents.own_models import random_observations
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
+from rlpyt.core import Agent
 from rlpyt.models import draw_randomness
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, Space, null_value, subspaces
@@ -106,7 +107,7 @@ class _PolicyModule(nn.Module):
         return (action, *state) if state else action
 
 
-def export_policy(agent: BaseAgent, path: str | os.PathLike[str]) -> Path:
+def export_policy(agent: Agent, path: str | os.PathLike[str]) -> Path:
     """Write the deterministic policy of an agent to a file that runs without this library, for any number of rows.
 
         export_policy(agent, "policy.pt2")     # policy = torch.export.load("policy.pt2").module()
@@ -143,7 +144,7 @@ def export_policy(agent: BaseAgent, path: str | os.PathLike[str]) -> Path:
             "`pip install rlpyt[export]`, or write a .pt2 file."
         )
     with _quiet():
-        policy, program = _program(agent)
+        policy, program = _program(as_base_agent(agent, "export_policy"))
         _check_actions(policy, program, type(agent).__name__)
         described = json.dumps(_description(policy))
         if path.suffix == ".pt2":

@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.own_models import INPUTS, check_call, shape_of
+from rlpyt.agents.own_models import INPUTS, check_call, described, shape_of
 from rlpyt.agents.weights import Network
 from rlpyt.core import PopulationPolicyAgent
 from rlpyt.distributions import ActionUnits, Categorical, DistInfoLogits, MultiCategorical, categorical_of
@@ -118,12 +118,17 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
     vectorise, such as those over images, is called once for each. Evaluation, `step` after `eval_mode` and exported
     policies act with the model's own parameters, which the algorithm sets.
 
-    A model of one's own returns scores of discrete actions, or numbers in [-1, 1] for the bounds of a Box, [B, A]. Its
-    normalisers are those of all individuals. It may not be recurrent.
+    A model of one's own returns scores of discrete actions, or numbers for a Box, [B, A] (`box_units`). It may also
+    return the discrete actions themselves, integers from 0: [B], or [B, n] of several choices. Its normalisers are
+    those of all individuals. It may not be recurrent.
     """
 
     population_size: int = 16
     """Individuals, at least 2. The environments of a batch (batch_B, over all replicas) are a multiple of it."""
+
+    box_units: str = "bounds"
+    """Units of what a model returns for a Box: "bounds", in which the bounds are -1 and 1, or "environment", the action
+    itself. What lies beyond the bounds is clipped to them."""
 
     population = Network[Population]("acting", "population")
 
@@ -135,6 +140,11 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
             raise ValueError(
                 f"{type(self).__name__}: recurrent is {self.recurrent!r}; expected False: its model is feed-forward. "
                 "Let the observation have what must be remembered, such as a stack of frames."
+            )
+        if self.box_units not in ("bounds", "environment"):
+            raise ValueError(
+                f'{type(self).__name__}: box_units is {self.box_units!r}; expected "bounds" or "environment". Give one '
+                "of them."
             )
 
     def make_distribution(self, env_spaces: EnvSpaces) -> Categorical | MultiCategorical | ActionUnits:
@@ -149,16 +159,23 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
         """Build the model, check what it gives, and let all individuals begin with its parameters."""
         super().make_networks()
         check_call(self._the_model, self.model, INPUTS)
-        expected = (3, encoded_action_size(self.env_spaces.action))
-        if (got := shape_of(self._outputs())) != expected:
+        output, expected = self._outputs(), (3, encoded_action_size(self.env_spaces.action))
+        if shape_of(output) != expected and not self._are_choices(output):
             raise ValueError(
-                f"{self._the_model} gave {list(got) or 'no tensor'} for 3 rows; expected a tensor {list(expected)}: "
-                "scores of actions, or numbers in [-1, 1] for the bounds of a Box. Let its forward return it."
+                f"{self._the_model} gave {described(output)} for 3 rows; expected a tensor {list(expected)}: scores of "
+                "actions, or numbers for the bounds of a Box; or the discrete actions themselves, as integers from 0. "
+                "Let its forward return it."
             )
         # Not `parameters_to_vector`, as a parameter that is a slice has no view of one dimension.
         parameters = torch.cat([x.detach().reshape(-1) for x in self.parameters()])
         self.acting["population"] = Population(parameters, self.whole("population_size", 2))
         self._for_each = _vectorised if self._is_vectorisable() else _one_by_one
+
+    def _are_choices(self, output: Buffer) -> bool:
+        """Return whether an output for 3 rows is the discrete actions themselves, and no scores of them."""
+        space = self.env_spaces.action
+        discrete = not isinstance(space, gymnasium.spaces.Box)
+        return discrete and shape_of(output) == (3, *(space.shape or ())) and not output.is_floating_point()
 
     @torch.no_grad()
     def _is_vectorisable(self) -> bool:
@@ -223,11 +240,16 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
         return self.best_action(output)
 
     def best_action(self, output: torch.Tensor) -> torch.Tensor:
-        """Return the actions [B] with the highest scores, or mu as actions."""
+        """Return the actions [B] with the highest scores, or those that the model gives."""
         distribution = self.distribution
         if isinstance(self.env_spaces.action, gymnasium.spaces.Box):
-            action: torch.Tensor = distribution.decode(output.clamp(-1.0, 1.0))
+            x = output
+            if self.box_units == "environment":
+                x = distribution.encode(output.reshape(-1, *distribution.shape))
+            action: torch.Tensor = distribution.decode(x.clamp(-1.0, 1.0))
             return action
+        if not output.is_floating_point():
+            return output.long()
         mode: torch.Tensor = distribution.mode(DistInfoLogits(output))
         return mode
 

@@ -14,12 +14,14 @@ from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.own_models import (
     INPUTS,
+    Q_INPUTS,
     RNN_INPUTS,
     build_model,
     check_apart,
     check_call,
     copy_of_kwargs,
     described,
+    drop_inputs,
     shape_of,
 )
 from rlpyt.agents.rnn_rows import rnn_from_rows
@@ -149,6 +151,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
             )
         if isinstance(body.encoder, Encoder):
             body.encoder.fit_to(self.env_spaces.observation)
+        drop_inputs(body)
         self._feature_size = body.output_size
         return ActorModel(body, super().make_model())
 
@@ -157,7 +160,9 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         offered = {**self.make_env_to_model_kwargs(self.env_spaces), "n_models": self.n_q}
         sizes = {"hidden_sizes": self.hidden_sizes} if self.QModelCls is None else {}
         kwargs = {**sizes, **(self.q_model_kwargs or {})}
-        return build_model(f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs)
+        model = build_model(f"{type(self).__name__}: QModelCls", self.QModelCls or QofMuMlpModel, offered, kwargs)
+        drop_inputs(model, Q_INPUTS)
+        return model
 
     def make_networks(self) -> None:
         """Build the networks and their targets, which start as copies."""
@@ -187,8 +192,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         who = type(self).__name__
         check_call(f"{who}: the body", self.model.body, RNN_INPUTS if self.recurrent else INPUTS)
         check_call(f"{who}: the policy, a {type(self.model.pi).__name__},", self.model.pi, INPUTS)
-        action_inputs = (*INPUTS, "action")
-        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, action_inputs)
+        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, Q_INPUTS)
         for module in self.modules():
             module.eval()
         rows = self.features(*self.example_inputs(3))

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.base import as_base_agent
+from rlpyt.core import Agent
 from rlpyt.version import __version__
 
 _NUMBERS = "numbers"
 """Entry of a file's metadata: what the agent's state has beside tensors, as JSON."""
 
 
-def save_weights(agent: BaseAgent, path: str | os.PathLike[str]) -> Path:
+def save_weights(agent: Agent, path: str | os.PathLike[str]) -> Path:
     """Write `agent.state_dict()` as safetensors: all networks, with the statistics that normalise observations.
 
     A tensor is named by its network and its name there, such as "model.encoder.rms.mean". The metadata have the
@@ -38,7 +39,7 @@ def save_weights(agent: BaseAgent, path: str | os.PathLike[str]) -> Path:
         from safetensors.torch import save_file
     except ImportError as error:
         raise _not_installed("save_weights") from error
-    agent.check_initialized()
+    as_base_agent(agent, "save_weights").check_initialized()
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, object] = {}
     for name, part in agent.state_dict().items():
@@ -60,7 +61,7 @@ def save_weights(agent: BaseAgent, path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def load_weights(agent: BaseAgent, path: str | os.PathLike[str]) -> None:
+def load_weights(agent: Agent, path: str | os.PathLike[str]) -> None:
     """Let an agent take over what `save_weights` has written.
 
     Args:
@@ -77,7 +78,7 @@ def load_weights(agent: BaseAgent, path: str | os.PathLike[str]) -> None:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise _not_installed("load_weights") from error
-    agent.check_initialized()
+    as_base_agent(agent, "load_weights").check_initialized()
     state: dict[str, dict[str, torch.Tensor]] = {}
     try:
         with safe_open(path, framework="pt") as file:

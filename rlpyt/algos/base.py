@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import torch
@@ -19,6 +21,8 @@ from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, torch_generator
 from rlpyt.utils.torch_optim import without_compiler
+
+_LOSSES = logging.getLogger("rlpyt.loss")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -139,6 +143,13 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def share(self, n_replicas: int) -> Self:
         """Return an algorithm with a share of the settings in `batch_settings`; see `rlpyt.core.Algorithm.share`."""
         sizes = {name: getattr(self, name) for name in self.batch_settings()}
+        for name, size in sizes.items():
+            if not isinstance(size, Real):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} is {size!r}, given for {n_replicas} replicas together; expected a "
+                    "number, as a schedule is not divided among them. Give a number, or with "
+                    'batch_sizes="replica" the schedule of one replica.'
+                )
         shares = {name: share_of(type(self).__name__, name, size, n_replicas) for name, size in sizes.items()}
         return self.replace(**shares) if shares else self
 
@@ -179,8 +190,31 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return grad_norm
 
     def before_loss(self) -> LossAfter | None:
-        """Return what computes the loss again after the update, where that is asked for; called before the loss is."""
-        return LossAfter(self.agent, self.generator) if self.log_loss_after else None
+        """Return what computes the loss again after the update, where that is asked for; called before the loss is.
+
+        It is asked for by `log_loss_after`, or by the level DEBUG of the logger "rlpyt.loss" of Python. Among replicas
+        the level does not count: it may be another one in each, and a loss may wait for the others.
+        """
+        is_logged = self.global_rows.alone and _LOSSES.isEnabledFor(logging.DEBUG)
+        return LossAfter(self.agent, self.generator) if self.log_loss_after or is_logged else None
+
+    def losses_around(
+        self, again: LossAfter | None, before: torch.Tensor, loss: Callable[[], torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """Return the metrics `lossBefore` and `lossAfter` of an update, where `log_loss_after` asks for them.
+
+        Args:
+            again: of `before_loss`.
+            before: the loss before the update.
+            loss: computes the loss of the same rows.
+        """
+        if again is None:
+            return {}
+        before, after = before.detach(), again(loss)
+        if _LOSSES.isEnabledFor(logging.DEBUG):
+            name, n = type(self).__name__, self.update_counter
+            _LOSSES.debug("%s: update %d, loss %.6g before it and %.6g after", name, n, before.item(), after.item())
+        return {"lossBefore": before, "lossAfter": after} if self.log_loss_after else {}
 
     def descend(self, name: str, loss: torch.Tensor, hyper: Hyper) -> torch.Tensor:
         """Take one step down a loss with an optimiser of `descents`; return the norm as `gradient_step` does."""
@@ -199,6 +233,15 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
     def learning_rate_of(self, name: str, hyper: Hyper) -> float:
         """Return the learning rate of an optimiser of `descents`, as it stands."""
         return hyper.learning_rate
+
+    def row_numbers(self, n_done: int) -> dict[str, float]:
+        """Return the learning rate of each optimiser in the newest iteration; see `rlpyt.core.Algorithm.row_numbers`.
+
+        The one of an algorithm with a single optimiser is `LearningRate`; the others have its name before that.
+        """
+        hyper = self.hyper(max(0, n_done - 1) * self.steps_per_itr)
+        prefixes = {name: "" if name == "model" else f"{name[:1].upper()}{name[1:]}" for name in self.descents}
+        return {f"{prefix}LearningRate": self.learning_rate_of(name, hyper) for name, prefix in prefixes.items()}
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -273,5 +316,5 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         return {**counts, "rows an update": self.rows_per_update, **optimiser, **self.remarks()}
 
     def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that were given and that other settings change, by name, for the plan."""
+        """Return what becomes of settings that were given and that other settings change; see `plan`."""
         return {}

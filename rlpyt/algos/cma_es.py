@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -12,6 +13,7 @@ from rlpyt.algos.metrics import OptInfo
 from rlpyt.algos.search_distribution import SearchDistribution, covariance_bytes
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.core import Algorithm, Metrics, PopulationPolicyAgent
+from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Settings
 from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
@@ -43,6 +45,15 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
     separable: bool = False
     """Whether only the diagonal of the covariance matrix is adapted (`cmaes.SepCMA`). It must be so above 2,000
     parameters: an update of the full matrix takes 8 (2 population_size + 8) bytes for each of its entries."""
+    weight_func: Callable[[int], float] | None = None
+    """Weight of an individual in the new mean and covariance by its rank, 1 for the least fit to population_size for
+    the fittest. They are divided by their sum. None takes those of the package, which are below 0 in the covariance for
+    the less fit half."""
+    mean_rate: ScheduleLike = 1.0
+    """Part of the way that the mean goes to the weighted mean of a generation, in (0, 1]."""
+    covariance_rate: ScheduleLike = 1.0
+    """Factor, in [0, 1], of the rates at which the covariance matrix learns, which follow from the numbers of
+    parameters and individuals."""
     evaluated: str = "mean"
     """What evaluation and snapshots act with: "mean" of the distribution, or "best", the fittest individual so far."""
 
@@ -51,6 +62,13 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
         super().__post_init__()
         self.check("sigma", lambda x: 0.0 < x < float("inf"), "a number above 0")
         self.whole("n_episodes")
+        self.check("mean_rate", lambda x: 0.0 < x <= 1.0, "a number in (0, 1]")
+        self.check("covariance_rate", lambda x: 0.0 <= x <= 1.0, "a number in [0, 1]")
+        if not (self.weight_func is None or callable(self.weight_func)):
+            raise TypeError(
+                f"{type(self).__name__}: weight_func is {self.weight_func!r}; expected a function of the rank of an "
+                "individual, such as lambda rank: rank**2."
+            )
         if self.evaluated not in ("mean", "best"):
             raise ValueError(
                 f'{type(self).__name__}: evaluated is {self.evaluated!r}; expected "mean" or "best". Give one of them.'
@@ -79,7 +97,9 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
         # Replicas make the same search, each with the returns of all.
         mean = self.replicas.broadcast(_vector(agent).numpy())
         seed = stream_seed(run.seed, Role.ALGO)
-        self.search = SearchDistribution(mean, float(self.sigma), agent.population_size, seed, self.separable)
+        self.search = SearchDistribution(
+            mean, float(self.sigma), agent.population_size, seed, self.separable, self.weight_func
+        )
         self.episodes = WholeEpisodes(run.batch_spec.B, self.whole("n_episodes"))
         self._best, self._best_fitness = mean.copy(), -float("inf")
         self._begin_generation()
@@ -104,7 +124,8 @@ class CMAES(Settings, Algorithm[PopulationPolicyAgent]):
         best = int(fitness.argmax())
         if fitness[best] > self._best_fitness:
             self._best, self._best_fitness = self._individuals[best].copy(), float(fitness[best])
-        self.search.tell(self._individuals, fitness)
+        hyper = self.hyper(itr * self._steps_per_itr)
+        self.search.tell(self._individuals, fitness, hyper.mean_rate, hyper.covariance_rate)
         self.update_counter += 1
         self.agent.set_parameters(torch.from_numpy(self.search.mean if self.evaluated == "mean" else self._best))
         self._begin_generation()

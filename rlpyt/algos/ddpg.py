@@ -11,7 +11,7 @@ import torch
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.core import MuAgent, NoisyTargetAgent
-from rlpyt.functional import ScheduleLike, clipped_double_q, deterministic_policy_loss
+from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, deterministic_policy_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs
@@ -31,7 +31,7 @@ class DDPG(QpgAlgo[MuAgent]):
     compiled_losses: ClassVar[Mapping[str, str]] = {**QpgAlgo.compiled_losses, "policy_loss": "pi"}
     agent_kind: ClassVar[str] = "deterministic policy"
 
-    batch_size: int = 64
+    batch_size: CountLike = 64
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""
@@ -76,7 +76,7 @@ class TD3(DDPG):
     agent_kind: ClassVar[str] = "deterministic policy with noise on its target"
     random_target: ClassVar[bool] = True
 
-    batch_size: int = 100
+    batch_size: CountLike = 100
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     replay_ratio: ScheduleLike = 100.0
     """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
@@ -85,9 +85,9 @@ class TD3(DDPG):
     """Of the policy."""
     target_update_tau: ScheduleLike = 0.005
     """Fraction by which the targets move at every target update; 1 copies."""
-    target_update_interval: int = 2
+    target_update_interval: CountLike = 2
     """Updates of the action values between target updates."""
-    policy_update_interval: int = 2
+    policy_update_interval: CountLike = 2
     """Updates of the action values between updates of the policy."""
 
     def next_value(self, outputs: Outputs, hyper: Hyper) -> torch.Tensor:

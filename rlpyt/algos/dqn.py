@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -11,10 +12,11 @@ import torch
 
 from rlpyt.algos.metrics import own_and_named_metrics
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs, bootstrap_rows
-from rlpyt.algos.remarks import unfinished_line
+from rlpyt.algos.remarks import about, unfinished_line
 from rlpyt.algos.returned import loss_and_errors
 from rlpyt.core import QAgent
 from rlpyt.functional import (
+    CountLike,
     Linear,
     ScheduleLike,
     double_q_value,
@@ -54,6 +56,9 @@ LossAndErrors = tuple[torch.Tensor, torch.Tensor] | tuple[torch.Tensor, torch.Te
 """A loss, absolute TD errors, and further metrics if there are any."""
 
 
+_FAR = 0.25  # epsilon beyond its last value from which on the end of a run is said to be too random
+
+
 @dataclass(kw_only=True, eq=False)
 class DQN(OffPolicyAlgo[QAgent]):
     """Deep Q-learning, with double Q-learning, n-step returns and prioritised replay as options.
@@ -81,9 +86,9 @@ class DQN(OffPolicyAlgo[QAgent]):
     unless one is given; where rewards are far below 1 in size, give a smaller one."""
     delta_clip: ScheduleLike | None = 1.0
     """TD error from which the loss grows linearly (Huber); None for the square."""
-    target_update_interval: int = 312
-    """Updates between target updates, a count without a schedule; 312 with batch size 32 and replay ratio 8 is every
-    1,248 steps."""
+    target_update_interval: CountLike = 312
+    """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1. 312 with batch
+    size 32 and replay ratio 8 is every 1,248 steps."""
     eps_steps: float = 1e6
     """Steps over which the agent's epsilon goes from its first to its last value, on a line; give `eps_schedule` for
     another one."""
@@ -152,10 +157,8 @@ class DQN(OffPolicyAlgo[QAgent]):
             "tdAbsErr": self.mean_error(td_abs_error, batch),
             "priority": self.update_priorities(batch, td_abs_error, hyper),
         }
-        if again is not None:
-            after = again(lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
-            own = {**own, "lossBefore": loss, "lossAfter": after}
-        if self.update_counter % self.target_update_interval == 0:
+        own |= self.losses_around(again, loss, lambda: loss_and_errors(self, "loss", self.loss(batch, hyper))[0])
+        if self.is_due("target", hyper.target_update_interval):
             self.agent.update_target(hyper.target_update_tau)
         return own_and_named_metrics(self, metrics, own)
 
@@ -226,6 +229,11 @@ class DQN(OffPolicyAlgo[QAgent]):
         target = rows.q[bootstrap_rows(n_step.steps)]
         return self.td_loss(batch, Outputs(rows.q[:T], None, target), hyper)[1]
 
+    def row_numbers(self, n_done: int) -> dict[str, float]:
+        """Return the learning rate, and the epsilon that the next batch is collected with."""
+        epsilon = self._mean_epsilon(self.hyper(n_done * self.steps_per_itr).eps_schedule)
+        return {**super().row_numbers(n_done), **({} if math.isnan(epsilon) else {"Epsilon": epsilon})}
+
     def state_dict(self) -> StateDict:
         """Return optimiser, counter, random stream, replay, and the rows whose errors are not known yet."""
         return {**super().state_dict(), "recent": None if self._recent is None else tuple(self._recent)}
@@ -238,8 +246,33 @@ class DQN(OffPolicyAlgo[QAgent]):
 
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        if self.eps_schedule is None:
+        own: dict[str, str] = {}
+        if self.eps_schedule is not None:
+            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in self.chosen() else {}
+        elif self._mean_epsilon(0.0) != self._mean_epsilon(1.0) and self._epsilon_left() is None:
             own = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
-        else:
-            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in self.arguments() else {}
         return {**super().remarks(), **own}
+
+    def _mean_epsilon(self, fraction: float) -> float:
+        """Return the mean epsilon over all environments; nan where the agent has none."""
+        epsilon = self.agent.mean_epsilon(fraction, self.batch_spec.B * self.replicas.world_size)
+        return math.nan if epsilon is None else epsilon
+
+    def _epsilon_left(self) -> float | None:
+        """Return epsilon at the end of the run where that is far from its last value; else None."""
+        at_end = self._mean_epsilon(self.hyper(self.n_steps).eps_schedule)
+        return at_end if at_end - self._mean_epsilon(1.0) > _FAR else None
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
+        epsilon, found = self._epsilon_left(), super().warnings()
+        if epsilon is None:
+            return found
+        length = f"the run has {self.n_steps:,} steps, and at its end {epsilon:.0%} of the actions are still random"
+        if self.eps_schedule is not None:
+            return [*found, f"{length}: let eps_schedule reach 1 within the run, or raise n_steps."]
+        return [
+            *found,
+            f"epsilon is annealed over {self.eps_steps:,.0f} steps (eps_steps), {length}. Set eps_steps to about "
+            f"{about(self.n_steps / 5)}, or raise n_steps.",
+        ]

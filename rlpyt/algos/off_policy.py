@@ -15,7 +15,7 @@ import torch
 
 from rlpyt.algos.augmentation import RandomShift, check_images
 from rlpyt.algos.metrics import OptInfo, stack_metrics
-from rlpyt.algos.remarks import rounded_settings, unfinished_line, unused_prefetch, unused_settings
+from rlpyt.algos.remarks import about, rounded_settings, unfinished_line, unused_prefetch, unused_settings
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.algos.replay_thread import ReplayThread
@@ -65,7 +65,9 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             )
         check_sequences(name, agent, self.batch_T, self.batch_B)
         assert run.example is not None
+        self._draws, self._rows_beyond, self._last_done = 0, 0, dict[str, int]()
         super().initialize(agent, run)
+        self._draws = self._draws_at_first = self.draws_of(self.hyper(0))
         agent.explore_by(self.exploration_after)  # before the replay is built: it lets go of an earlier start's
         self.augmentation = RandomShift(int(self.random_shift)) if self.random_shift else self.augment
         if self.random_shift:
@@ -90,12 +92,12 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         # At the ends of the run: a schedule may have iterations without an update in between.
         first, last = (self.hyper(itr * self.steps_per_itr) for itr in (self.min_itr_learn, n_itr - 1))
         if max(self.n_updates(first), self.n_updates(last)) < 1:
-            ratio = float(first.replay_ratio)
+            ratio, rows = float(first.replay_ratio), self.draws_of(first) * self.rows_per_draw
             size = "batch_B, batch_T or warmup_T" if self.agent.recurrent else "batch_size"
             raise ValueError(
                 f"{name}: {T} x {B} rows an iteration at replay_ratio {ratio:g} are {ratio * T * B:g} rows to consume, "
-                f"which is no update of batch_size {self.rows_per_update}; expected at least one. Collect more rows an "
-                f"iteration, lower {size}, or raise replay_ratio to {self.rows_per_update / (T * B):g}."
+                f"which is no update of batch_size {rows}; expected at least one. Collect more rows an "
+                f"iteration, lower {size}, or raise replay_ratio to {rows / (T * B):g}."
             )
         if self.min_itr_learn >= n_itr:
             raise ValueError(
@@ -117,7 +119,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
                 f"{least * self.steps_per_itr // T:,} or more."
             )
         if self.unique_draws:
-            check_unique_draws(name, self.replay, B, held, self.draws_per_update)
+            check_unique_draws(name, self.replay, B, held, self.draws_of(first))
 
     # ---- learning ----
 
@@ -135,6 +137,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
             self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
 
     def _set_replay_hyper(self, hyper: Hyper) -> None:
+        self._draws = self.draws_of(hyper)
         self.replay.set_hyper(discount=hyper.discount, alpha=hyper.pri_alpha, beta=hyper.pri_beta, eta=hyper.pri_eta)
 
     def append_rows(self, samples: Samples, hyper: Hyper) -> None:
@@ -167,7 +170,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         # Again, as a script may learn without a new batch, or from the replay of another algorithm.
         self._set_replay_hyper(hyper)
         metrics: dict[str, list[Any]] = defaultdict(list)
-        n_updates = self.n_updates(hyper)
+        n_updates, n_before = self.n_updates(hyper), self.update_counter
         with self._drawing_ahead(n_updates):
             for _ in range(n_updates):
                 batch = self.sample_batch()
@@ -176,6 +179,8 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
                     metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
         self.agent.draw_randomness(None)
+        n_more = self._draws - self._draws_at_first
+        self._rows_beyond += (self.update_counter - n_before) * n_more * self.rows_per_draw
         return stack_metrics(metrics)
 
     def _weighted_metric(self, value: Number) -> Number:
@@ -188,7 +193,12 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
     def n_updates(self, hyper: Hyper) -> int:
         """Return the number of updates of an iteration, which the replay ratio asks for."""
         # The ratio counts rows of all replicas, and every replica consumes a batch an update.
-        return round(hyper.replay_ratio * self.batch_spec.size / self.rows_per_update)
+        return round(hyper.replay_ratio * self.batch_spec.size / (self.draws_of(hyper) * self.rows_per_draw))
+
+    @property
+    def rows_consumed(self) -> int:
+        """Rows that all updates so far have consumed, also where a schedule has changed their number."""
+        return self.update_counter * self._draws_at_first * self.rows_per_draw + self._rows_beyond
 
     @abstractmethod
     def update(self, batch: Buffer, hyper: Hyper) -> dict[str, Any]:
@@ -299,25 +309,27 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
 
     def plan(self) -> dict[str, object]:
         """Return what will be done an iteration."""
-        n_updates = self.n_updates(self.hyper(self.min_itr_learn * self.steps_per_itr))
+        first, last = (self.hyper(itr * self.steps_per_itr) for itr in (self.min_itr_learn, self.n_itr - 1))
+        n_updates = self.n_updates(first)
+        rows, rows_at_end = (self.draws_of(hyper) * self.rows_per_draw for hyper in (first, last))
+        moving = {"rows an update": f"{rows:,} at first, {rows_at_end:,} at the end"} if rows != rows_at_end else {}
         return {
             **super().plan(),
+            **moving,
             "updates an iteration": n_updates,
-            "replay ratio": f"{self._ratio_of(n_updates):g}",
+            "replay ratio": f"{n_updates * rows / self.batch_spec.size:g}",
+            "updates a step": f"{n_updates / self.steps_per_itr:.3g}",
             "first update at step": (self.min_itr_learn + 1) * self.steps_per_itr,
             "replay rows": self.replay.size,
             "replay bytes": self.replay.nbytes,
         }
 
-    def _ratio_of(self, n_updates: int) -> float:
-        """Return the replay ratio of a number of updates an iteration."""
-        return n_updates * self.rows_per_update / self.batch_spec.size
-
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that other settings or the batch change; see `RlAlgorithm.remarks`."""
         first = (self.min_itr_learn + 1) * self.steps_per_itr
+        ratio = self.n_updates(self.hyper(0)) * self.rows_per_draw * self._draws_at_first / self.batch_spec.size
         rounded = {
-            "replay_ratio": (self.replay_ratio, self._ratio_of(self.n_updates(self.hyper(0))), "updates an iteration"),
+            "replay_ratio": (self.replay_ratio, ratio, "updates an iteration"),
             "min_steps_learn": (self.min_steps_learn, first, "iterations"),
         }
         # An index of one's own may take priorities without the setting.
@@ -326,11 +338,30 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
         asks_for_cpu = self.replay_on_device and self.agent.device.type == "cpu"
         of_run = dict(prioritized=prioritized, sequences=sequences, has_beta=has_beta, asks_for_cpu=asks_for_cpu)
-        unused = unused_settings(self.arguments(), **of_run)
+        unused = unused_settings(self.chosen(), **of_run)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}
         return {**super().remarks(), **rounded_settings(rounded), **unused, **unfinished, **prefetch}
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost the run its learning; see `rlpyt.core.Algorithm.warnings`."""
+        found, first = super().warnings(), (self.min_itr_learn + 1) * self.steps_per_itr
+        if 4 * first > 3 * self.n_steps:
+            found.append(
+                f"the first update comes after {first:,} of {self.n_steps:,} steps (min_steps_learn), so most of the "
+                f"run learns nothing. Set min_steps_learn to about {about(self.n_steps / 10)}, or raise n_steps."
+            )
+        ends = [self.hyper(step) for step in (first, self.n_steps)]
+        of_run = max(map(self.n_updates, ends)) * (self.n_itr - self.min_itr_learn)
+        interval = min(round(hyper.target_update_interval) for hyper in ends)
+        if interval > of_run:
+            found.append(
+                f"the target network never moves: it does every {interval:,.0f} updates "
+                f"(target_update_interval), and the run takes {of_run:,}. Set target_update_interval to about "
+                f"{about(of_run / 20)}, or raise n_steps."
+            )
+        return found
 
 
 class ReplayAppender:

@@ -171,7 +171,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
 
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        unused = "reward_clip" in self.arguments() and not self.normalize_reward
+        unused = "reward_clip" in self.chosen() and not self.normalize_reward
         return {**super().remarks(), **({"reward_clip": "not used without normalize_reward"} if unused else {})}
 
     def state_dict(self) -> StateDict:
@@ -199,10 +199,10 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
         self.loss_weight = weight
         metrics = {name: self.weighted(x) for name, x in metrics.items()}
         metrics["gradNorm"] = self.gradient_step(loss, hyper)
-        if again is not None:
-            after = again(lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0])
-            metrics |= {"lossBefore": self.weighted(loss.detach()), "lossAfter": self.weighted(after)}
-        return metrics
+        around = self.losses_around(
+            again, loss, lambda: loss_and_metrics(self, self.loss(batch, init_rnn_state, hyper))[0]
+        )
+        return metrics | {name: self.weighted(x) for name, x in around.items()}
 
     def loss(self, batch: Buffer, init_rnn_state: Buffer, hyper: Hyper) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss of rows, a mean over the valid ones, and its metrics by name: means too."""

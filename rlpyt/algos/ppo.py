@@ -15,9 +15,11 @@ from rlpyt.algos.metrics import stack_metrics
 from rlpyt.algos.policy_gradient import LossInputs, PolicyGradientAlgo
 from rlpyt.core import Metrics, PolicyAgent
 from rlpyt.functional import (
+    CountLike,
     Linear,
     ScheduleLike,
     approx_kl,
+    clip_fraction,
     clipped_value_loss,
     mean_perplexity,
     ppo_clip_loss,
@@ -43,14 +45,14 @@ class PPO(PolicyGradientAlgo):
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
 
-    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl")
+    opt_info_fields: ClassVar[tuple[str, ...]] = (*PolicyGradientAlgo.opt_info_fields, "kl", "clipFraction")
 
     value_loss_coeff: ScheduleLike = 1.0
     """Weight of the value loss."""
     minibatches: int = 4
     """Minibatches an epoch; must divide the rows of a batch (a recurrent agent's: the environments). Fixed for the run,
     as it is the size of an update."""
-    epochs: ScheduleLike = 4
+    epochs: CountLike = 4
     """Passes over every batch, a whole number; what a schedule gives is rounded, to at least 1."""
     ratio_clip: ScheduleLike = 0.1
     """Clip of the probability ratio around 1."""
@@ -197,19 +199,20 @@ class PPO(PolicyGradientAlgo):
         with torch.no_grad():
             perplexity = mean_perplexity(entropy, batch.valid)
             kl = approx_kl(log_prob, batch.old_log_prob, batch.valid)
-        metrics = {"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity, "kl": kl}
+            clipped = clip_fraction(log_prob, batch.old_log_prob, ratio_clip=hyper.ratio_clip, valid=batch.valid)
+        metrics = {
+            **{"loss": loss, "valueLoss": v_loss, "entropy": mean_entropy, "perplexity": perplexity},
+            **{"kl": kl, "clipFraction": clipped},
+        }
         return loss, {name: metric.detach() for name, metric in metrics.items()}
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
-        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches)}
-
-    def remarks(self) -> dict[str, str]:
-        """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        given = {name: getattr(self, name) for name in ("learning_rate", "ratio_clip")}
-        text = "-> 0 over the run (linear_lr_schedule)"
-        lines = {name: f"{x:g} {text}" for name, x in given.items() if self.schedule_of(name) is not x}
-        return {**super().remarks(), **lines}
+        # A subclass with a loss of its own need not have a clip.
+        names = ("learning_rate", "ratio_clip") if type(self).loss is PPO.loss else ("learning_rate",)
+        falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
+        lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
+        return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches), **lines}
 
 
 def _uncounted_row(flat: LossInputs) -> LossInputs:

@@ -12,7 +12,7 @@ import torch
 from rlpyt.algos.off_policy import OffPolicyAlgo, Outputs
 from rlpyt.algos.returned import update_metrics
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import ScheduleLike, squared_loss, td_target
+from rlpyt.functional import CountLike, ScheduleLike, squared_loss, td_target
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run
@@ -48,15 +48,16 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
     """Largest L2 norm of the gradient of the policy, and of the gradient of all action values together."""
     target_update_tau: ScheduleLike = 0.01
     """Fraction by which the targets move at every target update; 1 copies."""
-    policy_update_interval: int = 1
-    """Updates of the action values between updates of the policy; a count, so it takes no schedule."""
+    policy_update_interval: CountLike = 1
+    """Updates of the action values between updates of the policy, a whole number; what a schedule gives is rounded, to
+    at least 1."""
     q_target_clip: ScheduleLike = 1e6
     """Bound of the target y."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        self.whole("policy_update_interval")
+        self.check_count("policy_update_interval")
         self.check("q_learning_rate", lambda x: 0.0 <= x < float("inf"), "a number from 0")
         self.check("q_target_clip", lambda x: x > 0.0, "above 0")
         if self.has_input_priorities:
@@ -97,10 +98,10 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         if self.random_target:
             outputs = outputs._replace(noise=self.draw_noise(outputs.next_target))
         metrics = update_metrics(self, "update_q", self.update_q(batch, outputs, hyper))
-        if self.update_counter % self.policy_update_interval == 0:
+        if self.is_due("policy", hyper.policy_update_interval):
             detached = outputs.online._replace(observation=outputs.online.observation.detach())
             metrics |= update_metrics(self, "update_policy", self.update_policy(batch, detached, hyper))
-        if self.update_counter % self.target_update_interval == 0:
+        if self.is_due("target", hyper.target_update_interval):
             self.agent.update_target(hyper.target_update_tau)
         return metrics
 
@@ -114,15 +115,13 @@ class QpgAlgo(OffPolicyAlgo[QpgT]):
         y = self.q_target(batch, outputs, hyper)
         again = self.before_loss()
         losses, q = self.q_losses(batch, outputs, y, hyper)
-        grad_norm = self.gradient_step(losses.sum(), hyper)
+        loss = losses.sum()
+        grad_norm = self.gradient_step(loss, hyper)
         q = q.detach()
         self.update_priorities(batch, (y - q).abs().mean(0), hyper)
         metrics = self.q_metrics(batch, q, losses.detach(), grad_norm)
-        if again is not None:
-            # At the features of before: those of a vector are the vector.
-            after = again(lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
-            metrics |= {"lossBefore": losses.sum().detach(), "lossAfter": after}
-        return metrics
+        # At the features of before: those of a vector are the vector.
+        return metrics | self.losses_around(again, loss, lambda: self.q_losses(batch, outputs, y, hyper)[0].sum())
 
     def q_losses(
         self, batch: Buffer, outputs: Outputs, y: torch.Tensor, hyper: Hyper

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rlpyt.algos.dqn import DQN
-from rlpyt.functional import ScheduleLike
+from rlpyt.functional import CountLike, ScheduleLike
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,7 +41,7 @@ class R2D1(DQN):
     so do the final rows of episodes among those collected."""
     n_step_return: int = 5
     """Rewards in the target before the bootstrap."""
-    target_update_interval: int = 2500
+    target_update_interval: CountLike = 2500
     """Updates between target updates."""
     double_dqn: bool = True
     """Whether the network in training selects the action whose target value is taken."""
@@ -60,7 +60,7 @@ class R2D1(DQN):
 
     batch_T: int | None = 80
     """Rows of a sequence to train on."""
-    batch_B: int | None = 64
+    batch_B: CountLike | None = 64
     """Sequences an update."""
     warmup_T: int = 40
     """Rows before them that bring the recurrent state up to date, without a loss."""

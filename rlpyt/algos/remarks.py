@@ -15,7 +15,7 @@ def unused_settings(
     """Return the settings that were given and have no effect, with the reason.
 
     Args:
-        given: arguments of the algorithm by name, without the defaults.
+        given: arguments of the algorithm by name, without those that have their defaults.
         prioritized: whether the replay is prioritised.
         sequences: whether an update takes sequences.
         has_beta: whether `pri_beta` is given.
@@ -65,6 +65,11 @@ def unfinished_line(name: str, steps: float, n_steps: int) -> dict[str, str]:
     if steps <= n_steps:
         return {}
     return {name: f"{_text(steps)}, longer than the run, which ends at {100 * n_steps / steps:.2g} % of them"}
+
+
+def about(x: float) -> str:
+    """Return a number to set, at least 1, with one digit that is not 0."""
+    return f"{float(f'{max(1.0, x):.1g}'):,.0f}"
 
 
 def _text(x: float) -> str:

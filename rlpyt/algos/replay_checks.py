@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.core import Agent, Replay
+from rlpyt.functional import CountLike
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.utils.arrays import buffer_func, build_array
 from rlpyt.utils.shared_memory import free_memory, total_memory
@@ -40,7 +41,7 @@ def check_parts(name: str, parts: dict[str, Callable[..., Any] | None], unused: 
         )
 
 
-def check_sequences(name: str, agent: Agent, batch_T: int | None, batch_B: int | None) -> None:
+def check_sequences(name: str, agent: Agent, batch_T: int | None, batch_B: CountLike | None) -> None:
     """Refuse sequences for a feed-forward agent, and a recurrent agent without them.
 
     Raises:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.replay_checks import check_memory, check_parts, nominal, ways_to_less_memory
 from rlpyt.algos.returned import part_of
 from rlpyt.core import AgentT, Replay
-from rlpyt.functional import Linear, ScheduleLike
+from rlpyt.functional import CountLike, Linear, ScheduleLike, as_schedule
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.replays import (
     Index,
@@ -30,6 +30,7 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
+from rlpyt.settings import Hyper
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples, StateDict
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
@@ -46,8 +47,16 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     Sizes and lengths are fixed for the run, because memory is allocated by them.
     """
 
-    batch_size: int = 32
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
+    fixed: ClassVar[Mapping[str, str]] = {
+        "n_step_return": ", as the replay keeps that many rows ahead of those that are drawn. Give one number; for "
+        "another one later, start a second run from the weights of the first (initial_model_state_dict of the agent)",
+        "replay_size": ", as its memory is allocated once. Give the largest number of rows",
+        "batch_T": ", as the replay is laid out by it. Give a number, and schedule batch_B or replay_ratio",
+    }
+
+    batch_size: CountLike = 32
+    """Transitions an update, a whole number; what a schedule gives is rounded, to at least 1. Not used with sequences:
+    an update takes batch_B of them."""
     min_steps_learn: int = int(5e4)
     """Steps, all environments counted, that the first update waits for."""
     replay_size: int = int(1e6)
@@ -59,8 +68,8 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     """Rewards in the target before the bootstrap. Fixed for the run, as the replay reads that many rows ahead."""
     target_update_tau: ScheduleLike = 1.0
     """Fraction by which the target networks move at every target update; 1 copies."""
-    target_update_interval: int = 1
-    """Updates between target updates. A count, so it takes no schedule; `target_update_tau` does."""
+    target_update_interval: CountLike = 1
+    """Updates between target updates, a whole number; what a schedule gives is rounded, to at least 1."""
     frame_stack: int | None = None
     """Frames in an observation's stack, of which the replay keeps each once; None asks the observation space
     (`AtariEnv` and the vector environments of Atari tell), 1 keeps whole observations."""
@@ -102,8 +111,8 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     batch_T: int | None = None
     """Rows of a sequence to train on."""
-    batch_B: int | None = None
-    """Sequences an update."""
+    batch_B: CountLike | None = None
+    """Sequences an update, a whole number; what a schedule gives is rounded, to at least 1."""
     warmup_T: int = 0
     """Rows before them that bring the recurrent state up to date, without a loss."""
     store_rnn_state_interval: int = 1
@@ -120,11 +129,13 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         super().__post_init__()
-        for name in ("batch_size", "replay_size", "target_update_interval", "n_step_return"):
+        for name in ("replay_size", "n_step_return"):
             self.whole(name)
+        for name in ("batch_size", "batch_B", "target_update_interval"):
+            self.check_count(name)
         for name in ("min_steps_learn", "warmup_T", "store_rnn_state_interval", "random_shift"):
             self.whole(name, least=0)
-        for name in ("batch_T", "batch_B", "frame_stack"):
+        for name in ("batch_T", "frame_stack"):
             if getattr(self, name) is not None:
                 self.whole(name)
         self.check("replay_ratio", lambda x: 0.0 < x < float("inf"), "above 0")
@@ -153,6 +164,10 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
         check_parts(type(self).__name__, {"ReplayCls": self.ReplayCls, "IndexCls": self.IndexCls}, unused)
 
+    def check_count(self, name: str) -> None:
+        """Refuse a count, whose schedule is rounded, that does not begin with a whole number from 1."""
+        self.check(name, lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
+
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""
         if name == "pri_beta" and self.pri_beta is None:
@@ -166,10 +181,15 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     @property
     def rows_per_update(self) -> int:
-        """Rows that one update consumes: `batch_size`, or those of `batch_B` sequences with their warm-up."""
+        """Rows that one update of the iteration consumes: `batch_size`, or `batch_B` sequences with their warm-up."""
+        return self.draws_per_update * self.rows_per_draw
+
+    @property
+    def rows_per_draw(self) -> int:
+        """Rows of what an update draws: one of a transition, those of a sequence with its warm-up."""
         if self.batch_T is None or self.batch_B is None:
-            return int(self.batch_size)
-        return int((self.warmup_T + self.batch_T) * self.batch_B)
+            return 1
+        return int(self.warmup_T + self.batch_T)
 
     def batch_settings(self) -> Sequence[str]:
         """Return the names of the settings that are the size of an update's batch."""
@@ -177,8 +197,32 @@ class ReplaySettings(RlAlgorithm[AgentT]):
 
     @property
     def draws_per_update(self) -> int:
-        """Transitions or sequences that one update draws."""
-        return int(self.batch_B or self.batch_size)
+        """Transitions or sequences that one update of the iteration draws."""
+        if self._draws:
+            return self._draws
+        (name,) = self.batch_settings()
+        schedule = self.schedule_of(name)
+        assert schedule is not None
+        return _count(as_schedule(schedule, self._n_steps, name)(0))
+
+    def draws_of(self, hyper: Hyper) -> int:
+        """Return the transitions or sequences that an update draws, as it stands."""
+        (name,) = self.batch_settings()
+        return _count(vars(hyper)[name])
+
+    def is_due(self, what: str, interval: float) -> bool:
+        """Return whether something that is done every `interval` updates is to be done after this one.
+
+        Args:
+            what: its name, which the count since the last time goes by.
+            interval: as it stands.
+        """
+        n, now = _count(interval), self.update_counter
+        # Without a last time the interval is taken to have been this one from the start.
+        due = now - self._last_done.get(what, (now - 1) // n * n) >= n
+        if due:
+            self._last_done[what] = now
+        return due
 
     @property
     def draws_ahead(self) -> bool:
@@ -189,7 +233,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         """Return one that draws an update from a small replay; see `rlpyt.core.Algorithm.rehearsal`."""
         own = self.replace(min_steps_learn=0, replay_folder=None)
         if self.batch_T is None:
-            own.batch_size = min(int(self.batch_size), max_rows)
+            own.batch_size = min(own.draws_per_update, max_rows)
         else:
             of_each = own.rows_per_update // own.draws_per_update
             own.batch_B = max(1, min(own.draws_per_update, max_rows // of_each))
@@ -202,6 +246,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     # ---- the replay ----
 
     lock = NoLock()  # of the run: whether another process appends to the replay
+    _draws = 0  # of an update in this iteration; 0 before a run
 
     def initialize_replay_buffer(self, examples: Samples, batch_spec: BatchSpec, world_size: int, rng: Any) -> None:
         """Allocate the replay: this replica's share of `replay_size`."""
@@ -335,10 +380,20 @@ class ReplaySettings(RlAlgorithm[AgentT]):
             )
 
     def state_dict(self) -> StateDict:
-        """Return optimiser, counter, random stream and replay."""
-        return {**super().state_dict(), "replay": self.replay.state_dict()}
+        """Return optimiser, counters, random stream and replay."""
+        counters = {"last_done": dict(self._last_done), "rows_consumed": self.rows_consumed}
+        return {**super().state_dict(), **counters, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over the result of `state_dict`; a replay unlike this one is refused before anything was changed."""
         self.replay.load_state_dict(state_dict["replay"])
         super().load_state_dict(state_dict)
+        # Checkpoints of earlier versions have neither: their batches and intervals were those of the whole run.
+        self._last_done = dict(state_dict.get("last_done", {}))
+        self._rows_beyond = 0
+        self._rows_beyond = state_dict.get("rows_consumed", self.rows_consumed) - self.rows_consumed
+
+
+def _count(x: float) -> int:
+    """Return what a schedule gives of something that is counted."""
+    return max(1, round(x))

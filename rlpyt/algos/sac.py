@@ -12,7 +12,7 @@ import torch
 from rlpyt.algos.off_policy import Outputs
 from rlpyt.algos.qpg import QpgAlgo
 from rlpyt.core import QpgPolicyAgent
-from rlpyt.functional import ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
+from rlpyt.functional import CountLike, ScheduleLike, clipped_double_q, soft_policy_loss, soft_value, temperature_loss
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper
 from rlpyt.types import AgentInputs, Run, StateDict
@@ -49,7 +49,7 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     random_target: ClassVar[bool] = True
     _auto_entropy = 0.0  # until the action space is known
 
-    batch_size: int = 256
+    batch_size: CountLike = 256
     """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
     """Steps, all environments counted, that the first update waits for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -28,13 +30,23 @@ class SearchDistribution:
         population_size: N, individuals of a generation.
         seed: of the individuals.
         separable: whether C is diagonal, so that memory and time grow with D alone.
+        weight_func: weight of an individual by its rank, 1 for the least fit to N for the fittest; None takes the
+            package's weights.
 
     Raises:
         ImportError: if the package is not installed.
-        ValueError: if C is full, and D above `FULL_COVARIANCE_LIMIT`.
+        ValueError: if C is full, and D above `FULL_COVARIANCE_LIMIT`, or if weights do not grow with the rank.
     """
 
-    def __init__(self, mean: np.ndarray, sigma: float, population_size: int, seed: int, separable: bool) -> None:
+    def __init__(
+        self,
+        mean: np.ndarray,
+        sigma: float,
+        population_size: int,
+        seed: int,
+        separable: bool,
+        weight_func: Callable[[int], float] | None = None,
+    ) -> None:
         try:
             from cmaes import CMA, SepCMA
         except ImportError as error:
@@ -51,6 +63,10 @@ class SearchDistribution:
         Cma = SepCMA if separable else CMA
         self._cma = Cma(mean=mean, sigma=sigma, seed=seed, population_size=population_size)
         vars(self._cma)["_funhist_values"][:] = 0.0  # else memory as it was found, which two states would differ in
+        self._covariance_rates = vars(self._cma)["_c1"], vars(self._cma)["_cmu"]
+        if weight_func is not None:
+            weights = _weights(weight_func, population_size)
+            vars(self._cma).update(_weights=weights, _mu=population_size, _mu_eff=float(1 / (weights**2).sum()))
 
     @property
     def mean(self) -> np.ndarray:
@@ -71,13 +87,19 @@ class SearchDistribution:
         """Return the individuals [N, D] of a generation."""
         return np.stack([self._cma.ask() for _ in range(self._cma.population_size)])
 
-    def tell(self, individuals: np.ndarray, fitness: np.ndarray) -> None:
+    def tell(
+        self, individuals: np.ndarray, fitness: np.ndarray, mean_rate: float = 1.0, covariance_rate: float = 1.0
+    ) -> None:
         """Move to the fitter individuals.
 
         Args:
             individuals: [N, D], as `ask` returned them.
             fitness: [N], higher is better; the package minimises.
+            mean_rate: c_m, the part of the way that the mean goes to the weighted mean of the individuals.
+            covariance_rate: factor of c_1 and c_mu, the rates of the covariance matrix.
         """
+        c1, cmu = self._covariance_rates
+        vars(self._cma).update(_cm=mean_rate, _c1=c1 * covariance_rate, _cmu=cmu * covariance_rate)
         self._cma.tell([(x, -float(f)) for x, f in zip(individuals, fitness, strict=True)])
 
     def state_dict(self) -> StateDict:
@@ -105,6 +127,19 @@ class SearchDistribution:
         own.update({name: _plain(value) for name, value in saved.items()})
         name, keys, pos, *gauss = state_dict["stream"]
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
+
+
+def _weights(weight_func: Callable[[int], float], n: int) -> np.ndarray:
+    """Return the weights [n] of individuals from the fittest on, whose sum is 1."""
+    weights = np.array([float(weight_func(rank)) for rank in range(n, 0, -1)])
+    if not (np.isfinite(weights).all() and weights[0] > 0 and weights[-1] >= 0 and (np.diff(weights) <= 0).all()):
+        raise ValueError(
+            f"CMAES: weight_func gave {weights[::-1].tolist()} for the ranks 1 to {n}, of which {n} is the fittest; "
+            "expected numbers from 0 that do not fall with the rank, and one above 0. Give such as "
+            "lambda rank: rank**2."
+        )
+    total: np.ndarray = weights / weights.sum()
+    return total
 
 
 def _plain(value: object) -> object:

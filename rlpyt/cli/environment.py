@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType
 from typing import Literal, TypeAlias
 
 import gymnasium
@@ -90,29 +91,30 @@ class Environment:
         return "discrete" if isinstance(self.spaces.action, spaces.Discrete) else "several discrete"
 
 
-def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
-    """Return the environment of a name; it is built once, to see its spaces.
+def environment(env: str | Callable[..., object], env_kwargs: Kwargs | None = None) -> Environment:
+    """Return the environment of a name, or of a class or function; it is built once, to see its spaces.
 
     Args:
-        name: an id of gymnasium, or of a package such as "minigrid:MiniGrid-Empty-5x5-v0"; a game of Atari such as
-            "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; or "module:name" of a class or function
-            of the user's.
+        env: an id of gymnasium, or of a package such as "minigrid:MiniGrid-Empty-5x5-v0"; a game of Atari such as
+            "pong" or "ALE/Pong-v5"; a task such as "dm_control/cheetah-run"; "module:name" of a class or function of
+            the user's; or, in a script, the class or function itself.
         env_kwargs: further arguments.
 
     Raises:
         ValueError: if there is no such environment, or it cannot be built.
         ImportError: if it needs a package that is not installed.
     """
-    kind, EnvCls, given, evaluation = _found(name)
+    kind, EnvCls, given, evaluation = _found(env) if isinstance(env, str) else ("other", env, {}, {})
+    name = env if isinstance(env, str) else _name_of(env)
     kwargs = {**given, **(env_kwargs or {})}
     try:
-        env = made(EnvCls, kwargs)
+        built = made(EnvCls, kwargs)
     except EnvError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError | gymnasium.error.DependencyNotInstalled):
             raise ImportError(f"{name} needs a package that is not installed: {cause}{_how(str(cause))}") from error
         raise ValueError(str(error)) from error
-    env.close()
+    built.close()
     spec = gymnasium.registry.get(_id_of(name)) if EnvCls is gymnasium.make else None
     return Environment(
         name=name,
@@ -120,7 +122,7 @@ def environment(name: str, env_kwargs: Kwargs | None = None) -> Environment:
         EnvCls=EnvCls,
         env_kwargs=kwargs,
         eval_env_overrides={key: value for key, value in evaluation.items() if key not in (env_kwargs or {})},
-        spaces=env.spaces,
+        spaces=built.spaces,
         episode_steps=None if spec is None else spec.max_episode_steps,
     )
 
@@ -134,6 +136,11 @@ def made(EnvCls: Callable[..., object], env_kwargs: Kwargs, n_envs: int = 1) -> 
     if makes_vector_env(EnvCls):
         return make_vector_env(EnvCls, env_kwargs, range(n_envs))
     return make_env(EnvCls, env_kwargs)
+
+
+def _name_of(EnvCls: Callable[..., object]) -> str:
+    """Return the name of a class or function; that of its class for another object that can be called."""
+    return EnvCls.__name__.strip("<>") if isinstance(EnvCls, type | FunctionType) else type(EnvCls).__name__
 
 
 def _found(name: str) -> tuple[Kind, Callable[..., object], Kwargs, Kwargs]:

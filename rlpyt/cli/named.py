@@ -93,7 +93,7 @@ def tracking_of(texts: Sequence[str], project: str, group: str, recorded: bool =
         elif part.name == "mlflow":
             sinks.append(MlflowSink(**_settings("--track", part, MlflowSink, {}, {"experiment": project}, recorded)))
         else:
-            cls: Any = WandbSink if part.name == "wandb" else TrackioSink
+            cls: type[WandbSink | TrackioSink] = WandbSink if part.name == "wandb" else TrackioSink
             sinks.append(cls(**_settings("--track", part, cls, {}, {"project": project, "group": group}, recorded)))
     return Tracking(has_tensorboard, sinks, texts)
 

@@ -10,6 +10,7 @@ import tyro
 
 from rlpyt.cli.arguments import Modules, Names, Steps
 from rlpyt.cli.named import TRACKERS, recorded_trackers, tracking_of
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.trained import reading_records
 from rlpyt.cli.values import Values
 from rlpyt.logging import TensorBoardSink, TrackerSink, Verbosity
@@ -49,5 +50,7 @@ def resume(
                 print(f"note: the run was tracked by {kind}, too; --track {kind} goes on there.", file=sys.stderr)
         if tracking.use_summary_writer and "tensorboard" not in recorded:  # else the record lets the run write it
             sinks.append(TensorBoardSink(run))
-        MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
+        runner = MinibatchRlBase.resume(run, trusted=trust, sinks=sinks, verbosity=verbosity, **changes)
+    if runner.logger.directory is not None:  # else another process keeps the records
+        print(*next_steps(run, str(run), runner.sampler), sep="\n")
     return 0

@@ -125,14 +125,19 @@ def newest_checkpoint(directory: Path) -> int | None:
 def _next_steps(directory: Path, params: Json) -> list[str]:
     state, _ = run_status(directory)
     lines, path = [], shlex.quote(str(directory))
-    modules = sorted(_modules(_dict(params, "runner")))
-    trust = " ".join([" --trust", *map(shlex.quote, modules)]) if modules else ""
+    trust = trust_options(params)
     if newest_checkpoint(directory) is not None and state != "running":
         longer = " --n-steps N" if state == "finished" else ""
         lines.append(f"go on:        rlpyt resume {path}{longer}{trust}")
     if "settings" in _dict(params, "runner"):  # that of rlpyt 0.1 has none
         lines.append(f"start again:  rlpyt train {path}{trust}")
     return lines
+
+
+def trust_options(params: Json) -> str:
+    """Return the options by which a command is told to trust the modules of a record, after a space; "" for none."""
+    modules = sorted(_modules(_dict(params, "runner")))
+    return " ".join([" --trust", *map(shlex.quote, modules)]) if modules else ""
 
 
 def _modules(recorded: object) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ from rlpyt.cli.arguments import Flag, Modules, Names, Pairs, Steps, Text, Whole,
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_rlpyt
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
+from rlpyt.cli.next_steps import next_steps
 from rlpyt.cli.options import changes_of, options_class
 from rlpyt.cli.settings_file import SettingsFile, option_texts, taken_from
 from rlpyt.cli.text import paragraphs
@@ -150,7 +150,7 @@ def train(arguments: Sequence[str]) -> int:
     except RunDirectoryError as error:
         raise ValueError(str(error)) from error
     if directory is not None:
-        print(f"What it was: rlpyt show {shlex.quote(shown(directory))}")
+        print(*next_steps(directory, shown(directory), start.runner.sampler), sep="\n")
     return 0
 
 

@@ -13,7 +13,7 @@ import torch
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
-from rlpyt.types import AgentInputs, AgentStep, StateDict
+from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 
@@ -173,6 +173,48 @@ class Agent(CheckedSubclasses, ABC):
             RuntimeError: if they are not there, or not any more.
         """
 
+    # ---- acting by hand: what a script asks of an agent that was trained or loaded ----
+
+    @abstractmethod
+    def eval_mode(self, itr: int, deterministic: bool = False) -> None:
+        """Make ready to act as in evaluation, from fresh episodes.
+
+        Args:
+            itr: the iteration; by hand it has no effect on Q-learners.
+            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+        """
+
+    @abstractmethod
+    def sample_mode(self, itr: int) -> None:
+        """Make ready to act as in training, where the episodes stand."""
+
+    @abstractmethod
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
+        """Select actions for rows [B, ...], or the action for one row without B; None for what comes before."""
+
+    @abstractmethod
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
+        """Return the values [B] of rows, or [] of one row; the recurrent state stays where it is."""
+
+    @abstractmethod
+    def play(self, env: object, n_episodes: int = 1, *, seed: int = 0, deterministic: bool = True) -> list[TrajInfo]:
+        """Run whole episodes in an environment of the caller's, and return their statistics.
+
+        Args:
+            env: any single environment that a sampler takes; it stays open.
+            n_episodes: how many.
+            seed: of the first episode; the next ones have the next seeds.
+            deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
+        """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget the episodes of all environments."""
+
+    @abstractmethod
+    def reset_one(self, idx: int) -> None:
+        """Forget the episode of one environment."""
+
     # ---- learning ----
 
     @abstractmethod
@@ -298,6 +340,18 @@ class QAgent(ExploringAgent):
     @abstractmethod
     def target(self, *inputs: Any) -> Buffer:
         """Return what the target network gives; arguments are those of `__call__`."""
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        """Return the mean probability of a random action over all environments of a run, for the log.
+
+        Args:
+            fraction: how far exploration has gone, from 0 to 1.
+            n_envs: training environments of the run.
+
+        Returns:
+            None where the agent explores in another way.
+        """
+        return None
 
 
 class CategoricalQAgent(QAgent):

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
-from rlpyt.functional import ScheduleLike, as_schedule
+from rlpyt.functional import CountLike, ScheduleLike, as_schedule
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
@@ -66,7 +66,7 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     """This replica and those that it agrees with; known after `initialize`."""
     min_itr_learn: int = 0
     """Iterations at the start without an update; the agent is not evaluated again in them."""
-    batch_size: int
+    batch_size: CountLike
     """Size of an update's batch, which an algorithm has as a setting, or sets in `initialize`."""
     discount: ScheduleLike
     """gamma, per environment step."""
@@ -74,7 +74,12 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     @property
     def rows_per_update(self) -> int:
         """Rows that one update consumes: `batch_size`, unless a subclass counts otherwise."""
-        return self.batch_size
+        return int(cast(float, self.batch_size))
+
+    @property
+    def rows_consumed(self) -> int:
+        """Rows that all updates so far have consumed."""
+        return self.rows_per_update * self.update_counter
 
     @abstractmethod
     def initialize(self, agent: AgentT, run: Run) -> None:
@@ -161,6 +166,22 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
     @abstractmethod
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do, for the plan printed at the start."""
+
+    def remarks(self) -> Mapping[str, str]:
+        """Return the entries of the plan that are cautions: what becomes of settings, by their names."""
+        return {}
+
+    def warnings(self) -> list[str]:
+        """Return which settings cost this run its learning, and what to set instead; known after `initialize`."""
+        return []
+
+    def row_numbers(self, n_done: int) -> Mapping[str, float]:
+        """Return numbers of a row of the log by column, such as learning rates: the same in all replicas.
+
+        Args:
+            n_done: iterations that are done; 0 is the row before the first one.
+        """
+        return {}
 
     @abstractmethod
     def state_dict(self) -> StateDict:

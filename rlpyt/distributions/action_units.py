@@ -80,8 +80,10 @@ class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
         if not bounded.all():
             raise ValueError(
                 f"Scaling actions to their bounds: got low {space.low} and high {space.high}; expected finite numbers, "
-                "low <= high, in every dimension, because the bounds set the range of exploration. Give "
-                "the environment a Box with other bounds (gymnasium.wrappers.RescaleAction, or its own action_space)."
+                "low <= high, in every dimension, because the bounds set the range of exploration. "
+                "Leave out gymnasium.wrappers.ClipAction, which takes the bounds away: actions are clipped to them "
+                "here. Where the environment itself has no bounds, give its action_space some: "
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, (n,)))."
             )
         return cls(len(low), ((low + high) / 2).tolist(), ((high - low) / 2).tolist(), space.shape)
 

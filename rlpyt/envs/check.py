@@ -14,6 +14,7 @@ from rlpyt.envs.adapter import EnvAdapter
 from rlpyt.envs.base import EnvError
 from rlpyt.envs.images import image_advice
 from rlpyt.envs.info import numeric
+from rlpyt.envs.making import layers_of
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, null_action, null_value, random_value, subspaces
 
@@ -93,7 +94,7 @@ def examine_env(env: EnvAdapter, seed: int, n_steps: int = 20) -> EnvExamples:
     for _ in _steps(env, actions[n_twice : n_steps - n_twice], infos, seconds, advice):
         pass
     again = _play(env, seed, actions[:n_twice], [], [], advice)
-    advise_on_repeats(env.name, f"seed {seed}", first, again, advice, _seed_of(env))
+    advise_on_repeats(env.name, env.env, f"seed {seed}", first, again, advice, _seed_of(env))
     if env.gave_none:
         advice["flags"] = f"{env.name}: terminated, truncated or done is None, which is taken for False. Return a bool."
     examples, ignored = info_examples(infos)
@@ -149,13 +150,24 @@ def _seen(env: EnvAdapter, observation: Buffer, advice: dict[str, str]) -> Buffe
     return copy_of(observation)
 
 
+_RUNNING = {"NormalizeObservation", "NormalizeReward"}
+"""Wrappers of gymnasium whose statistics go on over episodes."""
+
+
 def advise_on_repeats(
-    name: str, seeds: str, first: Sequence[Seen], again: Iterator[Seen], advice: dict[str, str], seeded_by: str
+    name: str,
+    env: object,
+    seeds: str,
+    first: Sequence[Seen],
+    again: Iterator[Seen],
+    advice: dict[str, str],
+    seeded_by: str,
 ) -> None:
     """Say where two plays with the same seed differ.
 
     Args:
         name: of the environment.
+        env: itself, with its wrappers.
         seeds: the seed or seeds, for messages.
         first: what the first play gave.
         again: what the second one gives. It ends early where an environment is slow.
@@ -170,6 +182,15 @@ def advise_on_repeats(
         if differs_at or time.perf_counter() > deadline:
             break
     if not differs_at or seeded_by == "EnvCls":  # the random stream of such an environment goes on
+        return
+    statistics = {type(layer).__name__ for layer in layers_of(env)} & _RUNNING
+    if statistics:
+        advice["seed"] = (
+            f"{name}: {' and '.join(sorted(statistics))} goes on with its running statistics at a reset, so the same "
+            "seed gives other numbers each time; runs do repeat. Each environment has statistics of its own, and those "
+            "of an evaluation begin anew: rather give the agent model_kwargs=dict(normalize_observation=True), or the "
+            "algorithm normalize_reward=True where it has that, which all environments share."
+        )
         return
     if not seeded_by:
         advice["seed"] = (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple, namedarraytuple
-from rlpyt.types import Info
+from rlpyt.types import SUCCESS_KEYS, Info
 
 FINAL_KEYS = {
     "final_observation": "final_info",
@@ -22,7 +22,7 @@ FINAL_KEYS = {
     "closing_observation": "closing_info",
 }
 """Names by which environments that reset themselves give the final observation of an episode, and those of its info."""
-RESERVED = ("traj_done", "game_score")
+RESERVED = ("traj_done", "game_score", *SUCCESS_KEYS)
 """Fields that samplers and TrajInfo read by themselves."""
 _RECORDED_FROM = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}
 """Which kinds of number may be recorded as which, without losing what they say."""

@@ -60,7 +60,7 @@ def examine_vector_env(env: VectorEnvAdapter, seed: int, n_steps: int = 20) -> E
     seconds: list[float] = []
     first = list(_play(env, seeds, actions, infos, seconds, advice))
     again = _play(env, seeds, actions, [], [], advice)
-    advise_on_repeats(env.name, "the same seeds", first, again, advice, "reset")
+    advise_on_repeats(env.name, env.env, "the same seeds", first, again, advice, "reset")
     env.try_reset_some()
     of_one = [info_at(info, b, env.n) for info, steps in infos for b in np.flatnonzero(steps).tolist()]
     examples, ignored = info_examples(of_one)

@@ -14,6 +14,7 @@ from rlpyt.functional.distributional import (
 from rlpyt.functional.indexing import from_onehot, select_at_indexes, to_onehot
 from rlpyt.functional.losses import (
     approx_kl,
+    clip_fraction,
     clipped_double_q,
     clipped_value_loss,
     deterministic_policy_loss,
@@ -54,6 +55,7 @@ from rlpyt.functional.schedules import (
     SCHEDULED,
     Constant,
     Cosine,
+    CountLike,
     Exponential,
     Linear,
     Piecewise,
@@ -76,6 +78,7 @@ __all__ = [
     "value_loss",
     "clipped_value_loss",
     "approx_kl",
+    "clip_fraction",
     "importance_ratio",
     "double_q_value",
     "td_target",
@@ -117,6 +120,7 @@ __all__ = [
     # schedules
     "Schedule",
     "SCHEDULED",
+    "CountLike",
     "ScheduleLike",
     "as_schedule",
     "Constant",

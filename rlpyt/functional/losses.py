@@ -171,6 +171,32 @@ def approx_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, valid: torch.T
     return valid_mean(log_ratio.expm1() - log_ratio, valid)
 
 
+@torch.no_grad()
+def clip_fraction(
+    log_prob: torch.Tensor, old_log_prob: torch.Tensor, *, ratio_clip: float, valid: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the share of rows whose ratio lies outside the clip of PPO. It is a metric and no loss.
+
+        mean(|ratio_t - 1| > ratio_clip),    ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
+
+    Args:
+        log_prob: [...] float, of the policy in training.
+        old_log_prob: [...] float, of the policy that acted.
+        ratio_clip: as in `ppo_clip_loss`.
+        valid: [...] bool; None means that all rows are valid.
+
+    Returns:
+        A scalar tensor in [0, 1], without gradient.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if valid is not bool.
+    """
+    check_same_shape("clip_fraction", log_prob=log_prob, old_log_prob=old_log_prob, valid=valid)
+    # A ratio that overflows is outside of the clip, too.
+    return valid_mean((log_prob - old_log_prob).expm1().abs() > ratio_clip, valid)
+
+
 def double_q_value(target_q: torch.Tensor, online_q: torch.Tensor) -> torch.Tensor:
     """Return Q_target(s, argmax_a Q_online(s, a)). With target_q in both places it is max_a Q_target(s, a).
 

@@ -30,6 +30,9 @@ SCHEDULED = "may be a schedule"
 ScheduleLike = Annotated[float | str | Schedule, SCHEDULED]
 """What `as_schedule` accepts; a field of this type takes a schedule."""
 
+CountLike = Annotated[int | float | str | Schedule, SCHEDULED]
+"""The same of something that is counted; what a schedule gives is rounded."""
+
 
 @dataclass(frozen=True)
 class Constant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from numbers import Real
 from typing import TypeVar
 
 from rlpyt.envs import AtariEnv, atari_make_vec
@@ -15,7 +16,7 @@ SAMPLER = dict(batch_T=10, batch_B=2, max_decorrelation_steps=10)
 EVALUATION = dict(eval_n_envs=1, eval_max_steps=20, eval_max_trajectories=1)
 ALGO = dict(
     **dict(minibatches=2, epochs=2),
-    **dict(batch_size=8, min_steps_learn=60, replay_size=1_000),
+    **dict(batch_size=8, min_steps_learn=60, replay_size=1_000, eps_steps=60, target_update_interval=2),
     **dict(batch_T=10, batch_B=2, warmup_T=5, store_rnn_state_interval=5),
 )
 AGENT = dict(population_size=2)
@@ -44,7 +45,7 @@ def smoke(runner: RunnerT) -> RunnerT:
     rows = given["batch_T"] * given["batch_B"]
     if "replay_ratio" in parts["algo"].given():
         algo["replay_ratio"] = UPDATES * _rows_per_update(parts["algo"], algo) / rows
-    n_steps = ALGO["min_steps_learn"] + 2 * rows
+    n_steps = max(100, ALGO["min_steps_learn"] + 2 * rows)
     changes = dict(sampler={**sampler, **images}, algo=algo, agent=_limited(parts["agent"], AGENT))
     return update_config(runner, {**changes, "n_steps": n_steps, "log_interval_steps": n_steps})
 
@@ -64,6 +65,10 @@ def _rows_per_update(part: Settings, changes: Mapping[str, float]) -> float:
 
 
 def _limited(part: Settings, limits: Mapping[str, float]) -> dict[str, float]:
-    """Return the settings of a part that are above their limits, with these."""
+    """Return the settings of a part that are above their limits, or may be, as a schedule may, with these."""
     given = part.given()
-    return {name: limit for name, limit in limits.items() if (value := given.get(name)) is not None and value > limit}
+    return {
+        name: limit
+        for name, limit in limits.items()
+        if (value := given.get(name)) is not None and not (isinstance(value, Real) and value <= limit)
+    }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from rlpyt.logging.files import open_to_append
 from rlpyt.logging.live_table import LiveTable, row_in_one_line
@@ -16,9 +18,16 @@ from rlpyt.logging.plots import read_progress
 from rlpyt.logging.sinks import Row, print_line
 from rlpyt.utils.terminal import can_redraw, region_below_prints
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WIDEST = 120
+"""Columns of a terminal that are used at most."""
+
 Verbosity = Literal["table", "lines", "quiet"]
 """What a run prints: "table": text, and a table of every row, in a terminal one that is drawn in place; "lines": one
-line for each row, and warnings; "quiet": warnings only. Files get everything in any case."""
+line for each row, why the run ends early or does nothing, and warnings; "quiet": warnings only. Files get everything in
+any case."""
 
 
 def check_verbosity(verbosity: Verbosity) -> Verbosity:
@@ -38,6 +47,7 @@ class Console:
     Args:
         directory: of the run; None if it has none.
         verbosity: what is printed, see `Verbosity`.
+        line_columns: what "lines" shows of a row, see `row_in_one_line`.
 
     Raises:
         ValueError: if there is no such verbosity.
@@ -46,9 +56,15 @@ class Console:
     is_silent: ClassVar[bool] = False
     """Whether another replica writes for this one."""
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None, verbosity: Verbosity = "table") -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        verbosity: Verbosity = "table",
+        line_columns: Sequence[str] = (),
+    ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.verbosity = check_verbosity(verbosity)
+        self.line_columns = line_columns
         self.live: LiveTable | None = None
         self._prefixes: list[str] = []
         self._said: set[str] = set()
@@ -57,6 +73,20 @@ class Console:
         """Print text, and append it to `debug.log` with the time before each line; only "table" prints it."""
         self._log(text, with_prefix, is_shown=self.verbosity == "table")
 
+    def notice(self, text: str) -> None:
+        """Log what "lines" prints too, such as why a run has ended."""
+        self._log(text, with_prefix=True, is_shown=self.verbosity != "quiet")
+
+    def log_drawn(self, text: str, draw: Callable[[], RenderableType]) -> None:
+        """Log a text of several lines, in whose place a terminal shows what rich draws.
+
+        Args:
+            text: for `debug.log`, and for outputs that are no terminal.
+            draw: returns what rich draws; called where it is shown.
+        """
+        shows = self.verbosity == "table" and can_redraw(sys.stdout)
+        self._log(text, with_prefix=True, is_shown=self.verbosity == "table", drawn=rendered(draw()) if shows else None)
+
     def warn(self, text: str) -> None:
         """Log a warning, which is printed at every verbosity."""
         self._log(f"WARNING: {text}", with_prefix=True, is_shown=True)
@@ -64,7 +94,7 @@ class Console:
     def _log_table(self, text: str) -> None:
         self._log(text, with_prefix=True, is_shown=self.verbosity == "table" and self.live is None)
 
-    def _log(self, text: str, with_prefix: bool, is_shown: bool) -> None:
+    def _log(self, text: str, with_prefix: bool, is_shown: bool, drawn: str | None = None) -> None:
         prefix = "".join(self._prefixes) if with_prefix else ""
         lines = [prefix + line for line in text.split("\n")]
         if self.directory is not None:
@@ -77,7 +107,7 @@ class Console:
             ):
                 file.write(content.encode(errors="backslashreplace"))
         if is_shown:
-            print_line("\n".join(lines))
+            print_line("\n".join(lines if drawn is None else [prefix + line for line in drawn.splitlines()]))
 
     @property
     def shows_progress(self) -> bool:
@@ -115,7 +145,7 @@ class Console:
         if self.live is not None:
             self.live.write(row)
         elif self.verbosity == "lines":
-            print_line(row_in_one_line(row, step))
+            print_line(row_in_one_line(row, step, self.line_columns))
 
     def show_steps(self, steps: int) -> None:
         """Show how many steps of the run are done, where its table is drawn in place."""
@@ -145,6 +175,16 @@ class Console:
         """Put `text` before every line of text while the block runs; blocks nest."""
         with pushed(self._prefixes, text):
             yield
+
+
+def rendered(drawn: RenderableType) -> str:
+    """Return what rich draws, as the text and the codes that a terminal shows it by."""
+    from rich.console import Console as RichConsole  # here, as it takes a while and few starts need it
+
+    file = io.StringIO()
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    RichConsole(file=file, force_terminal=True, width=width, highlight=False).print(drawn)
+    return file.getvalue().rstrip("\n")
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ def logger_context(
     resume: Resume = False,
     if_taken: IfTaken = "next",
     verbosity: Verbosity = "table",
+    line_columns: Sequence[str] = (),
 ) -> Iterator[Logger]:
     """Log one run into `<log_dir>/run_<run_ID>`, held by this process until the block ends.
 
@@ -103,7 +104,10 @@ def logger_context(
             "next" takes the first free one of `run_<run_ID>_1`, `run_<run_ID>_2`, ..., and `params.json` has that
             run_ID; "refuse" raises.
         verbosity: what is printed. "table": text, and a table of every row, in a terminal one that is drawn in place;
-            "lines": one line for each row, and warnings; "quiet": warnings only. The files are the same in any case.
+            "lines": one line for each row, why the run ends early or does nothing, and warnings; "quiet": warnings
+            only. The files are the same in any case.
+        line_columns: what "lines" shows of a row in place of returns and losses: names of columns such as "Epsilon", or
+            of statistics such as "Success", of which it shows the Average. A row shows those that it has.
 
     Yields:
         The logger, which `current_logger` returns while the block runs.
@@ -136,6 +140,7 @@ def logger_context(
         "resume": resume,
         "if_taken": if_taken,
         "verbosity": verbosity,
+        "line_columns": list(line_columns),
     }
     parent = Path(log_dir) if override_prefix else _with_prefix(Path(log_dir))
     with (
@@ -151,6 +156,7 @@ def logger_context(
             snapshot_gap=snapshot_gap,
             resumes=bool(resume),
             verbosity=verbosity,
+            line_columns=line_columns,
         )
         stack.callback(lambda: status.update(logger.notes))
         stack.push(lambda kind, error, trace: logger.close(outcome_of(error)))

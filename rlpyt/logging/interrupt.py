@@ -25,7 +25,7 @@ def end_in_one_line(logger: Logger) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        logger.log(f"Interrupted by Ctrl-C. What was saved stays in {logger.directory}.")
+        logger.notice(f"Interrupted by Ctrl-C. What was saved stays in {logger.directory}.")
         _print_no_traceback_of(interrupt)
         raise
 

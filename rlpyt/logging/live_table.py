@@ -160,10 +160,19 @@ class LiveTable:
         return self._histories[key].bins if key in self._histories else []
 
 
-def row_in_one_line(row: Row, step: int) -> str:
-    """Return what a row says in one line: its step, averages of returns and losses, and the speed."""
-    cells = {name: row[keys[0]] for name, keys in statistics_of(row).items()}
-    names = [name for name in _MAIN if name in cells] + [name for name in cells if "loss" in name.lower()]
+def row_in_one_line(row: Row, step: int, columns: Sequence[str] = ()) -> str:
+    """Return what a row says in one line: its step, some of its columns, and the speed.
+
+    Args:
+        row: of the log.
+        step: of the row.
+        columns: by name, or by the name of statistics, of which the Average is shown; what the row has not is left
+            out. None are returns and losses.
+    """
+    averages = {name: row[keys[0]] for name, keys in statistics_of(row).items()}
+    cells = {**{name.removeprefix("Diagnostics/"): x for name, x in row.items()}, **row, **averages}
+    names = [name for name in columns or _MAIN if name in cells]
+    names += [] if columns else [name for name in averages if "loss" in name.lower()]
     texts = [f"{name} {_short(x)}" for name, x in ({name: cells[name] for name in names} or row).items()]
     speed = row.get("Diagnostics/StepsPerSecond")
     texts += [] if speed is None or not names else [f"{_short(speed)} steps/s"]

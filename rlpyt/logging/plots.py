@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import open_to_read
+from rlpyt.run_records import PARAMS_FILE, STEPS, open_to_read, printable, read_json
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
@@ -49,7 +49,7 @@ def _to_number(cell: str | None) -> float:
 
 def plot_progress(
     run_dir: str | os.PathLike[str] | None,
-    x: str = "Diagnostics/CumSteps",
+    x: str = STEPS,
     y: str = "ReturnAverage",
     file: str = "learning_curve.png",
 ) -> Path:
@@ -97,13 +97,31 @@ def plot_progress(
     if not xs:
         # A run too short for a whole episode has no numbers to plot, which is not an error.
         axes.text(0.5, 0.5, f"no {y} yet", transform=axes.transAxes, ha="center")
-    axes.set(xlabel=x, ylabel=y, title=Path(run_dir).resolve().name)
+    axes.set(xlabel="environment steps" if x == STEPS else x, ylabel=y, title=_title(Path(run_dir).resolve()))
     axes.legend()
     axes.grid(alpha=0.3)
     path = Path(run_dir) / file
     with replace_file(path) as picture:
         figure.savefig(picture, format=path.suffix[1:] or None, dpi=120)
     return path
+
+
+def _title(directory: Path) -> str:
+    """Return the algorithm, the environment and the name of a run, as far as its params.json has them."""
+    params, _ = read_json(directory / PARAMS_FILE)
+    algo, sampler = _inner(params, "algo", "class"), _inner(params, "runner", "settings", "sampler", "settings")
+    env_kwargs = _inner(sampler, "env_kwargs")
+    names = [_inner(env_kwargs, key) for key in ("id", "game", "domain", "task")]
+    env = "-".join(name for name in names if isinstance(name, str)) or _inner(sampler, "EnvCls", "name")
+    what = [algo if isinstance(algo, str) else "", f"on {env.rpartition(':')[2]}" if isinstance(env, str) else ""]
+    return printable(" ".join(word for word in (*what, f"({directory.name})") if word) if any(what) else directory.name)
+
+
+def _inner(content: object, *keys: str) -> object:
+    """Return what stands inside of dictionaries; None if it is not there."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
 
 
 def _band(progress: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]] | None:

@@ -52,6 +52,7 @@ class Logger(Console):
         snapshot_gap: iterations between snapshots, for the modes with gap.
         resumes: whether a run goes on from the newest checkpoint in the directory.
         verbosity: what is printed, see `Verbosity`.
+        line_columns: what "lines" shows of a row, see `logger_context`.
 
     Raises:
         ValueError: if the snapshot settings are wrong.
@@ -66,8 +67,9 @@ class Logger(Console):
         snapshot_gap: int = 1,
         resumes: bool = False,
         verbosity: Verbosity = "table",
+        line_columns: Sequence[str] = (),
     ) -> None:
-        super().__init__(directory, verbosity)
+        super().__init__(directory, verbosity, line_columns)
         check_snapshot_settings(snapshot_mode, snapshot_gap)
         self.resumes = resumes
         self.on_row: Callable[[Row, int], None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -19,6 +19,12 @@ class SilentLogger(Logger):
         self._warnings: list[str] = []
 
     def log(self, text: str, with_prefix: bool = True) -> None:
+        """Do nothing."""
+
+    def notice(self, text: str) -> None:
+        """Do nothing."""
+
+    def log_drawn(self, text: str, draw: Callable[[], object]) -> None:
         """Do nothing."""
 
     def warn(self, text: str) -> None:

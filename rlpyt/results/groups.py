@@ -6,13 +6,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from rlpyt.results.run_settings import Value, text_of
-from rlpyt.results.runs import RunResult, is_task
+from rlpyt.results.runs import ENDED_EARLY, RunResult, is_task
 
 NO_RECORD = "no settings recorded"
-NEVER_DIFFER = ("seed", "run_ID", "log_dir", "affinity", "resume")
-"""Settings of the run itself that are not counted as a difference between runs; an environment may have its own."""
+NO_ROWS = "ended before the first row"
+NEVER_DIFFER = (
+    *("seed", "run_ID", "log_dir", "affinity", "resume", "log_interval_steps", "max_time", "replica_timeout"),
+    *("checkpoint_interval_steps", "checkpoint_interval_minutes", "checkpoint_keep"),
+)
+"""Settings of the run itself that do not change its numbers; an environment may have its own of the same name."""
+_PARTS_NEVER_DIFFER = (
+    *("sampler.worker_timeout", "sampler.start_method", "sampler.time_breakdown"),
+    *("algo.replay_folder", "algo.log_loss_after"),
+)
+"""Settings of the parts that do not change the numbers."""
+_CHOSEN = ("compute.device", "compute.channels_last", "compute.torch_threads")
+"""Compute settings that the runner chooses for the machine where nobody gives them."""
 _NOWHERE = ("slot_affinity_code", "initial_optim_state_dict")
 """Names that are no difference at any depth, as only the launcher and the runner use them."""
 _CLASSES_FIRST = ("algo", "agent", "sampler", "runner")
@@ -50,9 +62,11 @@ class RunGroup:
 
     def remarks(self) -> list[str]:
         """Return what a reader must know of this group: runs that are not finished, equal seeds, other code."""
+        if self.method == NO_ROWS:
+            return [f"not drawn, as there is no row: {', '.join(f'{run.name} ({run.status})' for run in self.runs)}"]
         where = f"{self.method}{f' on {self.task}' if self.task else ''}"
         found = [
-            f"{run.name} ({where}): {run.status}" + (f", {run.note}" if run.note else "")
+            f"{run.name} ({where}): {run.status}" + (f", {shorten(run.note, 120)}" if run.note else "")
             for run in self.runs
             if not run.finished
         ]
@@ -73,15 +87,18 @@ class RunGroup:
 def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
     """Group runs by what differs in their recorded settings, in the order in which the groups first come.
 
-    Seed, run_ID, log directory and affinity of the run are no difference, but the number of replicas is one. A setting
-    of that name elsewhere, such as `sampler.env_kwargs.seed`, is a difference unless every run has its own value there.
-    Labels leave out what follows from another difference: settings that only one class has, and settings that change
-    together with equal values. Runs without recorded settings are in a group of their own.
+    What cannot change the numbers of a run is no difference: its seed, run_ID, log directory, affinity, intervals of
+    rows and checkpoints, and compute settings that equal those that another run has chosen. The number of replicas is
+    one. A setting of such a name elsewhere, such as `sampler.env_kwargs.seed`, is a difference unless every run has its
+    own value there. Labels leave out what follows from another difference: settings that only one class has, and
+    settings that change together with equal values. Runs without recorded settings are in a group of their own, and so
+    are those that ended without a row, such as runs whose settings were refused.
 
     Args:
         runs: runs of any status.
     """
-    recorded = [run for run in runs if run.recorded]
+    without_rows = tuple(run for run in runs if run.recorded and not run.columns and run.status in ENDED_EARLY)
+    recorded = [run for run in runs if run.recorded and run not in without_rows]
     differing = _differing(recorded)
     of_method = [key for key in differing if not is_task(key)]
     shown = _shown(recorded, of_method)
@@ -99,7 +116,7 @@ def group_runs(runs: Sequence[RunResult]) -> list[RunGroup]:
         label = _unique(", ".join(words) or _only_label(members[0]), method, labels)
         groups.append(RunGroup(label, tasks[members[0].directory], values, tuple(members)))
     unknown = tuple(run for run in runs if not run.recorded)
-    return groups + ([RunGroup(NO_RECORD, "", {}, unknown)] if unknown else [])
+    return groups + [RunGroup(name, "", {}, g) for name, g in ((NO_RECORD, unknown), (NO_ROWS, without_rows)) if g]
 
 
 def _differing(runs: Sequence[RunResult]) -> list[str]:
@@ -110,10 +127,14 @@ def _differing(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _is_of_the_run(runs: Sequence[RunResult], key: str) -> bool:
-    """Return whether a setting is one of `NEVER_DIFFER`, or repeats it in every run that has the setting."""
+    """Return whether a setting does not change the numbers, or repeats such a one in every run that has the setting."""
     words = key.split(".")
-    if not set(words).isdisjoint(_NOWHERE):
+    if not set(words).isdisjoint(_NOWHERE) or key in _PARTS_NEVER_DIFFER:
         return True
+    if key in _CHOSEN:
+        return len({_compared(run, key) for run in runs if run.gives_compute}) < 2
+    if words[-1] == "log_interval_steps" and any(run.settings.get("hooks", "[]") != "[]" for run in runs):
+        return False  # a hook may stop the run at a row
     # Variants of rlpyt 0.1 and of a grid may name the runner before its own settings.
     place = next((i for i, word in enumerate(words) if word in NEVER_DIFFER), None)
     if place is None or place == 0 or words[:place] == ["runner"]:

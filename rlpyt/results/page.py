@@ -51,6 +51,14 @@ tbody tr:hover { background: var(--soft); }
 .finished { color: #006b4f; } .running { color: #0060a0; }
 .failed, .killed { color: #b23a00; } .interrupted, .none { color: #6a5a00; }
 li { overflow-wrap: anywhere; }
+/* On a phone a picture keeps the size at which its text can be read, and what is wider than the screen says so. */
+@media (max-width: 44rem) {
+  body { padding: 1rem .8rem 3rem; }
+  figure { overflow-x: auto; }
+  img { max-width: none; width: 42rem; }
+  div.wide::before, figure::before { content: "scroll sideways \\2194"; position: sticky; left: 0; display: block;
+    color: #555; font-size: .8rem; }
+}
 """
 
 _SCRIPT = """

@@ -33,11 +33,28 @@ def settings_of(params: Mapping[str, object], variant: Mapping[str, object] | No
     own = {name: value for name, value in params.items() if name not in left_out}
     found = {**_flat(variant or {}), **_flat(params.get("log_params", {})), **_flat(own)}
     if isinstance(runner, dict) and recorded:
-        found |= _flat(_with_evaluation(runner["settings"])) | {"runner": str(runner.get("class"))}
+        settings = _with_compute(_flat(_with_evaluation(runner["settings"])), params.get("compute"))
+        found |= settings | {"runner": str(runner.get("class"))}
     plan = params.get("plan")
     if isinstance(plan, dict) and "replicas" in plan:  # which an affinity may give, that is no difference otherwise
         found |= _flat({"replicas": plan["replicas"]})
     return found
+
+
+def _with_compute(settings: dict[str, Value], chosen: object) -> dict[str, Value]:
+    """Return settings with those of the computation under `compute`, whether they were given or chosen.
+
+    The command that starts a run again gives what the first start has chosen: both have one method.
+    """
+    found = {key: value for key, value in settings.items() if key != "settings" and not key.startswith("settings.")}
+    given = {key[len("settings.") :]: value for key, value in settings.items() if key.startswith("settings.")}
+    values: dict[str, Value] = {"tf32": None, "compile": False}
+    if settings.get("settings") is None:  # the runner chooses, everywhere this precision
+        values["precision"] = "float32"
+    values |= given | (_flat(chosen) if isinstance(chosen, dict) else {})
+    if "device" in values:  # which one of a machine's is the affinity's matter
+        values["device"] = str(values["device"]).partition(":")[0]
+    return found | {f"compute.{name}": value for name, value in values.items()}
 
 
 def _with_evaluation(settings: object) -> object:

@@ -27,6 +27,8 @@ from rlpyt.run_records import (
 )
 
 _TASK_NAMES = ("id", "game", "domain", "task")
+ENDED_EARLY = ("failed", "killed", "interrupted")
+"""Statuses of runs that have ended, but not at their end."""
 _TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
 
 Array: TypeAlias = NDArray[np.float64]
@@ -77,6 +79,13 @@ class RunResult:
             if isinstance(part, dict) and part.get("seed") is not None:
                 return settings_of({"seed": part["seed"]})["seed"]
         return None
+
+    @property
+    def gives_compute(self) -> bool:
+        """Whether the user gave the compute settings, and did not leave them to the runner."""
+        runner = self.params.get("runner")
+        settings = runner.get("settings") if isinstance(runner, dict) else None
+        return isinstance(settings, dict) and isinstance(settings.get("settings"), dict)
 
     @property
     def start(self) -> tuple[Path, str] | None:

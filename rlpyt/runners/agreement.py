@@ -131,7 +131,7 @@ class Agreement:
         if raised:
             rank = next(rank for rank, reason in reasons.items() if reason.traceback)
             raise ReplicaStopped(f"{text}\nAll replicas stop.{''.join(raised)}", rank)
-        current_logger().log(f"{text} All replicas stop.")
+        current_logger().notice(f"{text} All replicas stop.")
         raise SystemExit(128 + max(reason.signum for reason in reasons.values()))
 
     def _exchange_flags(self, error: BaseException | None = None) -> dict[int, _Reason]:

@@ -122,9 +122,10 @@ class AsyncRlBase(SyncRlBase):
         """Log what will be done, and warn of a lag that no weights outlive."""
         super().print_plan(n_itr)
         if self.lag != "free" and self._lag >= n_itr:
-            self.logger.warn(
+            self.logger.warn_once(
+                "lag",
                 f"lag is {self._lag:,} and the run has {n_itr:,} iterations: all batches are collected with the first "
-                "weights, and none after an update. Lower lag, or raise n_steps."
+                "weights, and none after an update. Lower lag, or raise n_steps.",
             )
 
     def steps_collected(self, n_done: int) -> int:

@@ -22,8 +22,9 @@ from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.arguments import check_compute, check_launched, check_numbers, check_parameters, check_parts
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
+from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.hooks import Hook
-from rlpyt.runners.plan import plan_of_replicas, plan_text
+from rlpyt.runners.plan import PlanTable, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
@@ -280,7 +281,7 @@ class MinibatchRlBase(ResumableRun):
         return {}
 
     def print_plan(self, n_itr: int) -> None:
-        """Log what will be done, before it is done."""
+        """Log what will be done, before it is done: the plan, cautions below it, and warnings."""
         plan = {
             "seed": self.seed,
             "iterations": n_itr,
@@ -297,7 +298,11 @@ class MinibatchRlBase(ResumableRun):
         }
         if (n_replicas := self.replicas.world_size) > 1:
             plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
-        self.logger.log(plan_text(plan))
+        table = PlanTable(plan, self.algo.remarks())
+        self.logger.log_drawn(table.text(), table.drawn)
+        short = discount_warning(self.algo.discount, str(record_of(self)[0]))
+        for warning in filter(None, [*self.algo.warnings(), short]):
+            self.logger.warn_once(warning, warning)
         algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
 
@@ -360,7 +365,7 @@ class MinibatchRlBase(ResumableRun):
         if not ended and self.stopped_at(saved.info, settings):
             n_done = self.n_itr
             ended = f". It was stopped there: {self.stop_reason}. A larger n_steps or other hooks let it go on"
-        self.logger.log(f"Resumed after {saved.step:,} steps{ended}.")
+        self.logger.notice(f"Resumed after {saved.step:,} steps{ended}.")
         return n_done
 
     def _compared(self) -> dict[str, object]:
@@ -390,7 +395,7 @@ class MinibatchRlBase(ResumableRun):
         if ends and not ended:
             reason = next(filter(None, self.agreement.gather(reason)))
             step = f"step {n_done * self.steps_per_itr:,}"
-            self.logger.log(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
+            self.logger.notice(f"{reason}: the run ends at {step}, {'with' if whole else 'WITHOUT'} a checkpoint.")
             raise Preempted(f"{reason}: the run ended at {step}.")
 
     def defer(self, signum: int) -> bool:

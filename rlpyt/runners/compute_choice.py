@@ -14,8 +14,7 @@ from rlpyt.logging import silent_context
 from rlpyt.runners.rehearsal import network_pass_of, seconds_of, update_of
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arrays import buffer_leaves
-from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.compute import ComputeSettings, have_images
 from rlpyt.utils.processes import available_threads
 from rlpyt.utils.seeds import global_streams, set_global_streams
 
@@ -54,8 +53,7 @@ def choose_settings(
         of: the algorithm, not initialised, and the run, whose updates are timed; None times the network alone.
         bfloat16: whether it is timed too, beside float32.
     """
-    leaves = buffer_leaves(agent.example_inputs()[0])
-    images = any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in leaves)
+    images = have_images(agent.example_inputs()[0])
     threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
     base = ComputeSettings(device=affinity.device, torch_threads=threads)
     if not images and not bfloat16:

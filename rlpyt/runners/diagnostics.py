@@ -58,7 +58,7 @@ class LoggedRun(Settings, CheckedSubclasses):
         self._metrics = MetricWindow()
         self._cum_completed_trajs = 0  # of this replica
         self._start_time = self._last_time = time.monotonic()
-        self._last_steps = self._last_update_counter = 0
+        self._last_steps = self._last_update_counter = self._last_rows = 0
         self._compilations_before = compilations()
         self.pbar = ProgBarCounter(self.log_interval_itrs)
 
@@ -124,7 +124,7 @@ class LoggedRun(Settings, CheckedSubclasses):
         updates = self.algo.update_counter
         collected = self.steps_collected(n_done)
         new_steps, new_updates = collected - self._last_steps, updates - self._last_update_counter
-        rows_per_update = self.algo.rows_per_update * self.replicas.world_size
+        rows = self.algo.rows_consumed * self.replicas.world_size
         nan = float("nan")
         trajs, diagnostics, warnings = zip(
             *self.agreement.gather(
@@ -142,13 +142,14 @@ class LoggedRun(Settings, CheckedSubclasses):
             "CumUpdates": updates,
             "StepsPerSecond": new_steps / new_time if new_time > 0 else nan,
             "UpdatesPerSecond": new_updates / new_time if new_time > 0 else nan,
-            "ReplayRatio": rows_per_update * new_updates / new_steps if new_steps else nan,
-            "CumReplayRatio": rows_per_update * updates / collected if collected else nan,
+            "ReplayRatio": (rows - self._last_rows) / new_steps if new_steps else nan,
+            "CumReplayRatio": rows / collected if collected else nan,
+            **self.algo.row_numbers(n_done),
             **({"Compilations": compilations() - self._compilations_before} if self.compute.compile else {}),
             **merged_numbers(diagnostics),
         }.items():
             self.logger.record_tabular(key, value)
-        self._last_steps, self._last_update_counter = collected, updates
+        self._last_steps, self._last_update_counter, self._last_rows = collected, updates, rows
 
     def steps_collected(self, n_done: int) -> int:
         """Return the environment steps collected after `n_done` iterations, by which speed and ratio are counted."""
@@ -208,6 +209,7 @@ class LoggedRun(Settings, CheckedSubclasses):
             "seconds_since_row": now - self._last_time,
             "last_steps": self._last_steps,
             "last_update_counter": self._last_update_counter,
+            "last_rows": self._last_rows,
         }
 
     def load_progress_state(self, state: StateDict) -> None:
@@ -217,3 +219,5 @@ class LoggedRun(Settings, CheckedSubclasses):
         self._cum_completed_trajs = state["cum_completed_trajs"]
         self._start_time, self._last_time = now - state["seconds"], now - state["seconds_since_row"]
         self._last_steps, self._last_update_counter = state["last_steps"], state["last_update_counter"]
+        rows = self._last_update_counter * self.algo.rows_per_update * self.replicas.world_size
+        self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version

@@ -1,4 +1,4 @@
-"""Hints for a run that has diverged, which follow from its settings."""
+"""Hints that follow from the settings of a run: for one that has diverged, and for one that will hardly learn."""
 
 from __future__ import annotations
 
@@ -36,3 +36,22 @@ def divergence_hints(settings: Mapping[str, object], hyper: Mapping[str, object]
     if "double_dqn" in settings:
         hints.append("a model that gives illegal actions -inf must leave one legal action where an episode goes on")
     return [*hints, "look at the largest observations and rewards, and normalise them"]
+
+
+_SHORT = 0.9
+"""Discount from which down a run is warned of it: rewards 44 steps ahead count one hundredth."""
+
+
+def discount_warning(discount: object, record: str) -> str | None:
+    """Return a warning of a discount that few environments are learned with; None where there is nothing to say.
+
+    Args:
+        discount: of the algorithm, as it was given; nothing is said of a schedule, nor of 0, which means one step.
+        record: of the run as a text, which names the environment. Pendulum is learned with 0.9.
+    """
+    if not isinstance(discount, float | int) or not 0 < discount <= _SHORT or "pendulum" in record.lower():
+        return None
+    return (
+        f"discount is {discount:g}, with which the agent looks about {1 / (1 - discount):.0f} steps ahead "
+        "(1 / (1 - discount)). Unless its episodes are as short as that, set discount to 0.99."
+    )

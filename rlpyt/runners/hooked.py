@@ -75,7 +75,7 @@ class HookedRun(LoggedRun):
             self._note_stop()
             if self.checkpoints is not None:
                 self.checkpoints.describe(stopped=self.stop_reason)
-            self.logger.log(f"The run stops after {n_done * self.steps_per_itr:,} steps: {self.stop_reason}.")
+            self.logger.notice(f"The run stops after {n_done * self.steps_per_itr:,} steps: {self.stop_reason}.")
 
     def complete_rows(self) -> None:
         """Write the rows that are under way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlpyt.core import Agent
 from rlpyt.logging import SnapshotError, current_logger, load_snapshot
@@ -38,8 +38,8 @@ def load_agent(
     known: Iterable[object] = (),
     trusted: Iterable[str] = (),
     **changes: object,
-) -> Any:
-    """Return the agent of a run, ready for `step`, `rlpyt.samplers.evaluate` or `rlpyt.agents.export_policy`.
+) -> Agent:
+    """Return the agent of a run, ready for `play`, `step`, `rlpyt.samplers.evaluate` or `rlpyt.agents.export_policy`.
 
         agent = load_agent("data/run_0")
         agent.eval_mode(0, deterministic=True)

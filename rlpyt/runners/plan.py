@@ -1,12 +1,18 @@
-"""Plan of a run as a text, and where there are several replicas: what it says of one of them, and what of all."""
+"""Plan of a run as a table, and where there are several replicas: what it says of one of them, and what of all."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rlpyt.types import BatchSpec
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers")
+_WIDTH = 100  # of a line of the text
 
 
 def plan_of_replicas(
@@ -26,7 +32,43 @@ def plan_of_replicas(
     return {"replicas": n_replicas, **of_all, **named}
 
 
-def plan_text(plan: Mapping[str, object]) -> str:
-    """Return a plan as a line of the log."""
-    texts = {k: f"{v:,}" if type(v) is int and k != "seed" else v for k, v in plan.items()}
-    return "plan: " + ", ".join(f"{k} {v}" for k, v in texts.items())
+class PlanTable:
+    """Table of a plan, with cautions below it: as plain text, and as rich draws it in a terminal.
+
+    Args:
+        plan: by name; what is False or None is not shown.
+        cautions: entries of the plan that are cautions, by name. Those with one text are told together.
+    """
+
+    def __init__(self, plan: Mapping[str, object], cautions: Mapping[str, str]) -> None:
+        shown = {k: v for k, v in plan.items() if k not in cautions and v is not None and v is not False}
+        self._rows = {k: f"{v:,}" if type(v) is int and k != "seed" else str(v) for k, v in shown.items()}
+        names = {text: [name for name in cautions if cautions[name] == text] for text in cautions.values()}
+        self._cautions = [f"{', '.join(names)}: {text}" for text, names in names.items()]
+
+    def text(self) -> str:
+        """Return the lines."""
+        width = max(map(len, self._rows)) + 2
+        lines = [f"  {name:<{width}}{value}" for name, value in self._rows.items()]
+        wrapped = [_wrapped(line, 2 + width) for line in lines]
+        cautions = [_wrapped(f"  {caution}", 4) for caution in self._cautions]
+        return "\n".join(["plan:", *wrapped, *(["cautions:", *cautions] if cautions else [])])
+
+    def drawn(self) -> RenderableType:
+        """Return what rich draws."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, value in self._rows.items():
+            table.add_row(Text(f"  {name}", "cyan"), Text(value))
+        cautions = Table.grid(padding=(0, 0, 0, 2), pad_edge=True)
+        for caution in self._cautions:
+            cautions.add_row(Text(caution, "yellow"))
+        below: list[RenderableType] = [Text("cautions:", "bold yellow"), cautions] if self._cautions else []
+        return Group(Text("plan:", "bold"), table, *below)
+
+
+def _wrapped(line: str, indent: int) -> str:
+    return textwrap.fill(line, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)

@@ -82,7 +82,10 @@ def logger_settings(directory: Path, recorded: Mapping[str, object]) -> Content:
     Raises:
         RecordError: if the record has something else there.
     """
-    defaults = {"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False, "verbosity": "table"}
+    defaults: Content = {
+        **{"snapshot_mode": "last", "snapshot_gap": 1, "use_summary_writer": False},
+        **{"verbosity": "table", "line_columns": []},
+    }
     found = {name: recorded.get(name, default) for name, default in defaults.items()}
     wrong = next((name for name, x in found.items() if type(x) is not type(defaults[name])), None)
     if wrong is not None:

@@ -29,7 +29,7 @@ from rlpyt.samplers.parts import CompletedTraj, in_order
 from rlpyt.samplers.state_keeper import StateHolder, StateKeeper
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.settings import Settings
-from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, traj_info_maker
+from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo, as_success, traj_info_maker
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.compute import torch_threads
@@ -125,6 +125,7 @@ class BaseSampler(Settings, MovableSampler):
         # A WaitResetCollector is another way to say it, of rlpyt 0.1.
         self.mid_batch_reset = bool(self.mid_batch_reset and (self.CollectorCls or Collector).mid_batch_reset)  # type: ignore[union-attr]
         self._gives_score = False
+        self._gives_success = False
         self._traj_info_kwargs: Kwargs = {}
         self._specs: Specs = {}
         self._evaluates_beside = False
@@ -339,6 +340,7 @@ class BaseSampler(Settings, MovableSampler):
         """Initialise the agent for the spaces, and return one row of the samples."""
         env, spec = check.examples, self._specs[FleetRole.TRAIN]
         self._gives_score = "game_score" in env.info
+        self._gives_success = any(as_success(env.info.get(name)) is not None for name in SUCCESS_KEYS)
         agent.initialize(env.spaces)
         record_spaces(env.spaces)
         recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info)
@@ -438,6 +440,8 @@ class BaseSampler(Settings, MovableSampler):
         traj_info = traj_info_maker(self.TrajInfoCls, self._traj_info_kwargs)()
         if self._gives_score:
             traj_info.GameScore = 0.0
+        if self._gives_success:
+            traj_info.Success = 0.0
         return traj_info
 
     def plan(self) -> dict[str, object]:

@@ -13,6 +13,7 @@ from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, quotas
 from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.checks import whole_number
+from rlpyt.utils.compute import have_images, torch_threads
 
 
 @named_arguments
@@ -75,6 +76,7 @@ def evaluate(
         rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs)
         evaluator = start_evaluator(spec, agent, fleet.part(rows))
         evaluator.start(spec.seeds(itr=1))
-        return evaluator.evaluate(itr=1, deterministic=deterministic)
+        with torch_threads(None if have_images(agent.example_inputs()[0]) else 1):
+            return evaluator.evaluate(itr=1, deterministic=deterministic)
     finally:
         fleet.close()

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.utils.arrays import buffer_leaves
+
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -88,6 +91,14 @@ def compilations() -> int:
     """Return how many graphs torch has compiled in this process so far."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
+def have_images(observations: Buffer) -> bool:
+    """Return whether observations [n_rows, ...] have images, uint8 [n_rows, C, height, width].
+
+    Networks on images compute faster with a thread for each core. Those on vectors are slower with more than one.
+    """
+    return any(leaf.dtype == torch.uint8 and leaf.dim() == 4 for leaf in buffer_leaves(observations))
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -22,11 +24,13 @@ from rlpyt.agents import (
     GaussianPgAgent,
     IqnAgent,
     PgAgent,
+    PopulationAgent,
     QrDqnAgent,
     R2d1Agent,
     RecurrentCategoricalPgAgent,
     RecurrentSacAgent,
     SacAgent,
+    export_policy,
 )
 from rlpyt.agents.own_models import build_model
 from rlpyt.algos import PPO
@@ -293,6 +297,91 @@ def test_forward_must_take_what_it_is_called_with() -> None:
         DdpgAgent(QModelCls=OldMu).initialize(BOX)
     with pytest.raises(TypeError, match="NoBodyAgent: make_body returned a Linear; expected a Model"):
         NoBodyAgent().initialize(BOX)
+
+
+class PiV(Old):
+    def forward(self, x: Any) -> Any:  # type: ignore[override]
+        return self.pi(x), self.v(x).squeeze(-1)
+
+
+class QOfPair(OldQOfMu):
+    def forward(self, x: Any, action: Any) -> Any:  # type: ignore[override]
+        return super().forward(x, None, None, action)
+
+
+def sequential(observation_space: Any, action_space: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, A))
+
+
+def mu_of_features(observation_shape: Any, action_size: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, action_size), nn.Tanh())
+
+
+@pytest.mark.parametrize(
+    ("agent", "env_spaces"),
+    [
+        (DqnAgent(ModelCls=sequential), DISCRETE),
+        (PopulationAgent(ModelCls=sequential), DISCRETE),
+        (CategoricalPgAgent(ModelCls=PiV), DISCRETE),
+        (DdpgAgent(ModelCls=mu_of_features, QModelCls=QOfPair), BOX),
+    ],
+)
+def test_forward_may_take_the_observation_alone(agent: Any, env_spaces: EnvSpaces, tmp_path: Path) -> None:
+    agent.initialize(env_spaces)
+    rows = agent.example_inputs(5)
+    given = agent(*rows)
+    copy = pickle.loads(pickle.dumps(agent.model))  # as workers get it
+    module = agent.model.pi if isinstance(agent, DdpgAgent) else agent.model
+    own = nn.Sequential if isinstance(module, nn.Sequential) else type(module)
+    assert type(module) is own  # no wrapper, whose weights would have other names
+    other = copy.pi if isinstance(agent, DdpgAgent) else copy
+    torch.testing.assert_close(other(*rows), module(*rows))
+    if isinstance(agent, DdpgAgent):
+        assert given[1].shape == (1, 5)
+    export_policy(agent, tmp_path / "policy.pt2")
+
+
+class OwnDefault(DqnAgent):
+    def make_default_model(self, env_spaces: EnvSpaces) -> nn.Module:
+        return sequential(*env_spaces)
+
+
+def test_a_default_model_of_ones_own_may_too() -> None:
+    agent = OwnDefault()
+    agent.initialize(DISCRETE)
+    assert agent(*agent.example_inputs(3)).shape == agent.target(*agent.example_inputs(3)).shape == (3, A)
+
+
+class FirstTwo(Model):
+    output_size = 2
+
+    def forward(self, x: Any) -> Any:
+        return x[..., :2]
+
+
+def test_the_features_of_policy_and_action_values_may_too() -> None:
+    class Own(SacAgent):
+        def make_body(self) -> Model:
+            return FirstTwo()
+
+    agent = Own()
+    agent.initialize(BOX)
+    assert agent.features(*agent.example_inputs(3)).observation.shape == (3, 2)
+
+
+class OptionalRow(OldQ):
+    def forward(self, x: Any, prev_action: Any = None) -> Any:  # type: ignore[override]
+        return self.pi(x)
+
+
+def test_a_forward_that_takes_a_part_of_the_row_before_is_refused() -> None:
+    said = r"Write forward\(self, observation, prev_action, prev_reward\), or forward\(self, observation\) without"
+    with pytest.raises(TypeError, match=said):
+        DqnAgent(ModelCls=OptionalRow).initialize(DISCRETE)
+    with pytest.raises(TypeError, match=r"or forward\(self, observation, action\) without"):
+        DdpgAgent(QModelCls=OldMu).initialize(BOX)
+    with pytest.raises(TypeError, match=r"forward.*5 arguments by position"):
+        R2d1Agent(ModelCls=sequential).initialize(DISCRETE)
 
 
 # ---- outputs ----

@@ -39,6 +39,20 @@ SMALL: dict[str, Any] = dict(hidden_sizes=8)
 QPG_KWARGS: dict[str, Any] = dict(batch_size=16, replay_size=200, replay_ratio=1.5, min_steps_learn=64)
 QPG_SEQUENCE_KWARGS = {k: x for k, x in SEQUENCE_KWARGS.items() if k not in ("target_update_interval", "n_step_return")}
 MU_AND_Q: dict[str, Any] = dict(model_kwargs=SMALL, q_model_kwargs=SMALL)
+
+
+def sizes(step: int) -> float:
+    return 8 + step / 40
+
+
+def intervals(step: int) -> float:
+    return 5 if step < 150 else 2
+
+
+def epsilons(step: int) -> float:
+    return 0.5 + 0.4 * (-1) ** (step // 40)
+
+
 CASES: dict[str, Any] = {
     "A2C": lambda: (A2C(), CategoricalPgAgent()),
     "A2C LSTM": lambda: (A2C(), RecurrentCategoricalPgAgent(model_kwargs=dict(rnn_size=8))),
@@ -57,6 +71,10 @@ CASES: dict[str, Any] = {
     "DQN n-step soft": lambda: (
         DQN(**DQN_KWARGS, n_step_return=3, double_dqn=True, target_update_tau=0.1),
         DqnAgent(model_kwargs=dict(normalize_observation=True)),
+    ),
+    "DQN scheduled": lambda: (
+        DQN(**{**DQN_KWARGS, "batch_size": sizes, "target_update_interval": intervals}),
+        DqnAgent(model_kwargs=SMALL, eps_train=epsilons),
     ),
     "DQN input priorities": lambda: (
         DQN(**DQN_KWARGS, n_step_return=3, prioritized_replay=True, input_priorities=True, pri_beta_steps=300),

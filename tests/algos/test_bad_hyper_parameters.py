@@ -125,7 +125,13 @@ def test_out_of_range(AlgoCls, kwargs, message):
         (A2C, dict(learning_rate=Linear), "learning_rate: .*expected a number"),
         (A2C, dict(OptimCls="adam"), "OptimCls is 'adam'; expected a class"),
         (DQN, dict(min_steps_learn="8"), "min_steps_learn is '8' of type str; expected"),
-        (DQN, dict(batch_size=lambda step: 32), "batch_size is <function.* of type function; expected a whole number"),
+        (DQN, dict(replay_size=lambda step: 32), "replay_size is <function.*; expected a whole .* memory is allocated"),
+        (
+            DQN,
+            dict(n_step_return="lin_5_1"),
+            "n_step_return is 'lin_5_1' of type str; .* second run .* from the weights",
+        ),
+        (R2D1, dict(batch_T="lin_8_4"), "batch_T is .*Give a number, and schedule batch_B"),
     ],
 )
 def test_wrong_kinds(AlgoCls, kwargs, message):

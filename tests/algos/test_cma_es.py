@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, PopulationAgent
 from rlpyt.agents.population import PopulationInfo
 from rlpyt.algos import CMAES
-from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT
+from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT, SearchDistribution
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.logging import logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl, load_agent, runner_from_params
@@ -25,6 +25,7 @@ from rlpyt.types import AgentSamples, EnvSamples, Samples
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.agents.agent_kinds import ACTIONS, OBSERVATIONS, SMALL, random_inputs
+from tests.algos.small_problems import build
 from tests.runners.runner_kit import make_sampler, without_times
 
 N = 4
@@ -216,6 +217,113 @@ def test_the_path_is_that_of_the_package(separable, Cma):
     assert value_of(algo.search.mean) > value_of(mean)
 
 
+def new_search(separable: bool = False, **kwargs: Any) -> SearchDistribution:
+    return SearchDistribution(np.arange(3.0), 0.3, N, seed=1, separable=separable, **kwargs)
+
+
+@pytest.mark.parametrize("separable", [False, True])
+def test_weights_by_rank_and_rates(separable):
+    search, plain = (new_search(separable, weight_func=f) for f in (lambda rank: rank**2, None))
+    x, fitness = search.ask(), np.array([2.0, 9.0, 4.0, 3.0])
+    weights = np.array([1, 16, 9, 4]) / 30  # squares of the ranks
+    search.tell(x, fitness, mean_rate=0.5, covariance_rate=0.0)
+    np.testing.assert_allclose(search.mean, np.arange(3) + 0.5 * weights @ (x - np.arange(3)))
+    C = vars(search._cma)["_C"]
+    np.testing.assert_allclose(C, np.ones(3) if separable else np.eye(3))  # it has learned nothing
+    np.testing.assert_array_equal(plain.ask(), x)
+    # the step size grows with the length of the path, which weights make longer or shorter
+    other = new_search(separable, weight_func=lambda rank: rank**2)
+    other.ask()
+    other.tell(x, fitness)
+    path = np.linalg.norm(vars(other._cma)["_p_sigma"])
+    n_effective, c = 1 / (weights**2).sum(), vars(other._cma)["_c_sigma"]
+    y = weights @ (x - np.arange(3)) / 0.3
+    assert path == pytest.approx(np.sqrt(c * (2 - c) * n_effective) * np.linalg.norm(y))
+    assert not np.allclose(vars(other._cma)["_C"], C)
+
+
+def test_rates_of_a_state_are_not_those_of_the_next_generation():
+    first, second = new_search(), new_search()
+    first.ask()
+    first.tell(np.eye(4)[:, :3], np.arange(4.0), mean_rate=0.5, covariance_rate=0.1)
+    second.load_state_dict(first.state_dict())
+    for search in (first, second):
+        search.tell(search.ask(), np.arange(4.0))
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(*(vars(x._cma)["_C"] for x in (first, second)))
+    assert vars(second._cma)["_c1"] == vars(new_search()._cma)["_c1"]
+
+
+def test_rates_follow_their_schedules_in_a_run(tmp_path: Path):
+    with logger_context(tmp_path, run_ID=0):
+        settings: dict[str, Any] = dict(mean_rate="lin_1_0.5", covariance_rate=quarter, weight_func=squared)
+        algo = searched(n_itr=10, **settings).algo
+    # that of the iteration that ended the last generation
+    assert vars(algo.search._cma)["_cm"] in [algo.hyper(itr * 7 * 8).mean_rate for itr in range(4, 10)]
+    assert algo.hyper(0).covariance_rate == 0.25
+    assert not np.array_equal(algo.search.mean, searched(n_itr=10).algo.search.mean)
+    again: Any = runner_from_params(tmp_path / "run_0", known=[Telling, Recorded, squared, quarter]).algo
+    assert (again.mean_rate, again.weight_func) == ("lin_1_0.5", squared)
+
+
+def quarter(step: int) -> float:
+    return 0.25
+
+
+def squared(rank: int) -> float:
+    return float(rank**2)
+
+
+@pytest.mark.parametrize("weight_func", [lambda rank: -rank, lambda rank: 0.0, lambda rank: 4 - rank, lambda _: np.nan])
+def test_weights_that_prefer_the_less_fit_are_refused(weight_func):
+    with pytest.raises(ValueError, match=r"weight_func gave \[.*\] for the ranks 1 to 4, of which 4 is the fittest"):
+        new_search(weight_func=weight_func)
+
+
+class Gives(torch.nn.Module):
+    """A policy whose forward gives the action itself, of the observation alone."""
+
+    def __init__(self, action_space: Any) -> None:
+        super().__init__()
+        self.space = action_space
+        self.net = torch.nn.Linear(3, {"Discrete": 2, "Box": 2}.get(type(action_space).__name__, 3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.net(x)
+        if isinstance(self.space, spaces.Box):
+            return 3 * y.tanh()
+        return y.argmax(-1) if isinstance(self.space, spaces.Discrete) else (y > 0).long()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(2),
+        spaces.MultiDiscrete([2, 2, 4]),
+        spaces.MultiBinary(3),
+        spaces.Box(np.array([-2, -2], np.float32), np.array([1, 4], np.float32)),
+    ],
+)
+def test_a_model_may_return_the_action(space):
+    agent = PopulationAgent(ModelCls=Gives, population_size=N, box_units="environment")
+    agent.initialize(EnvSpaces(spaces.Box(-1, 1, (3,)), space))
+    D = sum(parameter.numel() for parameter in agent.parameters())
+    agent.set_population(torch.randn(N, D, generator=torch.Generator().manual_seed(0)), 0)
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+    actor = agent.actor(range(8), 8, seed=0)
+    actor.begin(0)
+    action = actor.step(x, *agent.example_inputs(8)[1:]).action
+    for b in range(8):
+        agent.set_parameters(agent.population.individuals[b % N].clone())
+        expected = agent.model(x[b : b + 1])[0]
+        if isinstance(space, spaces.Box):
+            expected = expected.clamp(torch.tensor(space.low), torch.tensor(space.high))
+        else:
+            assert action.dtype == torch.int64
+        torch.testing.assert_close(action[b], expected)
+    assert len(action.unique(dim=0)) > 1
+
+
 @pytest.mark.parametrize("evaluated", ["mean", "best"])
 def test_what_is_evaluated(evaluated):
     runner = searched(evaluated=evaluated)
@@ -277,7 +385,7 @@ def test_a_run_is_loaded_and_made_again(tmp_path: Path):
         own = linear()
         runner = MinibatchRl(CMAES(sigma=0.2), own, make_sampler("serial", Telling, T=7, B=8), n_steps=300, seed=5)
         runner.train()
-    agent = load_agent(tmp_path / "run_0")
+    agent: Any = load_agent(tmp_path / "run_0")
     assert agent.step(np.ones((1, 1), np.float32), None, None).action.shape == (1, 1)
     torch.testing.assert_close(agent.population.individuals, own.population.individuals)
     again = runner_from_params(tmp_path / "run_0", known=[Telling])
@@ -318,6 +426,10 @@ def test_every_environment_acts_with_its_individual(observation, action):
         (lambda: CMAES(sigma=0.0), ValueError, "sigma is 0.0; expected a number above 0"),
         (lambda: CMAES(n_episodes=0), ValueError, "n_episodes is 0; expected a whole number from 1"),
         (lambda: CMAES(evaluated="last"), ValueError, "evaluated is 'last'; expected \"mean\" or \"best\""),
+        (lambda: CMAES(mean_rate=0), ValueError, r"mean_rate is 0; expected a number in \(0, 1\]"),
+        (lambda: CMAES(covariance_rate=1.5), ValueError, r"covariance_rate is 1.5; expected a number in \[0, 1\]"),
+        (lambda: build(CMAES, weight_func=2), TypeError, "weight_func is 2; expected a function of the rank"),
+        (lambda: PopulationAgent(box_units="torque"), ValueError, 'box_units is .torque.; expected "bounds" or'),
         (lambda: PopulationAgent(population_size=1), ValueError, "population_size is 1; expected a whole number"),
         (lambda: PopulationAgent(recurrent=True), ValueError, "recurrent is True; expected False"),
     ],

@@ -106,6 +106,21 @@ def test_the_huber_loss_does_not_read_a_clip_on_a_schedule(traced, monkeypatch):
     check_networks(other, agent)
 
 
+def test_a_batch_that_grows_is_compiled_once_more(traced, monkeypatch):
+    settings: dict[str, Any] = {
+        **DQN_KWARGS,
+        "batch_size": lambda step: 8 + step / 20,
+        "target_update_interval": "lin_5_1",
+    }
+    monkeypatch.setitem(CASES, "growing", lambda: (DQN(**settings), DqnAgent()))
+    algo, agent, _ = trained("growing", n_itr=12)
+    traced(fullgraph=True)
+    _, other, _ = trained("growing", COMPILED, n_itr=12)
+    assert algo.rows_per_update > 16
+    assert counters["stats"]["unique_graphs"] == 2
+    check_networks(other, agent)
+
+
 class SharedWeight(SAC):
     """SAC whose policy and action values both update a weight of the action values."""
 

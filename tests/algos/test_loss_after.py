@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -40,6 +42,26 @@ def test_it_changes_no_other_number(case):
             assert torch.equal(more["lossBefore"], more["loss"])
         n_losses += more["lossAfter"].numel() if "lossAfter" in more else 0
     assert n_losses >= 3
+
+
+@pytest.mark.parametrize(("case", "after"), [("A2C", True), ("PPO LSTM", False), ("R2D1", False), ("DroQ", True)])
+def test_level_debug_logs_a_line_an_update(case, after, caplog):
+    agent, metrics = trained(case, log_loss_after=after)
+    assert not caplog.records
+    with caplog.at_level(logging.DEBUG, logger="rlpyt.loss"):
+        other, logged = trained(case, log_loss_after=after)
+    check_parameters(other, parameters64(agent), rtol=0, atol=0)
+    for one, same in zip(metrics, logged, strict=True):  # no other metric, and the same numbers
+        assert one.keys() == same.keys()
+        assert all(torch.equal(one[name], same[name]) for name in one)
+    n_updates = sum(m["gradNorm" if "gradNorm" in m else "qGradNorm"].numel() for m in metrics[:-1] if len(m) > 1)
+    lines = [record.getMessage() for record in caplog.records]
+    for n, line in enumerate(lines, 1):
+        assert re.fullmatch(rf"\w+: update {n}, loss [\d.e-]+ before it and [\d.e-]+ after", line)
+    assert len(lines) >= n_updates > 2
+    if after:
+        text = [x for m in logged for x in m.get("lossAfter", torch.zeros(0)).flatten().tolist()]
+        assert [float(line.split()[-2]) for line in lines] == pytest.approx(text, rel=1e-5)
 
 
 class MovingModel(torch.nn.Module):

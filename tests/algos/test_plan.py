@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ SMALL: dict[str, Any] = dict(hidden_sizes=8)
 SEQUENCES: dict[str, Any] = dict(batch_T=4, batch_B=2, warmup_T=2, store_rnn_state_interval=2, n_step_return=1)
 
 
-def plan(algo: Any) -> dict[str, Any]:
-    """Return the plan of a run of 10 iterations, 32 steps each."""
+def started(algo: Any) -> Any:
+    """Return the algorithm, in a run of 10 iterations, 32 steps each."""
     agent: Any = DqnAgent(model_kwargs=SMALL)
     env_kwargs: dict[str, Any] = {}
     if isinstance(algo, A2C | PPO):
@@ -30,12 +31,19 @@ def plan(algo: Any) -> dict[str, Any]:
     if isinstance(algo, SAC):
         agent, env_kwargs = build(SacAgent, model_kwargs=SMALL), dict(action_space=spaces.Box(-1, 1, (2,)))
     set_up(algo, agent, RandomEnv, env_kwargs)
-    return algo.plan()
+    return algo
+
+
+def plan(algo: Any) -> dict[str, Any]:
+    """Return the plan of a run of 10 iterations, 32 steps each."""
+    return started(algo).plan()
 
 
 def remarks(algo: Any) -> dict[str, Any]:
-    """Return the entries of the plan that have the name of a setting."""
-    return {name: text for name, text in plan(algo).items() if name in algo.hyper_parameters()}
+    """Return the entries of the plan that have the name of a setting; all but falling settings are cautions."""
+    found = {name: text for name, text in plan(algo).items() if name in algo.hyper_parameters()}
+    assert algo.remarks() == {name: text for name, text in found.items() if TO_ZERO not in text}
+    return found
 
 
 TO_ZERO = "-> 0 over the run (linear_lr_schedule)"
@@ -69,7 +77,8 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
             dict(min_steps_learn="70 rounded to 96, whole iterations"),
         ),
         (DQN(**REPLAY, eps_steps=320), {}),
-        (DQN(**REPLAY, eps_steps=3200), dict(eps_steps="3,200, longer than the run, which ends at 10 % of them")),
+        (DQN(**REPLAY, eps_steps=400), dict(eps_steps="400, longer than the run, which ends at 80 % of them")),
+        (DQN(**REPLAY, eps_steps=3200), {}),  # which is a warning
         (
             DQN(**REPLAY, eps_steps=50, eps_schedule=Linear(0, 1, steps=50)),
             dict(eps_steps="not used, eps_schedule is given"),
@@ -82,11 +91,11 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
             dict(pri_beta_steps="1,600, longer than the run, which ends at 20 % of them"),
         ),
         (
-            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.4, pri_eta=0.5),
+            DQN(**REPLAY, eps_steps=100, prioritized_replay=True, pri_beta=0.5, pri_beta_init=0.3, pri_eta=0.5),
             dict(pri_beta_init="not used, pri_beta is given", pri_eta="not used, it is for sequences"),
         ),
         (
-            R2D1(**REPLAY, **SEQUENCES, eps_steps=100, batch_size=32, replay_ratio=1.5),
+            R2D1(**REPLAY, **SEQUENCES, eps_steps=100, batch_size=16, replay_ratio=1.5),
             dict(batch_size="not used, an update takes batch_B sequences of warmup_T + batch_T rows"),
         ),
         (SAC(**REPLAY, batch_size=32, replay_ratio=32), {}),
@@ -94,6 +103,70 @@ def test_ppo_says_that_its_learning_rate_goes_to_zero() -> None:
 )  # fmt: skip
 def test_what_becomes_of_settings(algo: Any, expected: dict[str, str]) -> None:
     assert remarks(algo) == expected
+
+
+class OwnLoss(PPO):
+    """Has no clip, as the SPO of the tutorial."""
+
+    def loss(self, *args: Any) -> Any:
+        raise AssertionError
+
+
+def test_a_subclass_with_a_loss_of_its_own_is_not_told_of_the_clip() -> None:
+    assert remarks(OwnLoss(learning_rate=1e-3)) == dict(learning_rate=f"0.001 {TO_ZERO}")
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        DQN(**REPLAY, eps_steps=100, pri_alpha=0.5),
+        DQN(**REPLAY, eps_steps=500, eps_schedule=Linear(0, 1, steps=50)),
+        A2C(reward_clip=5.0),
+        A2C(),
+    ],
+)
+def test_an_algorithm_made_of_a_record_has_the_same_cautions(algo: Any) -> None:
+    """A record has the defaults too, which nobody has given."""
+    again = type(algo)(**algo.given())
+    assert remarks(again) == remarks(algo)
+
+
+QUICK: dict[str, Any] = dict(**REPLAY, target_update_interval=4)
+
+
+@pytest.mark.parametrize(
+    ("algo", "expected"),
+    [
+        (PPO(), []),
+        (DQN(**QUICK, eps_steps=320), []),
+        (DQN(**QUICK, eps_steps=400), []),
+        (
+            DQN(**QUICK, eps_steps=3200),
+            [r"over 3,200 steps \(eps_steps\).*320 steps.* 90% .*Set eps_steps to about 60,"],
+        ),
+        (DQN(**QUICK, eps_schedule=lambda step: 0.5), ["50% of the actions.*let eps_schedule reach 1"]),
+        (
+            DQN(**{**QUICK, "min_steps_learn": 256}, eps_steps=100),
+            [r"after 256 of 320 steps \(min_steps_learn\).*Set min_steps_learn to about 30,"],
+        ),
+        (
+            DQN(**REPLAY, eps_steps=100, replay_ratio=1, target_update_interval=10),
+            [r"never moves.*every 10 updates \(target_update_interval\), and the run takes 9.*to about 1, or raise"],
+        ),
+        (SAC(**REPLAY, batch_size=32, replay_ratio=32), []),
+    ],
+)
+def test_what_costs_the_run_its_learning_is_a_warning_that_says_what_to_set(algo: Any, expected: list[str]) -> None:
+    warnings = started(algo).warnings()
+    assert len(warnings) == len(expected), warnings
+    for pattern, text in zip(expected, warnings, strict=True):
+        assert re.search(pattern, text), text
+
+
+def test_epsilon_that_stays_where_it_is_is_no_caution() -> None:
+    algo = DQN(**QUICK, eps_steps=3200)
+    set_up(algo, DqnAgent(model_kwargs=SMALL, eps_init=0.0, eps_final=0.0), RandomEnv, {})
+    assert (algo.warnings(), algo.remarks()) == ([], {})
 
 
 def test_rows_of_an_update_stand_beside_the_batch_size_as_it_was_given() -> None:
@@ -130,3 +203,12 @@ def test_the_updates_of_ppo_are_those_of_its_minibatches() -> None:
 def test_the_optimiser_is_named_with_its_eps(algo: Any, expected: str) -> None:
     """DQN has an eps of its own, by the rows of an update."""
     assert plan(algo)["optimiser"] == expected
+
+
+def test_each_optimiser_has_its_learning_rate_in_the_log() -> None:
+    sac = started(SAC(**REPLAY, batch_size=32, replay_ratio=32, learning_rate=1e-3, q_learning_rate="lin_2e-3"))
+    first = dict(PiLearningRate=1e-3, QLearningRate=2e-3, AlphaLearningRate=3e-4)
+    assert sac.row_numbers(0) == sac.row_numbers(1) == pytest.approx(first)
+    assert sac.row_numbers(6) == pytest.approx({**first, "QLearningRate": 1e-3})  # of the iteration at half the run
+    assert started(SAC(**REPLAY, batch_size=32, replay_ratio=32, fixed_alpha=0.1)).row_numbers(0).keys() < first.keys()
+    assert started(A2C(learning_rate=1e-3)).row_numbers(10) == {"LearningRate": 1e-3}

@@ -369,6 +369,24 @@ def test_the_last_minibatch_of_an_epoch_stops_the_epochs():
     assert kl[0] < 1e-6 < kl[1]
 
 
+def test_the_clip_fraction_is_the_share_of_rows_whose_ratio_has_left_the_clip():
+    ratios: list[torch.Tensor] = []
+
+    class Spy(PPO):
+        def loss(self, batch, init_rnn_state, hyper):
+            params, _ = self.forward(batch, init_rnn_state)
+            log_prob, _ = self.agent.distribution.log_prob_and_entropy(batch.action, params)
+            ratios.append((log_prob - batch.old_log_prob).exp().detach())
+            return super().loss(batch, init_rnn_state, hyper)
+
+    algo = Spy(learning_rate=0.3, minibatches=1, epochs=4, linear_lr_schedule=False, OptimCls=torch.optim.SGD)
+    clipped = optimize(algo, 0, batches(set_up(algo, make_agent(None), RandomEnv), 1)[0])["clipFraction"]
+    by_hand = [((ratio < 0.9) | (ratio > 1.1)).float().mean() for ratio in ratios]
+    torch.testing.assert_close(clipped, torch.stack(by_hand))
+    assert clipped[0] == 0, "the policy is still the one that acted"
+    assert clipped[-1] > 0
+
+
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])
 def test_metrics_are_what_their_names_say(AlgoCls):
     algo = AlgoCls(**(dict(minibatches=1, epochs=1) if AlgoCls is PPO else {}))

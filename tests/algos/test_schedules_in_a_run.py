@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent
-from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC
+from rlpyt.agents import CategoricalPgAgent, DqnAgent, R2d1Agent, SacAgent, Td3Agent
+from rlpyt.algos import A2C, DQN, PPO, R2D1, SAC, TD3
 from rlpyt.functional import Piecewise
 from tests.algos.small_problems import RandomEnv, build, copied, optimize, set_up
 
@@ -65,6 +65,117 @@ def test_epochs_are_rounded_and_one_at_least() -> None:
     algo = PPO(minibatches=2, epochs=Piecewise([0, STEPS, 2 * STEPS, 3 * STEPS], [3, 1.6, 1.4, 0.2], "step"))
     assert counts(algo, CategoricalPgAgent(model_kwargs=SMALL), 5) == [6, 4, 2, 2, 2]
     assert algo.plan()["updates an iteration"] == 6
+
+
+# ---- size of an update ----
+
+
+class Sizes(DQN):
+    """Keeps the shape of the batch of every update."""
+
+    shapes: ClassVar[list[tuple[int, ...]]] = []
+
+    def update(self, batch: Any, hyper: Any) -> Any:
+        self.shapes.append(tuple(batch.return_.shape))
+        return super().update(batch, hyper)
+
+
+def shapes_of(agent: Any, **settings: Any) -> tuple[Sizes, list[tuple[int, ...]], list[int]]:
+    """Return an algorithm after a run of 6 iterations, the shapes of its batches, and the updates of each iteration."""
+    Sizes.shapes.clear()
+    algo = Sizes(**settings)
+    made = counts(algo, agent, 6, dict(p_end=0.0))
+    return algo, Sizes.shapes, made
+
+
+def test_the_batch_size_follows_a_schedule() -> None:
+    settings: dict[str, Any] = {**REPLAY, "replay_ratio": 1, "batch_size": at(8, 8, 16, 31.6, 0.2)}
+    algo, shapes, made = shapes_of(DqnAgent(model_kwargs=SMALL), **settings)
+    # the replay ratio counts rows, so that larger batches are fewer
+    assert made == [0, 4, 4, 4, 2, 1]
+    assert shapes == [(8,)] * 12 + [(16,)] * 2 + [(32,)]
+    assert algo.rows_consumed == 12 * 8 + 2 * 16 + 32 == 5 * STEPS
+    assert algo.rows_per_update == 32
+    assert algo.plan()["rows an update"] == "8 at first, 1 at the end"
+    assert algo.optimizer.defaults["eps"] == 0.01 / 8
+
+
+def test_the_number_of_sequences_follows_a_schedule() -> None:
+    sequences: dict[str, Any] = dict(batch_T=4, warmup_T=4, store_rnn_state_interval=4, n_step_return=1)
+    own: dict[str, Any] = dict(min_steps_learn=2 * STEPS, replay_size=600, replay_ratio=1, batch_B=at(4, 4, 1, 2))
+    agent = R2d1Agent(model_kwargs=dict(**SMALL, rnn_size=4))
+    algo, shapes, made = shapes_of(agent, **own, **sequences)
+    assert made == [0, 1, 1, 1, 4, 2]
+    assert shapes == [(4, 4)] * 3 + [(4, 1)] * 4 + [(4, 2)] * 2
+    assert algo.rows_consumed == 5 * STEPS
+    assert algo.plan()["rows an update"] == "32 at first, 16 at the end"
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_batches_are_those_of_runs_with_that_size(prefetch: bool) -> None:
+    def losses(batch_size: Any) -> Any:
+        torch.manual_seed(0)
+        algo = DQN(**{**REPLAY, "batch_size": batch_size}, prefetch=prefetch, replay_ratio=1)
+        sampler = set_up(algo, DqnAgent(model_kwargs=SMALL, eps_final=1.0), RandomEnv)
+        return [optimize(algo, itr, sampler.obtain_samples(itr)[0]).get("loss") for itr in range(4)]
+
+    one, other = losses(8), losses(at(8, 8, 16))
+    assert torch.equal(one[2], other[2])
+    assert not torch.equal(one[3][:2], other[3])
+
+
+def test_replicas_refuse_to_divide_a_schedule() -> None:
+    assert DQN(batch_size=32).share(2).batch_size == 16
+    with pytest.raises(TypeError, match="batch_size is 'lin_64_8', given for 2 replicas together; expected a number"):
+        DQN(batch_size="lin_64_8").share(2)
+
+
+# ---- intervals ----
+
+
+def due(algo: Any, agent: Any, n_itr: int, env_kwargs: Any = None) -> dict[str, list[int]]:
+    """Return after which updates the targets moved and, of an algorithm that has one, the policy was updated."""
+    found: dict[str, list[int]] = {"target": [], "policy": []}
+    given = algo.is_due
+
+    def is_due(what: str, interval: float) -> bool:
+        answer: bool = given(what, interval)
+        if answer:
+            found[what].append(algo.update_counter)
+        return answer
+
+    algo.is_due = is_due
+    counts(algo, agent, n_itr, env_kwargs)
+    return found
+
+
+def test_the_interval_of_the_target_follows_a_schedule() -> None:
+    # 4 updates an iteration, from the second on; an interval of 3, then of 5, of 1.4 and of 0
+    algo = DQN(**REPLAY, replay_ratio=1, target_update_interval=at(3, 3, 5, 1.4, 0))
+    found = due(algo, DqnAgent(model_kwargs=SMALL), 7)
+    assert found["target"] == [3, 6, 9, 12, *range(17, 25)]
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3, 7])
+def test_a_number_is_every_multiple_of_it(interval: int) -> None:
+    algo = TD3(**REPLAY, replay_ratio=1, target_update_interval=interval, policy_update_interval="const_2")
+    found = due(algo, build(Td3Agent, model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX)
+    assert found == {"target": list(range(interval, 17, interval)), "policy": list(range(2, 17, 2))}
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_same_updates() -> None:
+    algo = DQN(**REPLAY, replay_ratio=1, target_update_interval=3)
+    counts(algo, DqnAgent(model_kwargs=SMALL), 3)
+    assert algo.update_counter == 8
+    state = algo.state_dict()
+    del state["last_done"], state["rows_consumed"]
+    other = DQN(**REPLAY, replay_ratio=1, target_update_interval=3)
+    set_up(other, DqnAgent(model_kwargs=SMALL), RandomEnv)
+    other.load_state_dict(state)
+    assert other.rows_consumed == algo.rows_consumed == 64
+    for one in (algo, other):
+        one.update_counter += 1
+        assert one.is_due("target", 3)
 
 
 # ---- numbers in the updates ----
@@ -183,6 +294,30 @@ def test_exploration_follows_a_schedule_of_its_own() -> None:
         agent.train_mode(itr)
         fractions.append(agent.fraction)
     assert fractions == [0.25, 0.25, 0.25, 0.5, 1.0]
+
+
+def test_epsilon_may_be_any_function_of_the_step() -> None:
+    agent = DqnAgent(model_kwargs=SMALL, eps_train=lambda step: 0.25 if step % (2 * STEPS) else 0.75)
+    algo = DQN(**REPLAY)
+    sampler = set_up(algo, agent, RandomEnv)
+    seen, logged = [], []
+    for itr in range(4):
+        sampler.obtain_samples(itr)
+        seen.append(agent.epsilon().tolist())
+        logged.append(algo.row_numbers(itr)["Epsilon"])
+        agent.train_mode(itr)
+    assert seen == [[0.75], [0.25], [0.75], [0.25]] == [[epsilon] for epsilon in logged]
+    assert "eps_steps" not in algo.remarks()
+    assert not any("eps_steps" in warning for warning in algo.warnings())
+
+
+def test_epsilon_is_of_one_way() -> None:
+    with pytest.raises(ValueError, match=r"eps_final_min is 0.001 and eps_train 0.1; expected one of them"):
+        DqnAgent(eps_train=0.1, eps_final_min=0.001)
+    with pytest.raises(TypeError, match=r"eps_init is 'lin_1_0.1' .* Give eps_train the schedule"):
+        build(DqnAgent, eps_init="lin_1_0.1")
+    with pytest.raises(ValueError, match=r"eps_train is 'lin_2_0'; expected a probability"):
+        DqnAgent(eps_train="lin_2_0")
 
 
 def test_the_bound_of_normalised_rewards_follows_its_schedule() -> None:

@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from rlpyt.algos import DQN
-from rlpyt.cli import main
+from rlpyt.cli import main, next_steps
 from rlpyt.cli.algorithms import ALGORITHMS, OTHER_NAMES, algorithm, check_fits
 from rlpyt.cli.environment import environment
 from rlpyt.cli.launch import variants_of
@@ -522,11 +522,48 @@ def test_commas_inside_of_brackets_and_spaces_around_them_split_nothing(text, va
     assert value_of(text, kinds_of(list[str])) == value
 
 
+@pytest.mark.parametrize(
+    ("env_id", "missing", "display", "expected"),
+    [
+        ("CartPole-v1", [], True, ["show R", "play R", "plot R"]),
+        ("CartPole-v1", [], False, ["show R", "play R --video R.mp4", "plot R"]),
+        ("CartPole-v1", ["imageio_ffmpeg", "matplotlib"], False, ["show R"]),
+        ("CartPole-v1", ["pygame"], True, ["show R", "plot R"]),
+        ("gymnasium:Blackjack-v1", [], True, ["show R", "play R", "plot R"]),
+        ("NotThere-v0", [], True, ["show R", "plot R"]),
+        (None, [], True, ["show R", "plot R"]),
+    ],
+)
+def test_the_end_of_a_run_offers_what_works_here(env_id, missing, display, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(next_steps, "has_display", lambda: display)
+    monkeypatch.setattr(next_steps, "find_spec", lambda name: None if name in missing else "there")
+    for name in ("params.json", "params.pkl", "progress.csv"):
+        (tmp_path / name).write_text("{}")
+    EnvCls, kwargs = (NoMode, {}) if env_id is None else (gymnasium.make, {"id": env_id})
+    sampler = SerialSampler(EnvCls, kwargs, batch_T=1, batch_B=1)
+    lines = next_steps.next_steps(tmp_path, "R", sampler)
+    assert [line.partition("rlpyt ")[2] for line in lines] == expected
+    (tmp_path / "params.pkl").unlink()
+    assert not any("play" in line for line in next_steps.next_steps(tmp_path, "R", sampler)), "no weights"
+
+
+class NoMode(gymnasium.Env):
+    """Environment that draws nothing."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+
 def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     (in_folder / "my_small_envs.py").write_text(OWN)
     train = ["train", "ppo", "my_small_envs:make", "--env-kwargs", "steps=12", "--seed", "1", "--log-dir", "data/x"]
     assert main([*train, "--smoke", "--algo.gae-lambda", "0.5"]) == 0
-    assert "What it was: rlpyt show data/x/run_0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "What it was: rlpyt show data/x/run_0" in out
+    assert "How it learned: rlpyt plot data/x/run_0" in out
+    assert "rlpyt play" not in out, "its environment takes no render mode"
 
     assert main(["show", "data/x/run_0"]) == 0
     out = capsys.readouterr().out
@@ -541,6 +578,7 @@ def test_a_run_is_trained_shown_resumed_and_started_again(in_folder, capsys):
     assert main(["resume", "data/x/run_0", "--n-steps", "200"]) == 2
     assert "give --trust my_small_envs." in capsys.readouterr().err
     assert main(["resume", "data/x/run_0", "--n-steps", "2e2", "--trust", "my_small_envs"]) == 0
+    assert "How it learned: rlpyt plot data/x/run_0" in capsys.readouterr().out
     assert main(["show", "data/x/run_0"]) == 0
     assert "steps         200 of 200" in capsys.readouterr().out
 

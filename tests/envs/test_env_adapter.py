@@ -16,9 +16,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rlpyt.agents import DqnAgent
+from rlpyt.algos import DQN
 from rlpyt.envs import Env, EnvAdapter, EnvError, EnvStep, make_env
 from rlpyt.envs.check import examine_env
 from rlpyt.envs.making import layers_of
+from rlpyt.logging import logger_context, read_progress
+from rlpyt.runners import MinibatchRlEval
+from rlpyt.samplers import SerialSampler
 from tests.envs.env_kinds import LENGTH, Broken, NoInfo, OldGym, OldGymWrapper, Rlpyt, Sampled, Unseeded
 from tests.toy_envs import CountingEnv
 
@@ -790,3 +795,36 @@ def test_a_seed_method_without_a_number_is_called_without_one():
     env = make_env(Own, {}, seed=7)
     env.reset()
     assert env.env.seeds == [-1]
+
+
+class ThreeMethods:
+    """An environment with `reset`, `step` and `seed` alone, as a wrapper for rlmodels has them: no info, no seed."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+        self.n_seeds = 0
+
+    def seed(self):
+        self.n_seeds += 1
+
+    def reset(self):
+        self.t = 0
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        self.t += 1
+        return np.full(2, self.t / 8, np.float32), float(action), self.t == 4, None
+
+
+def test_a_run_with_an_environment_of_three_methods(tmp_path):
+    algo = DQN(batch_size=8, min_steps_learn=20, replay_size=100, replay_ratio=2, eps_steps=50)
+    sampler = SerialSampler(ThreeMethods, {}, batch_T=5, batch_B=2, eval_n_envs=2, eval_max_trajectories=4)
+    agent = DqnAgent()
+    with logger_context(tmp_path, run_ID=0):
+        MinibatchRlEval(algo, agent, sampler, n_steps=60, log_interval_steps=30, seed=0).train()
+    progress = read_progress(tmp_path / "run_0")
+    assert progress["LengthAverage"] == [4, 4, 4]
+    assert progress["Diagnostics/CumUpdates"][-1] > 0
+    env = ThreeMethods()
+    assert [(info.Length, info.Return) for info in agent.play(env, n_episodes=2)] == [(4, pytest.approx(4, abs=4))] * 2
+    assert env.n_seeds == 2

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -220,3 +221,17 @@ def test_the_check_tells_how_long_a_step_takes():
             return super().step(action)
 
     assert 0.002 <= examine_env(make_env(Slow, {}), seed=0, n_steps=5).step_seconds < 1
+
+
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward"])
+def test_running_statistics_of_a_wrapper_are_not_taken_for_a_lost_seed(name):
+    def make(id="Pendulum-v1"):
+        return getattr(gymnasium.wrappers, name)(gymnasium.make(id))
+
+    with pytest.warns(UserWarning, match=f"{name} goes on with its running statistics.*; runs do repeat") as caught:
+        check_env(make_env(make, {}), seed=0)
+    assert len(caught) == 1
+    vector = getattr(gymnasium.wrappers.vector, name)(SyncVectorEnv([make, make]))
+    with pytest.warns(UserWarning, match="runs do repeat") as caught:
+        check_vector_env(VectorEnvAdapter(vector, [0, 1]), seed=0)
+    assert len(caught) == 1

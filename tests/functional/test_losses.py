@@ -95,6 +95,17 @@ def test_approx_kl():
     assert small == pytest.approx(0.5e-8, rel=1e-2)  # exp(x) - 1 - x would round to 0 in float32
 
 
+def test_clip_fraction():
+    ratio = torch.tensor([0.85, 0.95, 1.0, 1.05, 1.25])
+    log_prob, old = ratio.log().requires_grad_(), torch.zeros(5)
+    clipped = F.clip_fraction(log_prob, old, ratio_clip=0.1)
+    assert clipped.item() == pytest.approx(2 / 5)
+    assert not clipped.requires_grad
+    assert F.clip_fraction(log_prob, old, ratio_clip=0.2).item() == pytest.approx(1 / 5)
+    valid = torch.tensor([True, True, True, True, False])
+    assert F.clip_fraction(log_prob, old, ratio_clip=0.1, valid=valid).item() == pytest.approx(1 / 4)
+
+
 def test_approx_kl_is_the_kl_on_average():
     old = torch.distributions.Normal(0.0, 1.0)
     new = torch.distributions.Normal(0.2, 1.1)
@@ -112,6 +123,7 @@ LOSSES = {
     "clipped value": lambda x, y, z, valid: F.clipped_value_loss(x, y, z, value_clip=0.1, valid=valid),
     "loosely clipped value": lambda x, y, z, valid: F.clipped_value_loss(x, y, z, value_clip=9.0, valid=valid),
     "kl": lambda x, y, z, valid: F.approx_kl(x, y, valid),
+    "clip fraction": lambda x, y, z, valid: F.clip_fraction(x, y, ratio_clip=0.1, valid=valid),
 }
 
 
@@ -146,7 +158,9 @@ def test_old_values_targets_and_advantages_receive_no_gradient(loss):
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_broadcasting_is_refused(loss):
     x = torch.randn(3)
-    with pytest.raises(ValueError, match=r"loss|kl: got shapes .*\(3, 1\).*expected all of them equal.*squeeze"):
+    with pytest.raises(
+        ValueError, match=r"(loss|kl|fraction): got shapes .*\(3, 1\).*expected all of them equal.*squeeze"
+    ):
         loss(x, x[:, None], x, VALID)
     with pytest.raises(ValueError, match=r"valid \(2,\)"):
         loss(x, x, x, VALID[:2])

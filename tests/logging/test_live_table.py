@@ -13,12 +13,14 @@ import pytest
 
 from rlpyt.logging import Logger, logger_context, read_progress
 from rlpyt.logging.live_table import History
+from rlpyt.runners import MinibatchRl
+from rlpyt.runners.plan import PlanTable
 from rlpyt.utils.terminal import Region, bar, can_redraw, clock, region_below_prints, sparkline
-from tests.runners.runner_kit import make_sampler, run, without_times
+from tests.runners.runner_kit import make_algo, make_sampler, run, without_times
 
 
 class Screen(io.StringIO):
-    """Model of a terminal that knows the codes of a region; any other code is an error."""
+    """Model of a terminal that knows the codes of a region, and those of colours; any other code is an error."""
 
     encoding = "utf-8"
 
@@ -30,6 +32,7 @@ class Screen(io.StringIO):
         return True
 
     def write(self, text, /):
+        text = re.sub(r"\x1b\[[\d;]*m", "", text)
         for code, sign in re.findall(r"\x1b\[(\d*[FJ])|([^\x1b])", text, re.DOTALL):
             if code.endswith("F"):
                 self.y, self.x = max(0, self.y - int(code[:-1])), 0
@@ -181,6 +184,25 @@ def test_a_run_in_a_terminal_shows_one_table_and_the_same_files(size, monkeypatc
     assert printed.count("step ") == 5
 
 
+def test_a_plan_is_drawn_by_rich_in_a_terminal_and_by_nobody_elsewhere(size, monkeypatch, tmp_path, capsys):
+    size(40)
+    cautions = dict.fromkeys(("pri_eta", "x"), "not used")
+    table = PlanTable({"steps": 1000, "compile": False, "observation": "a " * 25, **cautions}, cautions)
+    head = ["plan:", "  steps        1,000"]
+    text = [*head, f"  observation  {'a ' * 24}a", "cautions:", "  pri_eta, x: not used"]
+    with monkeypatch.context() as patch, logger_context(tmp_path, 0) as logger:
+        patch.setitem(sys.modules, "rich.console", None)  # an import of it raises
+        logger.log_drawn(table.text(), table.drawn)
+    assert capsys.readouterr().out.splitlines()[1:] == text
+    lines = (tmp_path / "run_0" / "debug.log").read_text().splitlines()
+    assert [line.partition(" | ")[2] for line in lines[1:]] == text
+    screen = terminal(monkeypatch, 40)
+    Logger().log_drawn(table.text(), table.drawn)
+    shown = [line.rstrip() for line in screen.lines]
+    assert shown[:3] == [*head, f"  observation  {'a ' * 12}a"], "a long value goes on below itself"
+    assert screen.text.endswith("cautions:\n  pri_eta, x: not used")
+
+
 def test_a_long_name_leaves_room_for_the_numbers(size, monkeypatch):
     screen = terminal(monkeypatch)
     logger = Logger()
@@ -239,6 +261,29 @@ def test_quiet_runs_print_a_line_for_each_row_or_nothing_but_warnings(verbosity,
     log = (tmp_path / "run_0" / "debug.log").read_text()
     assert log.count("| text") == 2
     assert log.count("| step ") == 2
+
+
+def test_lines_show_the_columns_that_are_named(tmp_path, capsys):
+    columns = ["mine", "Epsilon", "ReturnMax", "not there"]
+    with logger_context(tmp_path, 0, verbosity="lines", line_columns=columns) as logger:
+        logger.record_tabular_misc_stat("Return", [1.0, 2.0])
+        logger.record_tabular_misc_stat("mine", [3.0, 4.0])
+        logger.record_tabular("Diagnostics/Epsilon", 0.25)
+        logger.dump_tabular(1000)
+    assert capsys.readouterr().out == "step 1,000: mine 3.5, Epsilon 0.25, ReturnMax 2\n"
+
+
+@pytest.mark.parametrize(("verbosity", "is_shown"), [("table", True), ("lines", True), ("quiet", False)])
+def test_why_a_run_ends_or_does_nothing_is_shown_with_lines_too(verbosity, is_shown, tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt), logger_context(tmp_path, 0, verbosity=verbosity):
+        raise KeyboardInterrupt
+    assert ("Interrupted by Ctrl-C" in capsys.readouterr().out) == is_shown
+    for n_steps in (40, 80, 80):  # the last one finds the run finished
+        algo, agent = make_algo("ppo")
+        runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps, seed=3, checkpoint_interval_steps=40)
+        with logger_context(tmp_path, 1, verbosity=verbosity, resume="auto"):
+            runner.train()
+    assert ("Resumed after 80 steps: the run is finished. A larger" in capsys.readouterr().out) == is_shown
 
 
 def test_an_unknown_verbosity_is_refused_before_there_is_a_directory(tmp_path):

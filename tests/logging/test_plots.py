@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import sys
 import warnings
@@ -50,20 +51,26 @@ def test_read_progress_of_no_run(tmp_path):
         read_progress(tmp_path)
 
 
+@pytest.fixture
+def figures(monkeypatch):
+    """Return a list of the figures that are drawn from here on."""
+    module = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
+    found = []
+
+    def kept_figure(**settings):
+        found.append(figure_class(**settings))
+        return found[-1]
+
+    figure_class = module.Figure
+    monkeypatch.setattr(module, "Figure", kept_figure)
+    return found
+
+
 @pytest.mark.parametrize(
     ("y", "n_bands", "low", "high"),
     [("ReturnAverage", 1, 1.0, 6.0), ("lossAverage", 1, 0.4, 0.6), ("ReturnMax", 0, None, None)],
 )
-def test_plot_draws_the_numbers(run_dir, monkeypatch, y, n_bands, low, high):
-    module = pytest.importorskip("matplotlib.figure", reason="needs the extra plot")
-    figures = []
-
-    def kept_figure(**settings):
-        figures.append(figure_class(**settings))
-        return figures[-1]
-
-    figure_class = module.Figure
-    monkeypatch.setattr(module, "Figure", kept_figure)
+def test_plot_draws_the_numbers(run_dir, figures, y, n_bands, low, high):
     path = plot_progress(run_dir, y=y)
     assert path == run_dir / "learning_curve.png"
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -75,6 +82,25 @@ def test_plot_draws_the_numbers(run_dir, monkeypatch, y, n_bands, low, high):
     if n_bands:
         ys = axes.collections[0].get_paths()[0].vertices[:, 1]
         assert (min(ys), max(ys)) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("params", "title"),
+    [
+        (("PPO", {"EnvCls": {"name": "gymnasium:make"}, "env_kwargs": {"id": "CartPole-v1"}}), "PPO on CartPole-v1"),
+        (("SAC", {"env_kwargs": {"domain": "cheetah", "task": "run"}}), "SAC on cheetah-run"),
+        (("DQN", {"EnvCls": {"name": "my_envs:Maze"}, "env_kwargs": None}), "DQN on Maze"),
+        ((None, None), ""),
+    ],
+)
+def test_a_plot_says_what_was_trained_where(run_dir, figures, params, title):
+    algo, sampler = params
+    record = {"algo": {"class": algo}, "runner": {"settings": {"sampler": {"settings": sampler}}}}
+    (run_dir / "params.json").write_text(json.dumps(record))
+    plot_progress(run_dir)
+    [axes] = figures[0].axes
+    assert axes.get_title() == (f"{title} ({run_dir.name})" if title else run_dir.name)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "ReturnAverage")
 
 
 def test_plot_errors(run_dir, monkeypatch):

@@ -154,6 +154,17 @@ def test_a_page_is_one_file_that_no_name_gets_into(grid):
         assert any(status in text.split() for text in page.texts)
 
 
+def test_on_a_phone_pictures_and_tables_scroll_and_say_so(grid):
+    page = Page(write_page(grid))
+    style = " ".join(page.texts).partition("@media (max-width: 44rem)")[2]
+    assert "img { max-width: none; width: 42rem; }" in style
+    assert 'div.wide::before, figure::before { content: "scroll sideways \\2194"' in style
+    assert "div.wide { overflow-x: auto; }" in " ".join(page.texts)
+    names = [(tag, attributes.get("class")) for tag, attributes in page.tags]
+    for inner, outer in (("img", ("figure", None)), ("table", ("div", "wide"))):
+        assert all(names[i - 1] == outer for i, (name, _) in enumerate(names) if name == inner)
+
+
 CLICK = """
 window.addEventListener("load", () => {
   const pictures = [...document.images].filter(image => image.naturalWidth > 100).length;

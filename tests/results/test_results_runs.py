@@ -142,7 +142,74 @@ def test_groups_are_what_differs_but_seeds(tmp_path):
     assert [n for _, _, n in labels(find_runs(tmp_path))] == [3, 2]
 
 
-@pytest.mark.parametrize("name", ["layout", "seed", "resume", "affinity", "run_ID", "log_dir"])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("log_interval_steps", (500, 1000)),
+        ("checkpoint_interval_steps", (500, {"float": "inf"})),
+        ("checkpoint_interval_minutes", (10, None)),
+        ("checkpoint_keep", (2, 3)),
+        ("max_time", (60, {"float": "inf"})),
+    ],
+)
+def test_what_cannot_change_the_numbers_is_no_difference(tmp_path, name, values):
+    for seed, value in enumerate(values):
+        change(write_run(tmp_path / f"run_{seed}", seed=seed), name, value)
+    assert labels(find_runs(tmp_path)) == [("PPO", "CartPole-v1", 2)]
+
+
+def test_rows_at_other_steps_are_a_difference_where_a_hook_may_stop_the_run_at_one(tmp_path):
+    for seed, steps in enumerate((500, 1000)):
+        run = write_run(tmp_path / f"run_{seed}", seed=seed)
+        change(run, "log_interval_steps", steps)
+        change(run, "hooks", [{"class": "rlpyt.runners:StopOnReturn", "settings": {"threshold": 475}}])
+    assert len(labels(find_runs(tmp_path))) == 2
+
+
+CHOSEN = dict(device="cpu", precision="float32", channels_last=False, torch_threads=1, tf32=None, compile=False)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # (given, chosen) of each run; None leaves the choice to the runner.
+        ([(None, {}), ({}, {})], ["PPO"]),  # as `rlpyt train RUN --seed 1` makes the second
+        ([(None, dict(channels_last=True)), (None, {}), (dict(torch_threads=2), dict(torch_threads=2))], ["PPO"]),
+        ([(None, {}), (dict(precision="bfloat16"),) * 2], ["precision=float32", "precision=bfloat16"]),
+        ([("fastest", dict(precision="bfloat16")), (None, {})], ["precision=bfloat16", "precision=float32"]),
+        ([({}, {}), (dict(channels_last=True),) * 2], ["channels_last=False", "channels_last=True"]),
+        ([(dict(device="cuda:0"),) * 2, (dict(device="cuda:1"),) * 2], ["PPO"]),
+        ([(None, {}), (dict(compile=True),) * 2], ["compile=False", "compile=True"]),
+    ],
+)
+def test_compute_settings_count_as_they_were_chosen(tmp_path, runs, expected):
+    for seed, (given, chosen) in enumerate(runs):
+        run = write_run(tmp_path / f"run_{seed}", seed=seed)
+        if isinstance(given, dict):
+            given = {"class": "rlpyt.utils.compute:ComputeSettings", "settings": {**CHOSEN, **given}}
+        change(run, "settings", given)
+        params = json.loads((run / "params.json").read_text())
+        (run / "params.json").write_text(json.dumps(params | {"compute": CHOSEN | chosen}))
+    assert [label for label, *_ in labels(find_runs(tmp_path))] == expected
+
+
+def test_a_run_that_ended_before_its_first_row_makes_no_legend_and_no_long_note(tmp_path):
+    write_run(tmp_path / "run_0", seed=0)
+    message = "PgModel has no argument 'hidden_size'. " * 10
+    for i in (1, 2):
+        write_run(
+            tmp_path / f"run_{i}",
+            (),
+            settings={"minibatches": i},
+            status="failed",
+            exception={"type": "TypeError", "message": message},
+        )
+    study = read_study(tmp_path)
+    assert study.methods == ["PPO"]
+    assert study.remarks == ("not drawn, as there is no row: run_1 (failed), run_2 (failed)",)
+
+
+@pytest.mark.parametrize("name", ["layout", "seed", "resume", "affinity", "run_ID", "log_dir", "max_time"])
 def test_a_setting_of_an_environment_is_a_difference_whatever_its_name(tmp_path, name):
     for value in (1, 2):
         for seed in (3, 4):

@@ -351,7 +351,8 @@ def test_batch_sizes_of_all_are_divided_and_both_are_written_down(tmp_path):
     assert (plan["rows an update of all"], plan["rows an update of each replica"]) == (16, 8)
     assert plan["replay rows of each replica"] == 500
     debug = (tmp_path / "run_0" / "debug.log").read_text()
-    assert "plan: replicas 2, batch of all T 5 x B 8, rows an update of all 16, seed 3" in debug
+    shown = [line.partition("| ")[2].split(maxsplit=1) for line in debug[debug.index("plan:") :].splitlines()[1:6]]
+    assert [name for name, *_ in shown] == ["replicas", "batch", "rows", "seed", "iterations"]
 
 
 def test_the_plan_of_one_process_names_no_replicas(tmp_path):
@@ -605,6 +606,7 @@ def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_pat
         "Diagnostics/CumUpdates",
         "Diagnostics/ReplayRatio",
         "Diagnostics/CumReplayRatio",
+        *("Diagnostics/LearningRate", *(["Diagnostics/Epsilon"] if algo == "dqn" else [])),
     }
 
 

@@ -183,7 +183,8 @@ def test_the_best_checkpoint_can_be_named(tmp_path: Path, run_dir: Path) -> None
 
 def test_settings_and_spaces_may_be_given(copied: Path, tmp_path: Path) -> None:
     train(tmp_path / "dqn", "categorical dqn")
-    assert load_agent(tmp_path / "dqn" / "run_0", eps_eval=0.5).eps_eval == 0.5
+    changed: Any = load_agent(tmp_path / "dqn" / "run_0", eps_eval=0.5)
+    assert changed.eps_eval == 0.5
     params = json.loads((copied / "params.json").read_text())
     recorded = params.pop("spaces")
     (copied / "params.json").write_text(json.dumps(params))
@@ -204,7 +205,7 @@ def test_a_run_that_began_with_weights_loads_without_them(tmp_path: Path) -> Non
     agent = Td3Agent(initial_model_state_dict=before.state_dict(), **SIZES)
     options: dict[str, Any] = dict(sampler=make_sampler(EnvCls=RandomEnv, **BOX), snapshot_mode="all")
     run(tmp_path, (TD3(**{**REPLAY, "min_steps_learn": 60}), agent), **options)
-    loaded = load_agent(tmp_path / "run_0", snapshot="itr_1.pkl")  # from before the first update
+    loaded: Any = load_agent(tmp_path / "run_0", snapshot="itr_1.pkl")  # from before the first update
     assert loaded.fraction == 0.0
     by_policy = episode(before, 3, deterministic=True)
     assert same(episode(loaded, 3), by_policy), "it acts at random"
@@ -225,7 +226,7 @@ def test_mistakes_are_told(copied: Path, tmp_path: Path) -> None:
     other = EnvSpaces(spaces.Box(-1, 1, (9,), np.float32), CountingEnv().action_space)
     with pytest.raises(ValueError, match=r"weights of .*itr_4.pkl do not fit the PgAgent .*Error"):
         load_agent(copied, env_spaces=other)
-    agent = load_agent(copied)
+    agent: Any = load_agent(copied)
     shape = agent.env_spaces.observation.shape
     with pytest.raises(ValueError, match=r"observation has the shape \[9\]; expected \["):
         agent.step(np.zeros(9), None, None)
@@ -243,7 +244,8 @@ def test_classes_of_the_record_must_be_known(tmp_path: Path) -> None:
     params = tmp_path / "run_0" / "params.json"
     with pytest.raises(RecordError, match=r"load_agent: ModelCls names .*OwnModel.*give known=\[OwnModel\]"):
         load_agent(tmp_path / "run_0")
-    assert type(load_agent(tmp_path / "run_0", known=[OwnModel]).model) is OwnModel
+    loaded: Any = load_agent(tmp_path / "run_0", known=[OwnModel])
+    assert type(loaded.model) is OwnModel
     content = params.read_text()
     params.write_text(content.replace('"rlpyt.agents:PgAgent"', '"os:system"'))
     with pytest.raises(RecordError, match="names os:system"):

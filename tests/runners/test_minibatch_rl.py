@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import signal
 import threading
 import weakref
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf, isfinite, nan
 from typing import Any
 
@@ -16,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from rlpyt.agents import PgAgent
+from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
@@ -35,6 +37,7 @@ from tests.runners.runner_kit import (
     without_times,
 )
 from tests.toy_envs import CountingEnv, LifeEnv
+from tests.vector_toy_envs import DictCountingVectorEnv
 
 STATISTICS = ("Average", "Std", "Median", "Min", "Max")
 COUNTERS = [
@@ -58,13 +61,15 @@ EVAL = [
 ]
 TRAJ = ("Length", "Return", "NonzeroRewards", "DiscountedReturn", "GameScore")
 METRICS = {
-    "ppo": ("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "explainedVariance", "kl"),
+    "ppo": ("loss", "gradNorm", "entropy", "perplexity", "valueLoss", "explainedVariance", "kl", "clipFraction"),
     "dqn": ("loss", "gradNorm", "tdAbsErr"),
 }
+NUMBERS = {"ppo": ["Diagnostics/LearningRate"], "dqn": ["Diagnostics/LearningRate", "Diagnostics/Epsilon"]}
 
 
-def columns(first: list[str], traj: tuple[str, ...], metrics: tuple[str, ...]) -> list[str]:
-    return first + COUNTERS + [name + statistic for name in (*traj, *metrics) for statistic in STATISTICS]
+def columns(first: list[str], algo: str) -> list[str]:
+    many = [name + statistic for name in (*TRAJ, *METRICS[algo]) for statistic in STATISTICS]
+    return first + COUNTERS + NUMBERS[algo] + many
 
 
 @pytest.fixture(autouse=True)
@@ -80,21 +85,51 @@ def _threads_stay():
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_columns_and_their_order(algo, tmp_path):
     run(tmp_path / "a", algo)
-    assert header_of(tmp_path / "a") == columns(ONLINE, TRAJ, METRICS[algo])
+    assert header_of(tmp_path / "a") == columns(ONLINE, algo)
     sampler = make_sampler(eval_n_envs=2, eval_max_trajectories=2)
     run(tmp_path / "b", algo, sampler, MinibatchRlEval)
-    assert header_of(tmp_path / "b") == columns(EVAL, TRAJ, METRICS[algo])
+    assert header_of(tmp_path / "b") == columns(EVAL, algo)
 
 
 def test_columns_are_the_same_where_no_trajectory_is_complete_yet(tmp_path):
     # Episodes of 33 steps: none is over in the first rows, and none ever in the second run.
     for name, length in (("some", 33), ("none", 10**6)):
         run(tmp_path / name, "ppo", make_sampler(env_kwargs={"lengths": [length]}), n_steps=200, log_interval_steps=20)
-        assert header_of(tmp_path / name) == columns(ONLINE, TRAJ, METRICS["ppo"])
+        assert header_of(tmp_path / name) == columns(ONLINE, "ppo")
     rows = rows_of(tmp_path / "some")
     assert rows[0]["ReturnAverage"] == rows_of(tmp_path / "none")[-1]["GameScoreMax"] == "nan"
     assert float(rows[-1]["LengthAverage"]) == 33
     assert all(None not in row and None not in row.values() for row in rows), "rows of unlike length"
+
+
+def test_learning_rate_and_epsilon_follow_their_schedules(tmp_path):
+    algo, agent = make_algo("ppo", learning_rate=1e-3)
+    run(tmp_path / "ppo", (algo, agent), n_steps=200, log_interval_steps=100)  # 10 iterations of 20 steps
+    rates = [float(row["Diagnostics/LearningRate"]) for row in rows_of(tmp_path / "ppo")]
+    assert rates == pytest.approx([1e-3 * 0.6, 1e-3 * 0.1])  # of the updates at step 80 and at step 180
+    algo, agent = make_algo("dqn", eps_steps=160, learning_rate="lin_1e-3")
+    agent = agent.replace(eps_init=1, eps_final=0.1)
+    sampler = make_sampler(eval_n_envs=1, eval_max_trajectories=1)
+    run(tmp_path / "dqn", (algo, agent), sampler, MinibatchRlEval, n_steps=200, log_interval_steps=100)
+    rows = rows_of(tmp_path / "dqn")
+    assert [float(row["Diagnostics/Epsilon"]) for row in rows] == pytest.approx([1.0, 1 - 0.9 * 100 / 160, 0.1])
+    assert [float(row["Diagnostics/LearningRate"]) for row in rows] == pytest.approx([1e-3, 0.6e-3, 0.1e-3])
+
+
+class WithoutEpsilon(DqnAgent):
+    """Explores in another way."""
+
+    def mean_epsilon(self, fraction: float, n_envs: int) -> float | None:
+        return None
+
+
+def test_the_mean_epsilon_is_over_all_environments_and_may_be_none(tmp_path):
+    agent = DqnAgent(eps_init=1.0, eps_final=0.1, eps_final_min=0.001)
+    assert agent.mean_epsilon(1.0, 3) == pytest.approx((0.001 + 0.01 + 0.1) / 3)
+    assert agent.mean_epsilon(0.5, 3) == pytest.approx(0.5 + 0.5 * (0.001 + 0.01 + 0.1) / 3)
+    run(tmp_path, (make_algo("dqn", eps_steps=1e6)[0], WithoutEpsilon(model_kwargs={"hidden_sizes": 8})))
+    assert "Diagnostics/Epsilon" not in header_of(tmp_path)
+    assert "epsilon is annealed" not in (tmp_path / "run_0" / "debug.log").read_text()
 
 
 def test_counters_of_online_training(tmp_path):
@@ -180,6 +215,40 @@ def test_a_statistic_that_some_trajectories_lack_does_not_end_the_run(tmp_path):
     assert float(rows_of(tmp_path / "b")[-1]["GameScoreMin"]) == 5.0
 
 
+class Solved(CountingEnv):
+    """Says at every step whether the task is done: at the ends that are terminated."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, _info = super().step(action)
+        return observation, reward, terminated, truncated, {"is_success": terminated}
+
+
+class SolvedVectorEnv(DictCountingVectorEnv):
+    """n of `Solved`, whose info has a mask."""
+
+    def __init__(self, num_envs: int, **kwargs: Any) -> None:
+        super().__init__(num_envs, EnvCls=Solved, **kwargs)
+
+
+@pytest.mark.parametrize("EnvCls", [Solved, SolvedVectorEnv])
+def test_the_success_rate_is_the_share_of_episodes_that_end_with_it(EnvCls, tmp_path, capsys):
+    ends: list[bool] = []
+
+    class Recording(TrajInfo):
+        def step(self, *args: Any) -> None:
+            super().step(*args)
+            if args[3]:
+                ends.append(bool(args[5]["is_success"]))
+
+    for name, TrajInfoCls in (("own", Recording), ("plain", TrajInfo)):
+        sampler = make_sampler(EnvCls=EnvCls, TrajInfoCls=TrajInfoCls)
+        run(tmp_path / name, "ppo", sampler, log_traj_window=1000)
+        row = rows_of(tmp_path / name)[-1]
+        assert 0 < sum(ends) < len(ends) == int(row["Diagnostics/CumCompletedTrajs"])
+        assert float(row["SuccessAverage"]) == pytest.approx(sum(ends) / len(ends))
+    assert "is_success" not in capsys.readouterr().out, "nothing says that it is left out"
+
+
 def test_a_game_of_lives_is_logged_as_one(tmp_path):
     run(tmp_path, "ppo", make_sampler(EnvCls=LifeEnv), n_steps=400)
     row = rows_of(tmp_path)[-1]
@@ -193,26 +262,71 @@ def test_a_game_of_lives_is_logged_as_one(tmp_path):
 def test_the_plan_is_printed_before_the_work(tmp_path, capsys):
     run(tmp_path, "ppo", make_sampler("cpu2"), n_steps=130)
     out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if "plan:" in line]
-    for part in (
-        "seed 3",
-        "iterations 7",
-        "steps 140",
-        "batch T 5 x B 4",
-        "sampler CpuSampler",
-        "workers 2",
-        "device cpu",
-    ):
-        assert part in line
+    lines = takewhile(lambda line: line.startswith("  "), out[out.index("plan:\n") :].splitlines()[1:])
+    cells = [re.fullmatch(r"  (\S+(?: \S+)*)( {2,})(.*)", line) for line in lines]
+    shown = {cell[1]: cell[3] for cell in cells if cell}
+    assert len({cell and cell.start(3) for cell in cells}) == 1, "the values stand in one column"
+    expected = {
+        **dict(seed="3", iterations="7", steps="140", batch="T 5 x B 4", sampler="CpuSampler", workers="2"),
+        **dict(device="cpu", learning_rate="0.001 -> 0 over the run (linear_lr_schedule)"),
+    }
+    assert shown | expected == shown
+    assert "compile" not in shown, "what is off is left out"
+    assert "cautions" not in out
+    assert "\x1b" not in out
     assert out.index("plan:") < out.index("CumSteps")
     plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
     assert plan["steps"] == 140
     assert plan["updates an iteration"] == 4
 
 
+def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosity(tmp_path, capsys):
+    unused = dict(pri_alpha=0.5, pri_eta=0.5, eps_steps=1e6, discount=0.8, target_update_interval=4)
+    algo, agent = make_algo("dqn", **unused)
+    runner: Any = MinibatchRl(algo, agent, make_sampler(), n_steps=100, seed=3, log_interval_steps=40)
+    for verbosity in ("table", "quiet"):
+        with logger_context(tmp_path / verbosity, run_ID=0, verbosity=verbosity):
+            runner.replace(algo=make_algo("dqn", **unused)[0], agent=make_algo("dqn")[1]).train()
+        out = capsys.readouterr().out
+        log = "\n".join(line.partition(" | ")[2] for line in (tmp_path / verbosity / "run_0" / "debug.log").open())
+        for text in (out, log):
+            epsilon, discount = re.findall("WARNING: (.*)", text)
+            assert "Set eps_steps to about 20, or raise n_steps" in epsilon
+            assert "set discount to 0.99" in discount
+        assert log.count("not used") == log.count("pri_alpha, pri_eta: not used, prioritized_replay is False") == 1
+        assert log.index("cautions:") > log.index("plan:")
+        assert log.count("eps_steps") == 2, "in the warning alone"
+        assert ("cautions:" in out) == (verbosity == "table")
+        plan = json.loads((tmp_path / verbosity / "run_0" / "params.json").read_text())["plan"]
+        assert plan["pri_alpha"] == "not used, prioritized_replay is False"
+
+
+class PendulumLike(CountingEnv):
+    """Environment by the name of the one that is learned with a short horizon."""
+
+
+@pytest.mark.parametrize(
+    ("discount", "EnvCls", "warns"),
+    [(0.9, CountingEnv, True), (0.9, PendulumLike, False), (0.95, CountingEnv, False), (0.0, CountingEnv, False)],
+)
+def test_a_short_horizon_is_a_warning_except_of_pendulum(discount, EnvCls, warns, tmp_path, capsys):
+    run(tmp_path, make_algo("ppo", discount=discount), make_sampler(EnvCls=EnvCls))
+    assert ("WARNING: discount is 0.9" in capsys.readouterr().out) == warns
+
+
+def test_a_run_that_goes_on_has_no_other_cautions(tmp_path):
+    """Its settings are those of the record, which has the defaults too."""
+    sampler = make_sampler()
+    run(tmp_path, "dqn", sampler, checkpoint_interval_steps=40)
+    MinibatchRl.resume(tmp_path / "run_0", n_steps=200, trusted=["tests.toy_envs"])
+    text = (tmp_path / "run_0" / "debug.log").read_text()
+    assert text.count("plan:") == 2
+    assert "not used" not in text
+
+
 def test_a_seed_that_was_not_given_is_printed_and_repeats_the_run(tmp_path, capsys):
     first = run(tmp_path / "a", "ppo", seed=None)
-    assert f"seed {first.seed}," in capsys.readouterr().out
+    assert re.search(rf"^  seed +{first.seed}$", capsys.readouterr().out, re.MULTILINE)
     run(tmp_path / "b", "ppo", seed=first.seed)
     assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
 
@@ -548,7 +662,7 @@ def test_workers_of_an_affinity_are_as_many_as_its_cores(tmp_path, capsys):
     )
     with logger_context(tmp_path):
         runner.train()
-    assert "workers 3" in capsys.readouterr().out
+    assert re.search("^  workers +3$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def test_the_rehearsal_writes_nothing_into_the_log_of_the_run(tmp_path, capsys):
     result_of(tmp_path, parts, settings=None, n_steps=64)
     text = (tmp_path / "run_0" / "debug.log").read_text()
     assert text.count("a loss is computed") == 2, "one for each iteration of the run"
-    assert text.index("plan: ") < text.index("a loss is computed")
+    assert text.index("plan:") < text.index("a loss is computed")
 
 
 # ---- settings="fastest" ----

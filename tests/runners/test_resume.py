@@ -45,7 +45,10 @@ OWN_CASES: dict[str, Any] = {
     # whose masks are drawn from torch's global stream
     "PPO dropout of torch": lambda: (PPO(), CategoricalPgAgent(model_kwargs=dict(nonlinearity=torch.nn.Dropout))),
     "CMAES": lambda: (CMAES(evaluated="best"), PopulationAgent(model_kwargs=dict(hidden_sizes=2), population_size=4)),
-    "CMAES separable": lambda: (CMAES(separable=True, n_episodes=2), PopulationAgent(population_size=2)),
+    "CMAES separable": lambda: (
+        CMAES(separable=True, n_episodes=2, weight_func=float, mean_rate="lin_1_0.5", covariance_rate="lin_1"),
+        PopulationAgent(population_size=2),
+    ),
 }
 
 
@@ -140,6 +143,7 @@ AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
         ("PPO LSTM", "alternating2", MinibatchRl, {}),
         ("VTrace", "cpu2", MinibatchRlEval, {}),
         ("DQN input priorities", "gpu2", MinibatchRl, {}),
+        ("DQN scheduled", "cpu2", MinibatchRl, {}),
         ("Rainbow", "cpu2", MinibatchRl, {}),
         ("R2D1", "halves", MinibatchRl, {}),
         ("IQN GRU", "gpu2", MinibatchRlEval, {}),

@@ -22,6 +22,7 @@ from rlpyt.samplers.fleet_spec import FleetRole, quotas
 from rlpyt.samplers.parts import ListPart
 from rlpyt.spaces import null_value
 from rlpyt.types import BatchSpec, Run
+from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -206,6 +207,17 @@ def test_an_evaluation_without_end_says_so_once(monkeypatch, capsys):
         sampler.evaluate_agent(0)  # it ends anyway
         evaluate(initialised(), CountingEnv, {"lengths": (3,)}, n_trajectories=60, n_envs=1)
         assert not says_so()
+
+
+@pytest.mark.parametrize(("EnvCls", "n"), [(CountingEnv, 1), (DictCountingEnv, 2)])
+def test_an_evaluation_without_a_sampler_has_the_threads_that_fit(EnvCls, n):
+    agent, seen = random_agent(), set()
+    agent.initialize(make_env(EnvCls, {}).spaces)
+    agent.model.register_forward_hook(lambda *_: seen.add(torch.get_num_threads()))
+    with torch_threads(2):
+        evaluate(agent, EnvCls, n_trajectories=1)
+        assert torch.get_num_threads() == 2
+    assert min(seen) == n, "one for vectors, and for images the caller's"
 
 
 def test_an_evaluation_without_a_sampler_may_be_limited():

@@ -343,7 +343,7 @@ def test_a_worker_that_dies_after_its_reply_is_missed_at_its_next_request(restar
 def test_a_reply_that_was_sent_before_the_death_counts():
     with pool_of(1) as pool:
         pool.post(to([0], "die_soon"))
-        pool.workers[0]._process.join(20)
+        pool.workers[0]._process.join(60)
         assert not pool.workers[0]._process.is_alive()
         assert pool.receive([0]) == ["farewell"]
 
