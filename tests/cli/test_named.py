@@ -140,6 +140,7 @@ def test_a_run_goes_on_in_its_trackers_and_starts_again_with_them(fake, tmp_path
     pytest.importorskip("tensorboard")
     folder = tmp_path / "of_seeds"
     given = ["--log-dir", str(folder), "--track", "wandb(project=mine)", "tensorboard", "--snapshot-mode", "all"]
+    given += ["--line-columns", "gradNorm", "entropy"]
     assert main(["train", "ppo", "CartPole-v1", *SHORT, *given]) == 0
     run = folder / "run_0"
     assert fake.opened == [("mine", "of_seeds", None)]
@@ -158,6 +159,7 @@ def test_a_run_goes_on_in_its_trackers_and_starts_again_with_them(fake, tmp_path
     assert main(["train", str(run), "--smoke"]) == 0
     assert fake.opened[2:] == [("mine", "of_seeds", None)]
     logger = params_of(folder / "run_1")["logger"]
+    assert logger["line_columns"] == ["gradNorm", "entropy"]
     assert (logger["use_summary_writer"], logger["verbosity"], logger["snapshot_mode"]) == (True, "quiet", "all")
     # Where rows go is no setting of the method.
     assert "track" not in find_runs(folder)[0].settings
