@@ -50,8 +50,10 @@ Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE .
 """Values by name."""
 Names: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
 """Parts by name, with their settings in brackets; see `rlpyt.cli.named`."""
+Columns: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...", help_behavior_hint="")]
+"""Columns of the log."""
 
-_LISTS = re.compile(r"--(vary|trust|track|hooks|([\w.-]+-)?(kwargs|overrides))")
+_LISTS = re.compile(r"--(vary|trust|track|hooks|line-columns|([\w.-]+-)?(kwargs|overrides))")
 """Options that take several values, and may be given several times."""
 
 

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import tyro
 
-from rlpyt.cli.algorithms import ALGORITHMS
 from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
@@ -117,15 +115,6 @@ def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
     return runners
 
 
-def shape(
-    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
-    env: Annotated[str, tyro.conf.Positional],
-    grid: Annotated[Grid, tyro.conf.OmitArgPrefixes],
-) -> int:
-    """Run a grid of runs side by side, or go on with it."""
-    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
-
-
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments of the grid, and those of each run."""
     own: list[str] = []
@@ -197,6 +186,7 @@ def usage() -> str:
     """Return the help of the command."""
     lines = [
         "usage: rlpyt launch ALGO ENV [--vary SETTING=VALUES ...] [--seeds N] [--runs-at-once N] [OPTIONS]",
+        "       rlpyt launch FILE.yaml [--vary SETTING=VALUES ...] [OPTIONS]",
         "       rlpyt launch SCRIPT.py [--vary SETTING=VALUES ...] [OPTIONS]",
         "",
         "Run a grid of runs side by side, or go on with it. ALGO, ENV and all other options are those of rlpyt train. "

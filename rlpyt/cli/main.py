@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated, Union
 
 import tyro
 
@@ -39,8 +40,9 @@ COMMANDS = {
     "envs": "envs",
 }
 """Command -> module of this package, which has a function of the command's name, or `<name>_command`."""
-READ_ARGUMENTS = ("train", "launch")
-"""Commands whose options depend on the first arguments: their functions take the list of arguments."""
+READ_ARGUMENTS = {"train": "TrainChoices", "launch": "Grid"}
+"""Commands whose options depend on the first arguments, and the options that they always have: their functions take the
+list of arguments."""
 ROOT = Path(__file__).parents[1]
 """Folder of the library."""
 _OF_REPLICA = "\n\nThe traceback of replica"
@@ -130,7 +132,21 @@ def command_of(name: str) -> Command:
 def all_commands() -> dict[str, Command]:
     """Return the functions of all commands, for the completion of a shell."""
     found = {name: command_of(name) for name in COMMANDS}
-    return found | {name: vars(importlib.import_module(f"rlpyt.cli.{name}"))["shape"] for name in READ_ARGUMENTS}
+    modules = {name: vars(importlib.import_module(f"rlpyt.cli.{name}")) for name in READ_ARGUMENTS}
+    return found | {name: _by_algorithm(found[name], modules[name][READ_ARGUMENTS[name]]) for name in READ_ARGUMENTS}
+
+
+def _by_algorithm(command: Command, Options: type) -> Command:
+    """Return a function of the shape of a command whose first word is an algorithm, after which options come."""
+
+    def shape(run: object) -> int:
+        raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
+
+    names = vars(importlib.import_module("rlpyt.cli.algorithms"))["ALGORITHMS"]
+    words = [Annotated[Options, tyro.conf.subcommand(name, prefix_name=False)] for name in names]
+    shape.__doc__ = command.__doc__
+    shape.__annotations__ = {"run": Annotated[Union[tuple(words)], tyro.conf.OmitArgPrefixes], "return": int}  # noqa: UP007
+    return shape
 
 
 def help_text() -> str:

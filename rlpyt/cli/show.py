@@ -107,6 +107,9 @@ def _where(directory: Path, params: Json) -> dict[str, str]:
     facts["steps"] = f"{_number(row[STEPS])}{of}" if STEPS in row else f"none yet{of}"
     if RETURN in row:
         facts["return"] = f"{_number(row[RETURN])} at the newest row of the log"
+    trackers = params.get("track")
+    if isinstance(trackers, list) and trackers:
+        facts["tracked by"] = ", ".join(map(str, trackers))
     checkpoint = newest_checkpoint(directory)
     facts["checkpoint"] = f"at {_number(checkpoint)} steps" if checkpoint is not None else "none"
     return facts
@@ -161,7 +164,15 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
     defaults = defaults_of(str(record.get("class")))
     for name, recorded in _dict(record, "settings").items():
         value = _plain(recorded)
-        if name in _TOLD or (not prefix and name in PARTS) or value is UNKNOWN or "state_dict" in name:
+        if name == "hooks" and isinstance(recorded, list) and recorded:
+            yield name, ", ".join(map(_hook, recorded))
+        if (
+            name in _TOLD
+            or name == "hooks"
+            or (not prefix and name in PARTS)
+            or value is UNKNOWN
+            or "state_dict" in name
+        ):
             continue
         if prefix == "sampler." and name in ("batch_T", "batch_B"):
             continue
@@ -169,6 +180,14 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
         same = default is not UNKNOWN and (value == default or (not value and not default and value is not False))
         if not same and not (default is UNKNOWN and isinstance(recorded, dict)):
             yield f"{prefix}{name}", text_of(value)
+
+
+def _hook(recorded: object) -> str:
+    """Return a hook as the command line names it."""
+    record = recorded if isinstance(recorded, dict) else {}
+    settings = dict(_changed(record, ""))
+    brackets = f"({','.join(f'{name}={value}' for name, value in settings.items())})" if settings else ""
+    return f"{_name(record.get('class'))}{brackets}"
 
 
 def _plain(value: object) -> object:

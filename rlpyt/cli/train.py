@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 import tyro
@@ -15,7 +15,7 @@ import tyro
 from rlpyt.agents import BaseAgent
 from rlpyt.algos import RlAlgorithm
 from rlpyt.cli.algorithms import ALGORITHMS, Algorithm, algorithm, check_fits, is_algorithm
-from rlpyt.cli.arguments import Flag, Modules, Names, Pairs, Steps, Text, Whole, joined
+from rlpyt.cli.arguments import Columns, Flag, Modules, Names, Pairs, Steps, Text, Whole, joined
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.main import is_of_rlpyt
 from rlpyt.cli.named import Tracking, recorded_trackers, tracking_of, with_hooks
@@ -88,6 +88,8 @@ class RunChoices:
     """Send the rows to tensorboard, wandb, mlflow, trackio, or several; with settings: "wandb(project=mine)"."""
     verbosity: Verbosity = "table"
     """What is printed: table; lines, one for each row; quiet, warnings only."""
+    line_columns: Columns = ()
+    """What lines show of a row, in place of returns and losses."""
     snapshot_mode: SnapshotMode = "last"
     """Weights that are kept: none; last; all, of every row of the log; gap, of some rows; last+gap."""
     snapshot_gap: int = 1
@@ -207,9 +209,10 @@ def logging_of(
         resume=resume,
         if_taken=choices.if_taken,
         verbosity=choices.verbosity,
+        line_columns=choices.line_columns,
     ) as logger:
-        if choices.track:
-            logger.record_params({"track": list(choices.track)})  # `rlpyt resume` goes on with them
+        if tracking.texts:
+            logger.record_params({"track": tracking.texts})  # `rlpyt resume` goes on with them
         yield logger
 
 
@@ -246,15 +249,6 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
         raise
     finally:
         set_global_streams(streams)
-
-
-def shape(
-    algo: Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.Positional],  # type: ignore[valid-type]
-    env: Annotated[str, tyro.conf.Positional],
-    choices: Annotated[TrainChoices, tyro.conf.OmitArgPrefixes],
-) -> int:
-    """Train an agent, or start a recorded run again."""
-    raise AssertionError("a shell completes by the shape of a command, and runs the command itself")
 
 
 def start_of(arguments: Sequence[str]) -> Start:
@@ -337,8 +331,12 @@ def recorded_logging(record: Path) -> Values:
     for name, choices in (("snapshot_mode", get_args(SnapshotMode)), ("verbosity", get_args(Verbosity))):
         if logger[name] not in choices:
             raise ValueError(f"{record} has {logger[name]!r:.100} under 'logger', {name!r}; expected one of {choices}.")
+    if not all(isinstance(column, str) for column in logger["line_columns"]):
+        raise ValueError(
+            f"{record} has {logger['line_columns']!r:.100} under 'logger', 'line_columns'; expected names."
+        )
     kept = {name: logger[name] for name in ("snapshot_mode", "snapshot_gap", "verbosity")}
-    return {**kept, "track": recorded_trackers(params)}
+    return {**kept, "line_columns": tuple(logger["line_columns"]), "track": recorded_trackers(params)}
 
 
 def record_of_path(path: Path) -> Path:
@@ -538,12 +536,14 @@ def usage() -> str:
     """Return the help of the command without an algorithm."""
     lines = [
         "usage: rlpyt train ALGO ENV [OPTIONS]",
+        "       rlpyt train FILE [OPTIONS]",
         "       rlpyt train RUN [OPTIONS]",
         "",
         "Train an agent, or start a recorded run again in a new directory.",
         "",
         "  ALGO  " + ", ".join(ALGORITHMS),
         "  ENV   an id of gymnasium; a game of Atari; dm_control/cheetah-run; module:Class of your own",
+        "  FILE  study.yaml with algorithm, env and other options, or a JSON file",
         "  RUN   directory of a run, or its params.json; ./ppo for a folder that is named as an algorithm",
         "",
         "The options are the settings of the parts. rlpyt train ppo CartPole-v1 --help lists them.",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 
@@ -138,3 +139,28 @@ def test_a_shell_can_complete_commands_and_options(capsys):
     assert code_of(["--tyro-print-completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in (*COMMANDS, "alternating", "--sampler-type", "--runs-at-once"))
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("rlpyt train rain", "rainbow"),
+        ("rlpyt train dqn CartPole-v1 --sampler-ty", "--sampler-type"),
+        ("rlpyt train dqn CartPole-v1 --sampler-type alt", "alternating"),
+        ("rlpyt launch rain", "rainbow"),
+        ("rlpyt launch dqn CartPole-v1 --runs", "--runs-at-once"),
+    ],
+)
+def test_bash_completes_algorithms_and_options(words, offered, completion, tmp_path):
+    word = len(words.split()) - 1
+    script = f"source {completion}\nCOMP_WORDS=({words})\nCOMP_CWORD={word}\n_tyro_rlpyt\necho ${{COMPREPLY[@]}}\n"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == [offered]
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory):
+    file = tmp_path_factory.mktemp("completion") / "rlpyt.sh"
+    with file.open("w") as script, contextlib.redirect_stdout(script):
+        assert code_of(["--tyro-print-completion", "bash"]) == 0
+    return file

@@ -97,6 +97,8 @@ def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
     run = tmp_path / "run_0"
     assert "was to be reached" in json.loads((run / "status.json").read_text())["stopped"]
     assert start_of([str(run)]).runner.hooks[0].given()["threshold"] == 30
+    assert main(["show", str(run)]) == 0
+    assert "hooks = StopOnReturn(threshold=30,column=Diagnostics/CumSteps)" in capsys.readouterr().out
     assert start_of([str(run), "--hooks", "StopOnReturn(40)"]).runner.hooks[0].given()["threshold"] == 40
 
 
@@ -138,6 +140,7 @@ def test_a_run_goes_on_in_its_trackers_and_starts_again_with_them(fake, tmp_path
     pytest.importorskip("tensorboard")
     folder = tmp_path / "of_seeds"
     given = ["--log-dir", str(folder), "--track", "wandb(project=mine)", "tensorboard", "--snapshot-mode", "all"]
+    given += ["--line-columns", "gradNorm", "entropy"]
     assert main(["train", "ppo", "CartPole-v1", *SHORT, *given]) == 0
     run = folder / "run_0"
     assert fake.opened == [("mine", "of_seeds", None)]
@@ -156,6 +159,7 @@ def test_a_run_goes_on_in_its_trackers_and_starts_again_with_them(fake, tmp_path
     assert main(["train", str(run), "--smoke"]) == 0
     assert fake.opened[2:] == [("mine", "of_seeds", None)]
     logger = params_of(folder / "run_1")["logger"]
+    assert logger["line_columns"] == ["gradNorm", "entropy"]
     assert (logger["use_summary_writer"], logger["verbosity"], logger["snapshot_mode"]) == (True, "quiet", "all")
     # Where rows go is no setting of the method.
     assert "track" not in find_runs(folder)[0].settings
@@ -167,6 +171,9 @@ def test_a_resumed_run_can_be_given_a_tracker_and_be_heard(fake, tmp_path, capsy
     assert main(["resume", str(tmp_path / "run_0"), "--track", "wandb", "--verbosity", "table"]) == 0
     assert fake.opened == [("ppo_CartPole-v1", tmp_path.name, None)]
     assert "A larger n_steps lets it go on" in capsys.readouterr().out
+    # As the record of a script does not hold it: the next start is told how to go on there.
+    assert main(["resume", str(tmp_path / "run_0")]) == 0
+    assert "the run was tracked by wandb, too; --track wandb goes on there" in capsys.readouterr().err
 
 
 def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
@@ -211,6 +218,7 @@ def test_a_tracker_that_cannot_be_meant_is_refused(text, says, fake, tmp_path, m
 def test_a_record_does_not_choose_where_rows_are_sent(fake):
     text = "wandb(tracking_uri=http://elsewhere)"
     assert len(tracking_of([text], "p", "g").sinks) == 1
+    assert tracking_of("wandb", "p", "g").texts == ["wandb"]
     with pytest.raises(ValueError, match="expected no tracking_uri, as a record must not choose where rows are sent"):
         tracking_of([text], "p", "g", recorded=True)
     for track in ("wandb", [3], [["wandb"]]):

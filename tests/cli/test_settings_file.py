@@ -13,6 +13,8 @@ from rlpyt.cli.launch import variants_of
 from rlpyt.cli.train import start_of, updated
 from rlpyt.cli.values import pairs_of
 
+pytest.importorskip("yaml")
+
 SETTINGS = """
 algorithm: dqn
 env: CartPole-v1
