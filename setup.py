@@ -42,6 +42,7 @@ extras["dev"] = extras["all"] + [
     "hypothesis>=6.100",
     "ruff>=0.9",
     "mypy>=1.13",
+    "pyyaml>=6",
 ]
 
 setup(
@@ -50,6 +51,7 @@ setup(
     description="Modular deep reinforcement learning research in PyTorch, with parallel samplers",
     long_description=(HERE / "README.md").read_text() if (HERE / "README.md").exists() else "",
     long_description_content_type="text/markdown",
+    author="The rlpyt authors",
     license="MIT",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
     package_data={"rlpyt": ["py.typed"]},
@@ -58,6 +60,10 @@ setup(
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Intended Audience :: Science/Research",
         "Typing :: Typed",
