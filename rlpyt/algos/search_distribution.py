@@ -102,9 +102,24 @@ class SearchDistribution:
                 f"{sorted(own.keys() - {'_rng'})}. Load it with the same setting of separable, and with the version "
                 "of the package cmaes that saved it."
             )
+        sizes = {name: (_size(name, saved[name]), _size(name, x)) for name, x in own.items() if name != "_rng"}
+        if unlike := [
+            f"{name} {came}, expected {here}" for name, (came, here) in sizes.items() if here not in (None, came)
+        ]:
+            raise ValueError(
+                f"CMAES: the state of a search distribution has {'; '.join(unlike)}. Load it with the model and the "
+                "settings of the run that saved it."
+            )
         own.update({name: _plain(value) for name, value in saved.items()})
         name, keys, pos, *gauss = state_dict["stream"]
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
+
+
+def _size(name: str, value: object) -> object:
+    """Return what a state may not change: a whole number, such as the population's, or the shape of an array."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return tuple(value.shape)
+    return value if isinstance(value, int) and name != "_g" else None
 
 
 def _plain(value: object) -> object:
