@@ -102,9 +102,11 @@ class SearchDistribution:
                 f"{sorted(own.keys() - {'_rng'})}. Load it with the same setting of separable, and with the version "
                 "of the package cmaes that saved it."
             )
-        sizes = {name: (_size(name, saved[name]), _size(name, x)) for name, x in own.items() if name != "_rng"}
+        n = len(self.mean)
+        caches = {"_B": ("NoneType", (n, n)), "_D": ("NoneType", (n,))}
+        forms = {name: (_form(name, x), caches.get(name, (_form(name, own[name]),))) for name, x in saved.items()}
         if unlike := [
-            f"{name} {came}, expected {here}" for name, (came, here) in sizes.items() if here not in (None, came)
+            f"{name} {came}, expected {here[-1]}" for name, (came, here) in forms.items() if came not in here
         ]:
             raise ValueError(
                 f"CMAES: the state of a search distribution has {'; '.join(unlike)}. Load it with the model and the "
@@ -115,11 +117,15 @@ class SearchDistribution:
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
 
 
-def _size(name: str, value: object) -> object:
-    """Return what a state may not change: a whole number, such as the population's, or the shape of an array."""
+def _form(name: str, value: object) -> object:
+    """Return what a state may not change: a whole number, such as the population's, the shape of an array, or a class.
+
+    The generation `_g` alone grows.
+    """
     if isinstance(value, np.ndarray | torch.Tensor):
         return tuple(value.shape)
-    return value if isinstance(value, int) and name != "_g" else None
+    value = _plain(value)
+    return value if isinstance(value, int) and name != "_g" else type(value).__name__
 
 
 def _plain(value: object) -> object:

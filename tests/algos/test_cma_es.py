@@ -216,8 +216,10 @@ def test_the_path_is_that_of_the_package(separable, Cma):
     assert value_of(algo.search.mean) > value_of(mean)
 
 
-@pytest.mark.parametrize(("name", "value"), [("_popsize", 10**12), ("_mu", 1), ("_mean", np.zeros(2))])
-def test_a_state_keeps_the_sizes_of_the_search(name, value):
+@pytest.mark.parametrize(
+    ("name", "value"), [("_popsize", 10**12), ("_g", 1.5), ("_bounds", "x"), ("_mean", np.zeros(2)), ("_B", "x")]
+)
+def test_a_state_keeps_the_sizes_and_kinds_of_the_search(name, value):
     search = SearchDistribution(np.zeros(5), 0.3, N, seed=1, separable=False)
     search.ask()
     state = search.state_dict()
