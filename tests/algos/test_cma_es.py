@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent, PopulationAgent
 from rlpyt.agents.population import PopulationInfo
 from rlpyt.algos import CMAES
-from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT
+from rlpyt.algos.search_distribution import FULL_COVARIANCE_LIMIT, SearchDistribution
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.logging import logger_context
 from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl, load_agent, runner_from_params
@@ -214,6 +214,18 @@ def test_the_path_is_that_of_the_package(separable, Cma):
     np.testing.assert_array_equal(algo.search.mean, reference.mean)
     np.testing.assert_array_equal(vars(algo.search._cma)["_C"], reference._C)
     assert value_of(algo.search.mean) > value_of(mean)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("_popsize", 10**12), ("_g", 1.5), ("_bounds", "x"), ("_mean", np.zeros(2)), ("_B", "x")]
+)
+def test_a_state_keeps_the_sizes_and_kinds_of_the_search(name, value):
+    search = SearchDistribution(np.zeros(5), 0.3, N, seed=1, separable=False)
+    search.ask()
+    state = search.state_dict()
+    state["attributes"][name] = value
+    with pytest.raises(ValueError, match=name):
+        search.load_state_dict(state)
 
 
 @pytest.mark.parametrize("evaluated", ["mean", "best"])
