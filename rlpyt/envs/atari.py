@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,6 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces, FrameStack
 from rlpyt.types import StateDict
-
-_ANY = b"Cartridge"
-_CARTRIDGE = re.compile(_ANY + rb"[A-Z0-9]+")
-_N_NUMBERS = 38
-# Numbers behind the name of a kind of cartridge in the state of an emulator: banks, lengths of arrays, bytes of a bank.
-_BANKS: dict[bytes, tuple[tuple[int, ...], tuple[int, ...], int]] = {
-    **dict.fromkeys((b"F8", b"F6"), ((0,), (), 4096)),
-    **dict.fromkeys((b"F8SC", b"F6SC"), ((0,), (1,), 4096)),
-    b"DPC": ((0,), (1, 10, 19, 28, 37), 4096),  # also places in a picture, below
-    b"E0": ((1, 2, 3, 4), (0,), 1024),
-}
 
 
 class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
@@ -222,34 +210,12 @@ class AtariEnv(CheckedSubclasses, gymnasium.Env[np.ndarray, Any]):
                 f"AtariEnv: loading a state: got game and images {came}, expected "
                 f"{(self._rom_name(), self._observation.shape)}."
             )
-        system = np.asarray(state["ale"], np.uint8).tobytes()
-        self._check_cartridge(system)
         # Only cloneSystemState restores the draws of sticky actions; cloneState does not (ale-py 0.12.1, 104 games).
-        self._restore(self._make_state(system), state["sticky"])
+        self._restore(self._make_state(np.asarray(state["ale"], np.uint8).tobytes()), state["sticky"])
         self.np_random.bit_generator.state = state["np_random"]
         self._frame[:] = state["frame"]
         self._observation[:] = state["observation"]
         self._lives, self._n_steps, self._lost_life = state["lives"], state["n_steps"], state["lost_life"]
-
-    def _check_cartridge(self, system: bytes) -> None:
-        """Refuse banks of the game that it does not have: the emulator would read or write other memory there."""
-        own = self.ale.cloneSystemState().serialize()
-        found = _CARTRIDGE.search(own)
-        name = found[0] if found is not None else _ANY
-        if system.count(_ANY) != 1 or name not in system:
-            raise ValueError(f"AtariEnv: loading a state: it is of another cartridge than {name.decode()}.")
-        came, mine = (np.frombuffer(x, "<i4", _N_NUMBERS, x.index(name) + len(name)).tolist() for x in (system, own))
-        banks, counts, size = _BANKS.get(name.removeprefix(_ANY), ((), (), 1))
-        n_banks = os.path.getsize(self.rom) // size
-        is_inside = all(0 <= came[i] < n_banks for i in banks) and all(came[i] == mine[i] for i in counts)
-        if name.endswith(b"DPC"):
-            is_inside = is_inside and all(0 <= place < 2048 for place in came[20:28])
-        if not is_inside:
-            raise ValueError(
-                f"AtariEnv: loading a state: got the banks {[came[i] for i in banks]} and counts "
-                f"{[came[i] for i in counts]} of the cartridge, expected banks below {n_banks} and counts "
-                f"{[mine[i] for i in counts]}."
-            )
 
     def _find_sticky(self, system: Thing) -> int:
         """Return the action that the emulator would repeat; the emulator has it, and neither tells nor saves it.

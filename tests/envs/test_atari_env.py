@@ -263,33 +263,6 @@ def test_number_of_no_ops():
     assert numbers == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize(
-    ("game", "kind", "place"),
-    [("asteroids", "F8", 0), ("solaris", "F6", 0), ("montezuma_revenge", "E0", 3), ("montezuma_revenge", "E0", 0),
-     ("darkchambers", "F6SC", 1), ("pitfall2", "DPC", 10), ("pitfall2", "DPC", 20)],
-)  # fmt: skip
-def test_a_state_has_no_banks_outside_of_the_game(game, kind, place):
-    """The emulator would read and write other memory of the process there."""
-    env = AtariEnv(game)
-    env.reset(seed=1)
-    state = env.state_dict()
-    env.load_state_dict(state)
-    name = b"Cartridge" + kind.encode()
-    start = state["ale"].tobytes().index(name) + len(name) + 4 * place
-    state["ale"][start : start + 4].view(np.int32)[:] = 2**20
-    with pytest.raises(ValueError, match="expected banks below"):
-        env.load_state_dict(state)
-
-
-def test_a_state_has_one_cartridge():
-    env = AtariEnv("asteroids")
-    env.reset(seed=1)
-    state = env.state_dict()
-    state["ale"] = np.concatenate([state["ale"], np.frombuffer(b"CartridgeF8" + bytes(200), np.uint8)])
-    with pytest.raises(ValueError, match="another cartridge"):
-        env.load_state_dict(state)
-
-
 @pytest.mark.parametrize("frame_skip", [1, 4])
 def test_state_goes_on_in_another_environment(frame_skip):
     kwargs: dict[str, Any] = {
