@@ -13,7 +13,7 @@ from rlpyt.models import NoisyLinear, draw_randomness, set_training
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentStep, StateDict
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to
-from rlpyt.utils.seeds import Role, torch_generator
+from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 
 if TYPE_CHECKING:
     from rlpyt.agents.base import BaseAgent
@@ -133,7 +133,7 @@ class ModelActor(Actor):
     @torch.no_grad()
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        self.generator.set_state(state_dict["generator"])
+        self.generator.set_state(checked_stream(state_dict["generator"]))
         for leaf, saved in zip(buffer_leaves(self.rnn_state), state_dict["rnn_state"], strict=True):
             leaf.copy_(saved)
         if self.exploration_state is not None:

@@ -19,7 +19,7 @@ from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Settings
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.checks import share_of
-from rlpyt.utils.seeds import Role, torch_generator
+from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 from rlpyt.utils.torch_optim import without_compiler
 
 _LOSSES = logging.getLogger("rlpyt.loss")
@@ -306,7 +306,7 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
         """Take over the result of `state_dict`."""
         self.load_optim_state_dict(state_dict["optimizer"])
         self.update_counter = state_dict["update_counter"]
-        self.generator.set_state(state_dict["generator"])
+        self.generator.set_state(checked_stream(state_dict["generator"]))
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""

@@ -124,6 +124,16 @@ class SearchDistribution:
                 f"{sorted(own.keys() - {'_rng'})}. Load it with the same setting of separable, and with the version "
                 "of the package cmaes that saved it."
             )
+        n = len(self.mean)
+        caches = {"_B": ("NoneType", (n, n)), "_D": ("NoneType", (n,))}
+        forms = {name: (_form(name, x), caches.get(name, (_form(name, own[name]),))) for name, x in saved.items()}
+        if unlike := [
+            f"{name} {came}, expected {here[-1]}" for name, (came, here) in forms.items() if came not in here
+        ]:
+            raise ValueError(
+                f"CMAES: the state of a search distribution has {'; '.join(unlike)}. Load it with the model and the "
+                "settings of the run that saved it."
+            )
         own.update({name: _plain(value) for name, value in saved.items()})
         name, keys, pos, *gauss = state_dict["stream"]
         own["_rng"].set_state((name, np.asarray(keys), checked_position(pos), *gauss))
@@ -140,6 +150,19 @@ def _weights(weight_func: Callable[[int], float], n: int) -> np.ndarray:
         )
     total: np.ndarray = weights / weights.sum()
     return total
+
+
+def _form(name: str, value: object) -> object:
+    """Return what a state may not change: a whole number, such as the population's, the shape of an array, or a class.
+
+    The generation `_g` grows, and the rate `_cm` may have a schedule.
+    """
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return tuple(value.shape)
+    value = _plain(value)
+    if name in ("_g", "_cm") and isinstance(value, int | float):
+        return "number"
+    return value if isinstance(value, int) else type(value).__name__
 
 
 def _plain(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ Thing: TypeAlias = Any
 ARRAY_KINDS = "biufcSUmM"
 _PYTHON_GLOBAL = random.random.__self__  # type: ignore[attr-defined]  # of which the module's functions are methods
 _SEED = np.random.SeedSequence
+_LARGEST_POOL = 1024  # words, 4 by default; time grows with their square, for which a file may have any number
 _BIT_GENERATORS: StateDict = {
     kind.__name__: kind
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
@@ -62,7 +64,7 @@ def pack_array(array: np.ndarray) -> StateDict:
 def make_array(node: StateDict) -> np.ndarray:
     """Return the array that `pack_array` was given."""
     data = np.asarray(node["data"], np.uint8).tobytes()
-    array: np.ndarray = np.ndarray(node["shape"], _dtype(node), data, order=node["order"]).copy("K")
+    array: np.ndarray = np.ndarray(_shape(node), _dtype(node), data, order=node["order"]).copy("K")
     array.flags.writeable = node["writeable"]
     return array
 
@@ -73,6 +75,14 @@ def _dtype(node: StateDict) -> Thing:
     if dtype.kind not in ARRAY_KINDS:
         raise ValueError(f"loading the state of an environment: got an array of dtype {dtype}, expected plain data.")
     return dtype
+
+
+def _shape(node: StateDict) -> tuple[int, ...]:
+    """Return the shape of an array; numpy would take one of -1 for any length, and divide by an item size of 0."""
+    shape = tuple(map(operator.index, node["shape"]))
+    if min(shape, default=0) < 0:
+        raise ValueError(f"loading the state of an environment: got an array of shape {shape}, expected no length < 0.")
+    return shape
 
 
 def pack_scalar(value: np.generic, place: str) -> StateDict:
@@ -95,13 +105,24 @@ def pack_view(view: np.ndarray, base: np.ndarray) -> StateDict:
 
 
 def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
-    """Return the view of the base that `pack_view` was given."""
+    """Return the view of the base that `pack_view` was given.
+
+    Raises:
+        ValueError: if it is not inside of the base.
+    """
+    # numpy does not look where the base is empty, nor when a product of strides and lengths has more than 64 bits.
+    shape, strides, start = _shape(node), tuple(map(operator.index, node["strides"])), operator.index(node["start"])
+    reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    first, end = start + sum(x for x in reach if x < 0), start + sum(x for x in reach if x > 0) + _dtype(node).itemsize
+    if 0 not in shape and (first < 0 or end > base.nbytes):
+        raise ValueError(
+            f"loading the state of an environment: got a view of the bytes {first} to {end} of an array of "
+            f"{base.nbytes}, expected one inside of it."
+        )
     writeable = base.flags.writeable
     base.flags.writeable = True  # a view that is older than the lock of its base may be written
     flat = base.reshape(-1, order="A").view(np.uint8)
-    view: np.ndarray = np.ndarray(
-        node["shape"], _dtype(node), buffer=flat.data, offset=node["start"], strides=node["strides"]
-    )
+    view: np.ndarray = np.ndarray(shape, _dtype(node), buffer=flat.data, offset=start, strides=strides)
     view.flags.writeable, base.flags.writeable = node["writeable"], writeable
     return view
 
@@ -147,6 +168,11 @@ def make_generator(node: StateDict, load: Callable[[Thing], Thing]) -> Thing:
             made.set_state(state)
         return made
     sequence = node["sequence"]
+    if sequence is not None and not 0 < sequence["pool_size"] <= _LARGEST_POOL:
+        raise ValueError(
+            f"loading the state of an environment: got a seed with a pool of {sequence['pool_size']} words, expected "
+            f"up to {_LARGEST_POOL}."
+        )
     if sequence is None and node["name"] == "MT19937":
         bits = np.random.RandomState(0)._bit_generator  # without a seed sequence; others draw one
     else:

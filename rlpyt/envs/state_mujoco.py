@@ -23,6 +23,8 @@ _CONSTANT = ("mesh_", "tex_", "skin_", "bvh_", "oct_", "name", "paths")
 # those of a file from elsewhere would lead out of its memory.
 _NO_PLACES = ("_contype", "_conaffinity", "_group", "_priority", "_sameframe")
 _LOOKS = {"_matid": "nmat", "_texid": "ntex"}  # materials and textures, of which there are so many
+# Options that choose an algorithm, of which MuJoCo takes any number: one that is none may end the process.
+_CHOICES = {"cone": "mjtCone", "integrator": "mjtIntegrator", "jacobian": "mjtJacobian", "solver": "mjtSolver"}
 _FLAGS = ("flg_energypos", "flg_energyvel", "flg_subtreevel", "flg_rnepost")
 
 
@@ -66,10 +68,11 @@ def load_mujoco(state: StateDict, fresh: Thing, place: str) -> Callable[[], None
     if not _is_data(fresh):  # those of the data follow from the rest
         places -= {name for name in places if _looks_right(name, saved[name], fresh)}
         other = sorted(name for name in places if not np.array_equal(saved[name], fields[name]))
+        other += [f"opt.{name}" for name, kind in _CHOICES.items() if not _is_one_of(kind, state["options"][name])]
         if other:
             raise StateError(
                 f"loading the state of an environment: {place}: got other numbers of {', '.join(other[:3])}, expected "
-                "those of the fresh model, as they are places in its arrays"
+                "those of the fresh model, as they are places in its arrays or choices of an algorithm"
             )
     return lambda: _load(state, fresh, {name: x for name, x in saved.items() if name not in places}, fields)
 
@@ -93,6 +96,12 @@ def _looks_right(name: str, numbers: np.ndarray, model: Thing) -> bool:
     """Return whether a field of a model has materials or textures, all of which there are."""
     count = next((getattr(model, n) for ending, n in _LOOKS.items() if name.endswith(ending)), None)
     return count is not None and bool(((numbers >= -1) & (numbers < count)).all())
+
+
+def _is_one_of(kind: str, number: object) -> bool:
+    """Return whether a number is a member of one of MuJoCo's enumerations."""
+    members: StateDict = getattr(sys.modules["mujoco"], kind).__members__
+    return number in [int(member.value) for member in members.values()]
 
 
 def _fields(value: Thing) -> dict[str, np.ndarray]:

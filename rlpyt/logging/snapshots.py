@@ -25,6 +25,10 @@ _BEFORE_TORCH_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """First bytes of a file of an older torch, as snapshots of rlpyt 0.1 may be; it has no checksums."""
 
 
+_SLACK = 1 << 20
+"""Bytes by which a tensor may be larger than its file: other programs save one with equal rows as a single row."""
+
+
 class SnapshotError(RuntimeError):
     """Error for a file that is not a snapshot: it is damaged, has another format, or contains code."""
 
@@ -211,9 +215,11 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
 def _check_nesting(path: Path, content: object) -> None:
     """Refuse lists and dictionaries with themselves or one part again and again in them, which no walk would leave.
 
-    A file of `save_snapshot` has every part once, and so at least a byte for each.
+    A file of `save_snapshot` has every part once, and so at least a byte for each; a tensor whose rows are all the same
+    memory would fill that of the process where it is copied.
     """
-    left, level = path.stat().st_size, [content]
+    size = left = path.stat().st_size
+    level = [content]
     for _ in range(DEEPEST):
         parts = (
             part
@@ -222,15 +228,21 @@ def _check_nesting(path: Path, content: object) -> None:
             for part in (x.values() if isinstance(x, dict) else x)
         )
         level = list(itertools.islice(parts, left + 1))
+        if any(isinstance(x, torch.Tensor) and _bytes_of(x) > size + _SLACK for x in level):
+            break
         left -= len(level)
         if not level:
             return
         if left < 0:
             break
     raise SnapshotError(
-        f"loading a snapshot: {path} has more parts than bytes, or parts inside each other by more than {DEEPEST} "
-        "levels; expected a file of save_snapshot."
+        f"loading a snapshot: {path} has more parts than bytes, a tensor of more bytes than it, or parts inside each "
+        f"other by more than {DEEPEST} levels; expected a file of save_snapshot."
     )
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    return tensor.nbytes if tensor.layout is torch.strided and not tensor.is_nested else 0
 
 
 def _foreign_names(path: Path) -> list[str]:

@@ -418,7 +418,7 @@ class Reader:
 
     def _array(self, tag: str, record: dict[str, Any], place: str) -> np.ndarray:
         dtype = str(record["dtype"])
-        if not dtype.startswith(NUMBERS):
+        if not dtype.startswith(NUMBERS) or np.dtype(dtype).kind not in "fiub":  # a comma makes one of several parts
             raise RecordError(f"{self._who}: {place} has type {dtype!r}; expected float, int or bool.")
         return np.array(self.value(record[tag], place), dtype=np.dtype(dtype)).reshape(record["shape"])
 

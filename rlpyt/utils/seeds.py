@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import random
 import secrets
+import struct
 from enum import IntEnum
 from typing import TypedDict
 
 import numpy as np
 import torch
+
+_TORCH_WORDS, _TORCH_HEADER = 624, 24  # words of its Mersenne Twister; bytes before them: seed, left, seeded, used
 
 
 class Role(IntEnum):
@@ -109,7 +112,7 @@ def set_global_streams(state: GlobalStreams) -> None:
     random.setstate((version, tuple(numbers), gauss))
     name, keys, pos, has_gauss, cached = state["numpy"]
     np.random.set_state((name, np.asarray(keys), checked_position(pos), has_gauss, cached))
-    torch.set_rng_state(state["torch"])
+    torch.set_rng_state(checked_stream(state["torch"]))
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
 
@@ -127,3 +130,22 @@ def checked_position(position: int, words: int = 624) -> int:
     if not 0 <= int(position) <= words:
         raise ValueError(f"a random stream: got {position} of its words used up, expected 0 to {words}.")
     return int(position)
+
+
+def checked_stream(state: torch.Tensor) -> torch.Tensor:
+    """Return the state of a CPU generator of torch, which torch takes from a file with hardly a look.
+
+    Args:
+        state: as `torch.Generator.get_state` returned it.
+
+    Raises:
+        ValueError: if it goes on outside of its 624 words: the generator would read other memory of the process.
+    """
+    words = np.asarray(state).tobytes()
+    left, used = struct.unpack_from("=i4xQ", words, 8) if len(words) >= _TORCH_HEADER else (0, 0)
+    # `left` counts the word before, too; a fresh generator has 1 left and 0 used.
+    if left + used > _TORCH_WORDS + 1:
+        raise ValueError(
+            f"a random stream of torch: got {left} words left after {used}, expected {_TORCH_WORDS} words in all."
+        )
+    return state

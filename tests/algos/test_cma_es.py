@@ -324,6 +324,18 @@ def test_a_model_may_return_the_action(space):
     assert len(action.unique(dim=0)) > 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("_popsize", 10**12), ("_g", 1.5), ("_bounds", "x"), ("_mean", np.zeros(2)), ("_B", "x")]
+)
+def test_a_state_keeps_the_sizes_and_kinds_of_the_search(name, value):
+    search = SearchDistribution(np.zeros(5), 0.3, N, seed=1, separable=False)
+    search.ask()
+    state = search.state_dict()
+    state["attributes"][name] = value
+    with pytest.raises(ValueError, match=name):
+        search.load_state_dict(state)
+
+
 @pytest.mark.parametrize("evaluated", ["mean", "best"])
 def test_what_is_evaluated(evaluated):
     runner = searched(evaluated=evaluated)

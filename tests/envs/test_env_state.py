@@ -292,6 +292,7 @@ class Draws(Plain):
     def prepare(self) -> None:
         self.array = np.zeros(8)
         self.view = self.array[2:]
+        self.of_nothing = np.zeros(0)[:0]
         self.twister, self.philox = np.random.MT19937(1), np.random.Philox(1)
 
 
@@ -300,6 +301,13 @@ class Draws(Plain):
     [
         ("array", ["dtype"], "|O"),
         ("view", ["dtype"], "|O"),
+        ("array", ["shape"], (-1,)),
+        ("view", ["shape"], (-1,)),
+        ("view", ["shape"], (7,)),
+        ("view", ["strides"], (2**62,)),
+        ("view", ["start"], -8),
+        ("of_nothing", ["shape"], (1000,)),
+        ("twister", ["sequence", "pool_size"], 10**6),
         ("twister", ["state", "state", "pos"], 2**30),
         ("twister", ["state", "state", "pos"], -1),
         ("philox", ["state", "buffer_pos"], -1),
@@ -315,7 +323,7 @@ def test_no_number_of_a_state_is_taken_for_an_address(attribute, places, number,
     for place in inner:
         node = node[place]
     node[last] = number
-    with pytest.raises(ValueError, match=r"expected plain data|expected 0 to"):
+    with pytest.raises(ValueError, match=r"expected (plain data|0 to|no length|one inside|up to)"):
         load_graph(graph, {"env": Draws(), "continues_from": None})
 
 

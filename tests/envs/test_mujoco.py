@@ -233,6 +233,20 @@ def test_places_in_the_arrays_of_a_model_are_not_taken_from_a_state(mujoco, name
             load_mujoco(mujoco_state(model), fresh, "model")
 
 
+@pytest.mark.parametrize(("name", "number", "fits"), [("cone", 1, True), ("cone", -1, False)])
+def test_choices_of_a_state_are_those_of_an_algorithm(mujoco, name, number, fits):
+    """A number that chooses none may end the process."""
+    text = "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+    model, fresh = mujoco.MjModel.from_xml_string(text), mujoco.MjModel.from_xml_string(text)
+    setattr(model.opt, name, number)
+    if fits:
+        load_mujoco(mujoco_state(model), fresh, "model")()
+        assert getattr(fresh.opt, name) == number
+    else:
+        with pytest.raises(StateError, match=f"got other numbers of opt.{name}"):
+            load_mujoco(mujoco_state(model), fresh, "model")
+
+
 def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):
     model = mujoco.MjModel.from_xml_string(
         "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"

@@ -156,10 +156,15 @@ def outside_of_itself() -> torch.Tensor:
     return sparse
 
 
+def one_number_for_a_terabyte() -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.uint8).expand(10**12)
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("content", "what"),
     [
+        (one_number_for_a_terabyte, "a tensor of more bytes"),
         (inside_itself, "more parts than bytes"),
         (ten_to_the_twelfth, "more parts than bytes"),
         (outside_of_itself, "found index 1000000000"),

@@ -380,6 +380,7 @@ def holder(value: Any) -> dict[str, Any]:
         {"device": "import os"},
         {"array": [{}], "dtype": "object", "shape": [1]},
         {"array": [1], "dtype": "float32", "shape": [7]},
+        {"array": [1], "dtype": "int8,(1000000,)i8", "shape": [1]},
         {"space": "Text", "settings": {}},
         {"float": "os"},
         {"dict": [[1]]},

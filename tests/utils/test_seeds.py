@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.utils.seeds import (
     Role,
+    checked_stream,
     global_streams,
     make_seed,
     numpy_generator,
@@ -111,3 +112,20 @@ def test_a_stream_does_not_go_on_outside_of_its_words(position):
     with pytest.raises(ValueError, match="expected 0 to 624"):
         set_global_streams({**state, "numpy": (name, keys, position, *gauss)})
     np.random.random()
+
+
+@pytest.mark.parametrize(("left", "used"), [(624, 2), (624, 624), (2, 624)])
+def test_a_stream_of_torch_does_not_go_on_outside_of_its_words(left, used):
+    state = torch.Generator().get_state()
+    words = state.numpy()
+    words[8:12].view(np.int32)[:], words[16:24].view(np.uint64)[:] = left, used
+    torch.Generator().set_state(state)  # torch takes it
+    with pytest.raises(ValueError, match="expected 624 words in all"):
+        checked_stream(state)
+
+
+def test_a_stream_of_torch_goes_on_from_all_of_its_words():
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(1300):
+        checked_stream(generator.get_state())
+        torch.randint(2, (1,), generator=generator)
