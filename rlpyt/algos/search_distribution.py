@@ -160,9 +160,9 @@ def _form(name: str, value: object) -> object:
     if isinstance(value, np.ndarray | torch.Tensor):
         return tuple(value.shape)
     value = _plain(value)
-    if name in ("_g", "_cm") and isinstance(value, int | float):
+    if name == "_cm" and isinstance(value, int | float):
         return "number"
-    return value if isinstance(value, int) else type(value).__name__
+    return value if isinstance(value, int) and name != "_g" else type(value).__name__
 
 
 def _plain(value: object) -> object:
