@@ -145,8 +145,8 @@ LOSSES = {
     "kill": (("kill",), "environment 5, step 23, was killed by SIGKILL"),
     "exit": (("exit", 3), "exited with code 3"),
     "raise": (("raise_error", "no"), "environment 3, step 17, raised ValueError: no"),
-    "hang": (("sleep", 3600), "has made no progress for 0.5 s"),
-    "hang in C": (("sleep_in_c", 3600), "has made no progress for 0.5 s"),
+    "hang": (("sleep", 3600), "has made no progress for"),
+    "hang in C": (("sleep_in_c", 3600), "has made no progress for"),
 }
 
 
@@ -174,7 +174,7 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
         told.append((str(error), restarts_left))
 
     # The start of the new worker must not take as long, on a busy machine either.
-    with pool_of(3, restarts=2, on_loss=on_loss, tell=tell, timeout=5.0 if loss == "hang" else 60.0) as pool:
+    with pool_of(3, restarts=2, on_loss=on_loss, tell=tell, timeout=2.0 if "hang" in loss else 60.0) as pool:
         pool.ask({1: ("note", 7)})
         request = "unless_new", name, *args
         assert pool.ask({0: ("which",), 1: request, 2: ("which",)}) == [(0, 0), (1, 1), (2, 0)]
