@@ -182,14 +182,14 @@ class ReplaySettings(RlAlgorithm[AgentT]):
     @property
     def rows_per_update(self) -> int:
         """Rows that one update of the iteration consumes: `batch_size`, or `batch_B` sequences with their warm-up."""
-        return self.draws_per_update * self.rows_per_draw
+        if self.batch_T is None or self.batch_B is None:
+            return self.draws_per_update
+        return int(self.warmup_T + self.batch_T) * self.draws_per_update
 
     @property
     def rows_per_draw(self) -> int:
-        """Rows of what an update draws: one of a transition, those of a sequence with its warm-up."""
-        if self.batch_T is None or self.batch_B is None:
-            return 1
-        return int(self.warmup_T + self.batch_T)
+        """Rows that count for what an update draws: one of a transition, those of a sequence with its warm-up."""
+        return self.rows_per_update // self.draws_per_update
 
     def batch_settings(self) -> Sequence[str]:
         """Return the names of the settings that are the size of an update's batch."""
@@ -235,8 +235,7 @@ class ReplaySettings(RlAlgorithm[AgentT]):
         if self.batch_T is None:
             own.batch_size = min(own.draws_per_update, max_rows)
         else:
-            of_each = own.rows_per_update // own.draws_per_update
-            own.batch_B = max(1, min(own.draws_per_update, max_rows // of_each))
+            own.batch_B = max(1, min(own.draws_per_update, max_rows // own.rows_per_draw))
         n_draws, interval = own.draws_per_update, max(1, int(self.store_rnn_state_interval))
         B = min(n_draws, _REHEARSAL_B)
         of_sequence = int(self.warmup_T) + int(self.batch_T or 0) + int(self.n_step_return)

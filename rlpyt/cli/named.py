@@ -25,8 +25,8 @@ from rlpyt.samplers import BaseSampler
 HOOKS = {"StopOnReturn": "rlpyt.runners", "Histograms": "rlpyt.runners", "EpisodeVideo": "rlpyt.results"}
 """Hook -> module that has it."""
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
-SERVERS = ("tracking_uri", "space_id")
-"""Settings of trackers that say where rows are sent: a record must not choose that."""
+SERVERS = ("tracking_uri", "space_id", "entity")
+"""Settings of trackers that say where rows are sent, or to whom: a record must not choose that."""
 
 
 class Named(NamedTuple):

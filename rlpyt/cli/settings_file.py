@@ -83,7 +83,7 @@ def read_settings(path: str) -> SettingsFile:
     """
     text = Path(path).read_text(encoding="utf-8")
     try:
-        content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text)
+        content = _yaml(path, text) if path.endswith(_YAML) else json.loads(text, object_pairs_hook=_once)
     except ValueError as error:
         kind = "YAML" if path.endswith(_YAML) else "JSON"
         raise ValueError(f"{path} is no {kind}: {' '.join(str(error).split())}") from error
@@ -95,12 +95,22 @@ def read_settings(path: str) -> SettingsFile:
         if place in PARTS and not isinstance(value, dict):
             example = " The algorithm is named by algorithm: ppo." if place == "algo" else ""
             raise ValueError(f"{path}: {place} is {value!r:.100}; expected its settings by name.{example}")
-        found = {name: value} if dot else value
+        into, found = values, {place: value}
         if part in PARTS:
-            values[part] = {**values.get(part, {}), **{_name(key): x for key, x in found.items()}}
-        else:
-            values[_name(place)] = value
+            into, found = values.setdefault(part, {}), {name: value} if dot else value
+        for key, x in found.items():
+            if _name(key) in into:
+                raise ValueError(f"{path}: {key} under {place!r} comes twice; expected it once, also with - for _.")
+            into[_name(key)] = x
     return SettingsFile(path, values)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the content of a dictionary of JSON, and refuse a name that comes twice."""
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice} comes twice")
+    return dict(pairs)
 
 
 def _yaml(path: str, text: str) -> object:

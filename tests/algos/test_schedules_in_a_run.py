@@ -55,6 +55,20 @@ def test_the_replay_ratio_may_be_set_during_a_run() -> None:
     assert counts(algo, build(SacAgent, model_kwargs=SMALL, q_model_kwargs=SMALL), 5, BOX, change) == [0, 4, 4, 2, 2]
 
 
+def test_a_subclass_that_counts_its_rows_otherwise_makes_fewer_updates() -> None:
+    class Twice(DQN):
+        """Algorithm whose update consumes another row for each that it draws."""
+
+        @property
+        def rows_per_update(self) -> int:
+            """Twice the rows that are drawn."""
+            return 2 * super().rows_per_update
+
+    algo = Twice(**REPLAY, replay_ratio=1)
+    assert counts(algo, DqnAgent(model_kwargs=SMALL), 4) == [0, 2, 2, 2]
+    assert algo.rows_consumed == 3 * STEPS
+
+
 def test_a_replay_ratio_without_an_update_in_the_whole_run_is_refused() -> None:
     with pytest.raises(ValueError, match=r"replay_ratio 0.091 are 2.912 rows to consume, which is no update"):
         set_up(DQN(**REPLAY, replay_ratio="lin_0.1_0.01"), DqnAgent(model_kwargs=SMALL), RandomEnv)

@@ -104,6 +104,8 @@ def test_hooks_are_recorded_and_start_again_with_the_run(tmp_path, capsys):
 
 # ---- trackers ----
 
+NOWHERE = {"tracking_uri": None, "entity": None}
+
 
 @dataclass(eq=False)
 class FakeSink(TrackerSink):
@@ -116,6 +118,7 @@ class FakeSink(TrackerSink):
     project: str
     group: str | None = None
     tracking_uri: str | None = None
+    entity: str | None = None
 
     def open(self, directory: Path, known: str | None) -> str:
         self.opened.append((self.project, self.group, known))
@@ -180,7 +183,7 @@ def test_a_grid_is_tracked_by_its_runs(fake, tmp_path):
     start = start_of(["ppo", "CartPole-v1", "--track", "wandb"])
     assert start.choices.track == ("wandb",)
     (sink,) = tracking_of(start.choices.track, start.name, "learning_rate_0.001").sinks
-    assert vars(sink) == {"project": "ppo_CartPole-v1", "group": "learning_rate_0.001", "tracking_uri": None}
+    assert vars(sink) == {"project": "ppo_CartPole-v1", "group": "learning_rate_0.001", **NOWHERE}
 
 
 @pytest.mark.parametrize("command", ["train", "launch"])
@@ -215,11 +218,12 @@ def test_a_tracker_that_cannot_be_meant_is_refused(text, says, fake, tmp_path, m
     assert not any(tmp_path.iterdir())
 
 
-def test_a_record_does_not_choose_where_rows_are_sent(fake):
-    text = "wandb(tracking_uri=http://elsewhere)"
+@pytest.mark.parametrize("place", ["tracking_uri=http://elsewhere", "entity=others"])
+def test_a_record_does_not_choose_where_rows_are_sent(place, fake):
+    text = f"wandb({place})"
     assert len(tracking_of([text], "p", "g").sinks) == 1
     assert tracking_of("wandb", "p", "g").texts == ["wandb"]
-    with pytest.raises(ValueError, match="expected no tracking_uri, as a record must not choose where rows are sent"):
+    with pytest.raises(ValueError, match=r"expected no (tracking_uri|entity), as a record must not choose where"):
         tracking_of([text], "p", "g", recorded=True)
     for track in ("wandb", [3], [["wandb"]]):
         with pytest.raises(ValueError, match="expected a list of trackers"):

@@ -111,6 +111,8 @@ def test_a_recorded_run_starts_again_with_a_file(in_folder, capsys):
         ("seed: 2020-01-01", "expected settings by name: numbers, texts"),
         ("seed: [1", "study.yaml is no YAML"),
         ("seed: 1\nseed: 2", "seed comes twice"),
+        ("n_steps: 1\nn-steps: 2", "n-steps under 'n-steps' comes twice"),
+        ("algo: {epochs: 1}\nalgo.epochs: 2", "epochs under 'algo.epochs' comes twice"),
         ("seed: !!python/object/apply:os.system ['touch mark']", "could not determine a constructor"),
         ("algo.discount: 3", "discount is 3.0; expected a number in [0, 1]"),
         ("track: carrier_pigeon", "Expected some of tensorboard"),
@@ -130,10 +132,12 @@ def test_a_file_that_cannot_be_meant_is_refused_before_there_is_a_run(content, s
         (["study.yaml"], "has no algorithm and no env; expected algorithm and env"),
         (["no.yaml"], "No such file"),
         (["ppo", "CartPole-v1", "--config"], "--config: got no value"),
+        (["ppo", "CartPole-v1", "--config", "study.json"], "study.json is no JSON: seed comes twice"),
     ],
 )
 def test_a_file_that_is_named_in_vain_is_refused(arguments, says, in_folder, capsys):
     (in_folder / "study.yaml").write_text("seed: 1")
+    (in_folder / "study.json").write_text('{"seed": 1, "seed": 2}')
     assert main(["train", *arguments]) == 2
     assert says in capsys.readouterr().err
 

@@ -193,6 +193,13 @@ def test_compute_settings_count_as_they_were_chosen(tmp_path, runs, expected):
     assert [label for label, *_ in labels(find_runs(tmp_path))] == expected
 
 
+def test_a_record_that_lacks_a_setting_of_today_is_one_of_its_default(tmp_path):
+    write_run(tmp_path / "run_0", seed=0)
+    write_run(tmp_path / "run_1", seed=1, settings={"mean_rate": 1, "weight_func": None})
+    write_run(tmp_path / "run_2", seed=2, settings={"mean_rate": 0.5, "weight_func": None})
+    assert [n for *_, n in labels(find_runs(tmp_path))] == [2, 1]
+
+
 def test_a_run_that_ended_before_its_first_row_makes_no_legend_and_no_long_note(tmp_path):
     write_run(tmp_path / "run_0", seed=0)
     message = "PgModel has no argument 'hidden_size'. " * 10
