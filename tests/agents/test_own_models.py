@@ -308,7 +308,7 @@ class Failing(nn.Module):
         self.net = nn.Linear(9, 1)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any = None) -> Any:
-        return self.net(observation["cart"] if isinstance(observation, tuple) else observation)
+        return self.net(observation["cart"] if isinstance(observation, NamedArrayTuple) else observation)
 
 
 CART = EnvSpaces(spaces.Dict({"cart": VECTOR, "last-move": spaces.Discrete(2)}), spaces.Discrete(A))
