@@ -14,7 +14,7 @@ from torch import nn
 from rlpyt.agents.actor import ModelActor, OwnStepActor
 from rlpyt.agents.by_hand import ActsByHand
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
-from rlpyt.agents.own_models import build_model, copy_of_kwargs, drop_inputs, random_observations
+from rlpyt.agents.own_models import INPUTS, build_model, copy_of_kwargs, drop_inputs, random_observations, told_call
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
 from rlpyt.agents.shared_weights import SharedNumbers
 from rlpyt.agents.weights import HasNetworks, Network, plain_settings
@@ -198,7 +198,15 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         null, prev_action, prev_reward = self.example_inputs(n_rows)
         rnn = [None] if self.recurrent else []
         self.model.eval()
-        return self.model(null if observation is None else observation, self.encode(prev_action), prev_reward, *rnn)
+        inputs = dict(
+            zip(
+                INPUTS,
+                (null if observation is None else observation, self.encode(prev_action), prev_reward),
+                strict=True,
+            )
+        )
+        with told_call(self._the_model, **inputs):
+            return self.model(*inputs.values(), *rnn)
 
     def _random_outputs(self, n_rows: int = 8) -> Buffer:
         """Return the same for different observations; None where the model fails on what may never occur."""

@@ -117,7 +117,8 @@ class ActsByHand:
             deterministic: whether to take the most probable action, without exploration, instead of a sampled one.
 
         Returns:
-            The statistics of every episode, such as `Return` and `Length`.
+            The statistics of every episode, such as `Return` and `Length`. The discount is 1, so `DiscountedReturn` is
+            the return.
 
         Raises:
             EnvError: if the environment raises, or gives values that its spaces do not allow.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from rlpyt.models import Model
-from rlpyt.namedarraytuple import Buffer
+from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.spaces import EnvSpaces, random_value
 from rlpyt.types import Kwargs
 from rlpyt.utils.arguments import argument_names, refused_argument, unknown_argument
@@ -208,6 +209,29 @@ def _binds(signature: inspect.Signature, names: Sequence[str]) -> bool:
     except TypeError:
         return False
     return True
+
+
+@contextmanager
+def told_call(who: str, **inputs: Buffer) -> Iterator[None]:
+    """Add to an error from inside of a model what it was called with: the user has made no such call.
+
+    Args:
+        who: names agent and model in the note.
+        **inputs: of the call, by name.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = ", ".join(f"{name} {_shapes(x)}" for name, x in inputs.items())
+        error.add_note(f"{who} raised this when its outputs were checked before training. It was called with {told}.")
+        raise
+
+
+def _shapes(x: Buffer) -> str:
+    """Return shapes and dtypes of inputs, with the names of their parts."""
+    if isinstance(x, NamedArrayTuple):
+        return "{" + ", ".join(f"{name}: {_shapes(part)}" for name, part in x.items()) + "}"
+    return f"{list(x.shape)} {str(x.dtype).removeprefix('torch.')}"
 
 
 def check_rnn_state(who: str, state: Buffer, n_rows: int) -> None:

@@ -17,6 +17,7 @@ from rlpyt.agents.own_models import (
     check_call,
     check_not_probabilities,
     check_rnn_state,
+    described,
     shape_of,
 )
 from rlpyt.agents.weights import Network
@@ -74,7 +75,7 @@ class PgAgent(BaseAgent, PolicyAgent):
         if got != shapes or len(given) != len(names) + bool(self.recurrent):
             expected = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=False))
             raise ValueError(
-                f"{self._the_model} gave {len(given)} outputs for 3 rows, first {[list(shape) for shape in got]}; "
+                f"{self._the_model} gave {described(outputs)} for 3 rows; "
                 f"expected {expected}{', and its next state' if self.recurrent else ''}. Let its forward return these."
             )
         if self.recurrent:

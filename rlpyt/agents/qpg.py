@@ -23,6 +23,7 @@ from rlpyt.agents.own_models import (
     described,
     drop_inputs,
     shape_of,
+    told_call,
 )
 from rlpyt.agents.rnn_rows import rnn_from_rows
 from rlpyt.agents.weights import Network
@@ -191,16 +192,23 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         """Refuse networks of other arguments or outputs: another shape may fit a target, and mean something else."""
         who = type(self).__name__
         check_call(f"{who}: the body", self.model.body, RNN_INPUTS if self.recurrent else INPUTS)
-        check_call(f"{who}: the policy, a {type(self.model.pi).__name__},", self.model.pi, INPUTS)
-        check_call(f"{who}: the action values, a {type(self.q_model).__name__},", self.q_model, Q_INPUTS)
+        policy = f"{who}: the policy, a {type(self.model.pi).__name__},"
+        action_values = f"{who}: the action values, a {type(self.q_model).__name__},"
+        check_call(policy, self.model.pi, INPUTS)
+        check_call(action_values, self.q_model, Q_INPUTS)
         for module in self.modules():
             module.eval()
-        rows = self.features(*self.example_inputs(3))
-        self._check_policy(self.pi(rows))
-        q = self.q(rows, torch.zeros(3, self.distribution.dim))
+        inputs, action = self.example_inputs(3), torch.zeros(3, self.distribution.dim)
+        with told_call(f"{who}: the body", observation=inputs[0]):
+            rows = self.features(*inputs)
+        with told_call(policy, features=rows.observation):
+            output = self.pi(rows)
+        self._check_policy(output)
+        with told_call(action_values, features=rows.observation, action=action):
+            q = self.q(rows, action)
         if q.shape != (self.n_q, 3):
             raise ValueError(
-                f"{type(self).__name__}: the action values, a {type(self.q_model).__name__}, are {list(q.shape)} for 3 "
+                f"{action_values} are {list(q.shape)} for 3 "
                 f"rows; expected [{self.n_q}, 3], of n_q = {self.n_q} networks. Let it make n_models networks, and "
                 "leave out a last dimension of 1."
             )

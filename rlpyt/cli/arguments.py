@@ -38,6 +38,8 @@ Steps: TypeAlias = Annotated[
 """Number, which may be written as 5e4; None where it is not given."""
 Whole: TypeAlias = Annotated[int | None, PrimitiveConstructorSpec(1, "N", _whole, _is_number, lambda x: [text_of(x)])]
 """Whole number; None where it is not given."""
+Count: TypeAlias = Annotated[int, PrimitiveConstructorSpec(1, "N", _whole, _is_number, lambda x: [text_of(x)])]
+"""Whole number with a default."""
 Text: TypeAlias = Annotated[
     str | None, PrimitiveConstructorSpec(1, "TEXT", lambda texts: texts[0], _is_text, lambda x: [text_of(x)])
 ]

@@ -10,7 +10,7 @@ import torch
 import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import Pairs
+from rlpyt.cli.arguments import Count, Pairs
 from rlpyt.cli.environment import Environment, environment
 from rlpyt.cli.text import columns
 from rlpyt.cli.train import SAMPLERS
@@ -29,9 +29,9 @@ def bench(
     env: Annotated[str, tyro.conf.Positional] = "CartPole-v1",
     *,
     sampler_type: tuple[str, ...] = (),
-    batch_T: int = 64,
-    batch_B: int = 16,
-    n_workers: int = 0,
+    batch_T: Count = 64,
+    batch_B: Count = 16,
+    n_workers: Count = 0,
     seconds: float = 2.0,
     env_kwargs: Pairs = (),
 ) -> int:

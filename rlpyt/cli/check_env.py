@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from rlpyt.agents import PgAgent
-from rlpyt.cli.arguments import Pairs
+from rlpyt.cli.arguments import Count, Pairs
 from rlpyt.cli.environment import environment, made
 from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvError, VectorEnvAdapter, check_vector_env, make_env
@@ -17,7 +17,7 @@ from rlpyt.envs.state_check import restores_exactly
 
 
 def check_env(
-    env: Annotated[str, tyro.conf.Positional], *, steps: int = 100, seed: int = 0, env_kwargs: Pairs = ()
+    env: Annotated[str, tyro.conf.Positional], *, steps: Count = 100, seed: Count = 0, env_kwargs: Pairs = ()
 ) -> int:
     """Check an environment of yours as a run does at its start; the exit code is 1 if it cannot be used.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from rlpyt.cli.arguments import Modules, Pairs
+from rlpyt.cli.arguments import Count, Modules, Pairs
 from rlpyt.cli.trained import read_trained
 from rlpyt.cli.values import pairs_of
 from rlpyt.samplers import evaluate
@@ -19,10 +19,10 @@ from rlpyt.samplers import evaluate
 def eval_command(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    episodes: int = 100,
-    n_envs: int = 10,
+    episodes: Count = 100,
+    n_envs: Count = 10,
     sample: bool = False,
-    seed: int = 0,
+    seed: Count = 0,
     snapshot: str | None = None,
     json_output: Annotated[bool, tyro.conf.arg(name="json")] = False,
     env_kwargs: Pairs = (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from numbers import Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rlpyt.cli.environment import environment
@@ -97,11 +98,13 @@ def _as_option(name: str, value: object, default: object) -> Any:
 
 
 def _check_values(choices: TrainChoices) -> None:
-    """Refuse a text that is none of the choices, which on the command line the parser refuses."""
+    """Refuse a text that is none of the choices, or no number; on the command line the parser refuses both."""
     for name, hint in get_type_hints(TrainChoices).items():
         value = vars(choices)[name]
         if get_origin(hint) is Literal and value not in get_args(hint):
             raise ValueError(f"rlpyt.train: {name} is {value!r}; expected one of {', '.join(get_args(hint))}.")
+        if hint in (int | None, float | None) and not isinstance(value, Real | None):
+            raise TypeError(f"rlpyt.train: {name} is {value!r}; expected a number.")
 
 
 def _check_names(runner: MinibatchRlBase, given: Mapping[str, object], options: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from rlpyt.cli.arguments import Flag, Pairs, Text, Whole, joined
+from rlpyt.cli.arguments import Count, Flag, Pairs, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
 from rlpyt.cli.text import paragraphs
@@ -43,7 +43,7 @@ class Grid:
     vary: Pairs = ()
     """Settings and their values, as algo.learning_rate=1e-3,3e-4. Several are crossed. Values that have a comma
     are put into brackets: agent.model_kwargs.hidden_sizes=[64,64],[256]."""
-    seeds: int = 1
+    seeds: Count = 1
     """Runs of each setting; their seeds are 0, 1, ...."""
     runs_at_once: Whole = None
     """Runs side by side; the default is one for each core or device."""
@@ -53,7 +53,7 @@ class Grid:
     """Folder of the grid; the default is <algo>_<env>_grid."""
     data_dir: str = "data"
     """Folder of all grids."""
-    retries: int = 1
+    retries: Count = 1
     """How often a run that fails is started again."""
     dry_run: Flag = False
     """List the runs and end."""
@@ -135,7 +135,7 @@ def _refuse_options_of_one_run(arguments: Sequence[str]) -> None:
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     for name in [*names, *(f"--{name}".replace("_", "-") for name in file.values)]:
         if name in OF_ONE_RUN:
-            raise ValueError(f"rlpyt launch: got {name}; {OF_ONE_RUN[name]}.")
+            raise ValueError(f"got {name}; {OF_ONE_RUN[name]}.")
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:

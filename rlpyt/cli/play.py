@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import gymnasium
 import tyro
 
-from rlpyt.cli.arguments import Modules, Pairs
+from rlpyt.cli.arguments import Count, Modules, Pairs, Whole
 from rlpyt.cli.trained import Trained, read_trained
 from rlpyt.cli.values import pairs_of
 from rlpyt.envs import EnvAdapter, EnvError, make_env, makes_vector_env
@@ -30,14 +30,17 @@ from rlpyt.envs.video import (
 )
 from rlpyt.types import Kwargs
 
+_SUFFIXES = (".mp4", ".mkv", ".mov", ".avi")
+"""Of the files that can hold what the encoder writes."""
+
 
 def play(
     run: Annotated[Path, tyro.conf.Positional],
     *,
-    episodes: int | None = None,
+    episodes: Whole = None,
     video: Path | None = None,
     sample: bool = False,
-    seed: int = 0,
+    seed: Count = 0,
     snapshot: str | None = None,
     env_kwargs: Pairs = (),
     trust: Modules = (),
@@ -57,9 +60,11 @@ def play(
     if episodes is None:
         episodes = 1 if video is not None and video.suffix else 3
     if episodes < 1:
-        raise ValueError(f"rlpyt play: got --episodes {episodes}; expected 1 or more.")
+        raise ValueError(f"got --episodes {episodes}; expected 1 or more.")
     if video is None and not has_display():
-        raise ValueError("rlpyt play: there is no display for a window. Write a video: --video FILE.mp4")
+        raise ValueError("there is no display for a window. Write a video: --video FILE.mp4")
+    if video is not None and video.suffix.lower() not in ("", *_SUFFIXES):
+        raise ValueError(f"--video {video}: expected a file that ends in {', '.join(_SUFFIXES)}, or a folder.")
     if video is not None:
         require_video()
         draw_without_display()
@@ -74,7 +79,7 @@ def play(
         why = error if isinstance(error, gymnasium.error.DependencyNotInstalled) else error.__cause__
         if not isinstance(why, gymnasium.error.DependencyNotInstalled):
             raise
-        raise ImportError(f"rlpyt play: the environment cannot be drawn: {why}") from error
+        raise ImportError(f"the environment cannot be drawn: {why}") from error
     finally:
         env.close()
     return 0
@@ -85,7 +90,7 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
     EnvCls, kwargs = trained.EnvCls, {**trained.env_kwargs, **env_kwargs}
     if makes_vector_env(EnvCls):
         raise ValueError(
-            f"rlpyt play: the run has vector environments ({call_text(EnvCls, kwargs)}); expected single ones, as one "
+            f"the run has vector environments ({call_text(EnvCls, kwargs)}); expected single ones, as one "
             "episode is shown at a time. In a script give a single environment of the same spaces, such as "
             "gymnasium.make(id, render_mode='human'), to load_agent(RUN).play(env). rlpyt eval takes both."
         )
@@ -100,9 +105,9 @@ def _environment(trained: Trained, render_mode: str, env_kwargs: Kwargs) -> EnvA
     env.close()
     modes = render_modes(env.env)
     if render_mode == "human" and render_mode not in modes:
-        raise ValueError(f"rlpyt play: {env.name} has no window, only {modes}. Write a video: --video FILE.mp4")
+        raise ValueError(f"{env.name} has no window, only {modes}. Write a video: --video FILE.mp4")
     raise ValueError(
-        f"rlpyt play: the render mode of {env.name} is {render_mode_of(env.env)!r}, of {modes}; expected "
+        f"the render mode of {env.name} is {render_mode_of(env.env)!r}, of {modes}; expected "
         f"{render_mode!r}. Let your class or function take an argument render_mode, which becomes the environment's "
         "self.render_mode; or name the argument that makes it draw: --env-kwargs KEY=VALUE."
     )

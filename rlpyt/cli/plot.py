@@ -35,9 +35,7 @@ def plot(
         page: HTML file with the pictures and tables, too; it needs no server.
     """
     if not folders:
-        raise ValueError(
-            "rlpyt plot: got no folder; expected that of a run or of a grid, such as data/ppo_CartPole-v1."
-        )
+        raise ValueError("got no folder; expected that of a run or of a grid, such as data/ppo_CartPole-v1.")
     check_columns(folders, [name for name in (x, y) if name is not None])
     if out is None and (y is not None or len(folders) > 1):
         own = folders[0] / "plots" if len(folders) == 1 else Path("plots")
@@ -61,6 +59,11 @@ def check_columns(folders: Sequence[Path], names: list[str]) -> None:
         raise ValueError(f"there is no row in the progress.csv of the runs in {folder}; expected runs with a log.")
     for name in names:
         if name not in columns:
-            close = get_close_matches(name, columns, n=4) or sorted(c for c in columns if name.lower() in c.lower())[:4]
+            # Of the five columns of a metric the average is meant by its name alone.
+            meant = {column.removesuffix("Average"): column for column in columns}
+            found = get_close_matches(name, [*meant.keys() | columns], n=4)
+            close = [*dict.fromkeys(meant.get(c, c) for c in found)] or sorted(
+                c for c in columns if name.lower() in c.lower()
+            )[:4]
             hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {', '.join(sorted(columns))}."
             raise ValueError(f"no run in {folder} has the column {name!r}; {hint}")

@@ -249,7 +249,14 @@ def grid_lines(folder: Path, directories: list[Path]) -> list[str]:
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
     hint.append(f"one of them: rlpyt show {shlex.quote(str(directories[0]))}")
-    return [str(folder), "", *lines, "", f"{len(directories)} runs: {told}", *hint]
+    return [
+        str(folder),
+        "",
+        *lines,
+        "",
+        f"{len(directories)} {'run' if len(directories) == 1 else 'runs'}: {told}",
+        *hint,
+    ]
 
 
 def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:

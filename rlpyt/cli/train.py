@@ -410,7 +410,7 @@ def updated(runner: MinibatchRlBase, changes: Values) -> MinibatchRlBase:
     try:
         return update_config(runner, changes)
     except (TypeError, KeyError) as error:
-        raise ValueError(str(error.args[0])) from error
+        raise ValueError(str(error.args[0]).removeprefix("update_config: ")) from error
 
 
 def _with_evaluation(base: BaseSampler, changes: Mapping[str, object]) -> Mapping[str, object]:

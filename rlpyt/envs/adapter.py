@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.spaces import Tuple
 from gymnasium.vector import VectorEnv
 
-from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.envs.base import EnvError, Reset, env_name, told_result
 from rlpyt.envs.flags import as_flag
 from rlpyt.envs.info import FINAL_KEYS, final_key
 from rlpyt.envs.making import call_env_cls, call_text, failure, layers_of, takes_env_seed
@@ -63,7 +63,8 @@ class EnvAdapter:
         if missing:
             raise TypeError(
                 f"EnvAdapter: {type(env).__name__} has no {', '.join(missing)}; expected an environment of the "
-                "gymnasium or the old gym interface. Does EnvCls return one?"
+                'gymnasium or the old gym interface, such as gymnasium.make("CartPole-v1") returns. Does EnvCls return '
+                "one?"
             )
         if isinstance(env, VectorEnv) or (hasattr(env, "num_envs") and hasattr(env, "single_action_space")):
             raise TypeError(
@@ -223,10 +224,9 @@ class EnvAdapter:
         if isinstance(result, tuple) and len(result) == 5:
             return result
         if not isinstance(result, tuple) or len(result) != 4:
-            size = f" of {len(result)} values" if isinstance(result, tuple | list) else ""
             raise TypeError(
-                f"expected (observation, reward, terminated, truncated, info), or the older (observation, "
-                f"reward, done, info), got {type(result).__name__}{size}: {result!r:.100}."
+                "expected (observation, reward, terminated, truncated, info), or the older (observation, "
+                f"reward, done, info), got {told_result(result)}."
             )
         observation, reward, done, info = result
         done, info = self._flag(done, "done"), _as_dict(info)

@@ -82,3 +82,10 @@ def env_name(env: Any) -> str:
     if not isinstance(spec_id, str):
         return type(env).__name__
     return f"{type(getattr(env, 'unwrapped', env)).__name__} {spec_id}"
+
+
+def told_result(result: object) -> str:
+    """Return in words what a `step` gave in place of a tuple of its values: of a tuple or list the types."""
+    if isinstance(result, tuple | list):
+        return f"{type(result).__name__} of {len(result)} values: {', '.join(type(x).__name__ for x in result)}"
+    return f"{type(result).__name__}: {result!r:.100}"

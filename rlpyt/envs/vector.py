@@ -20,7 +20,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
 from rlpyt.envs.autoreset import NextStepEnv, autoreset_mode, halves_of_step, in_next_step, reset_part, with_final
-from rlpyt.envs.base import EnvError, Reset, env_name
+from rlpyt.envs.base import EnvError, Reset, env_name, told_result
 from rlpyt.envs.flags import as_flags
 from rlpyt.envs.info import FINAL_KEYS, final_key, vector_info
 from rlpyt.envs.making import call_env_cls, call_text, failure, has_parameter
@@ -184,10 +184,8 @@ class VectorEnvAdapter:
         try:
             result = self._env_recv()
             if not isinstance(result, tuple) or len(result) != 5:
-                size = f" of {len(result)} values" if isinstance(result, tuple | list) else ""
                 raise TypeError(
-                    f"expected (observation, reward, terminated, truncated, info), got {type(result).__name__}{size}: "
-                    f"{result!r:.100}."
+                    f"expected (observation, reward, terminated, truncated, info), got {told_result(result)}."
                 )
             observation, reward, terminated, truncated, info = result
             reward = self._rewards(reward)

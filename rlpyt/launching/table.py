@@ -60,7 +60,7 @@ class GridTable:
         self._write(text)
 
     def end(self, runs: Sequence[Launched]) -> None:
-        """Show the last table, and say what has failed."""
+        """Show the last table, and say what has failed, and how a grid that was stopped goes on."""
         self.show(runs)
         if self._is_terminal:
             self._draw(runs)
@@ -69,6 +69,8 @@ class GridTable:
         for run in runs:
             if run.state == "failed":
                 self._write(f"failed: {run.run.name}, see {run.run.output}")
+        if counts["stopped"] or counts["waits"]:
+            self._write("go on: start the grid again with the same command")
 
     def _draw(self, runs: Sequence[Launched]) -> None:
         size = shutil.get_terminal_size()

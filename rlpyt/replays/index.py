@@ -238,8 +238,9 @@ class Index(CheckedSubclasses, ABC):
         proposed = self.draw_places(size)
         if not isinstance(proposed, tuple) or [np.asarray(x).dtype.kind in "iu" for x in proposed] != [True, True]:
             raise TypeError(
-                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {proposed!r:.100}; expected a "
-                "pair of arrays of integers: places, and numbers of environments."
+                f"Drawing from a replay: {type(self).__name__}.draw_places({size}) gave {_described(proposed)}; "
+                "expected a pair of arrays of integers: places, and numbers of environments. Convert each with "
+                "astype(np.int64)."
             )
         places, B_idxs = np.array(proposed[0], np.int64), np.array(proposed[1], np.int64)
         first, end, _ = self._counts.tolist()
@@ -289,6 +290,13 @@ class UniformIndex(Index):
     def draw_places(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Propose start indexes among all in reach."""
         return np.divmod(self.rng.integers(self.first * self.B, self.end * self.B, size=size), self.B)
+
+
+def _described(proposed: object) -> str:
+    """Return in words what `draw_places` gave, by dtypes and shapes."""
+    parts = proposed if isinstance(proposed, tuple) else (proposed,)
+    arrays = ", ".join(f"{array.dtype} {list(array.shape)}" for array in map(np.asarray, parts))
+    return f"a tuple of {len(parts)}: {arrays}" if isinstance(proposed, tuple) else arrays
 
 
 def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

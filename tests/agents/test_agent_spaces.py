@@ -129,11 +129,15 @@ def test_a_plain_pair_is_a_recurrent_state(kind, tmp_path):
 @pytest.mark.parametrize(
     ("action", "outputs", "expected"),
     [
-        ("discrete", [(3, 5), (3,)], r"gave 2 outputs for 3 rows.*expected logits \[3, 4\], value \[3\]"),
-        ("discrete", [(3, 4), (3, 1)], r"first \[\[3, 4\], \[3, 1\]\]; expected logits \[3, 4\], value \[3\]"),
-        ("discrete", [(3, 4)], r"gave 1 outputs"),
+        ("discrete", [(3, 5), (3,)], r"gave a tuple of 2: .* for 3 rows.*expected logits \[3, 4\], value \[3\]"),
+        (
+            "discrete",
+            [(3, 4), (3, 1)],
+            r"a tensor \[3, 4\], a tensor \[3, 1\] for 3 rows; expected logits \[3, 4\], value \[3\]",
+        ),
+        ("discrete", [(3, 4)], r"gave a tuple of 1"),
         ("box", [(3, 2), (2,), (3,)], r"expected mean \[3, 2\], log_std \[3, 2\], value \[3\]"),
-        ("box", [(3, 2), (3,)], r"gave 2 outputs"),
+        ("box", [(3, 2), (3,)], r"gave a tuple of 2"),
     ],
 )
 def test_a_model_whose_outputs_do_not_fit_is_refused(action, outputs, expected):
@@ -146,3 +150,13 @@ def test_a_model_whose_outputs_do_not_fit_is_refused(action, outputs, expected):
 
     with pytest.raises(ValueError, match=rf"PgAgent: the model, a Odd, .*{expected}"):
         PgAgent(ModelCls=Odd).initialize(EnvSpaces(OBSERVATIONS["vector"], ACTIONS[action]))
+
+
+def test_a_model_that_returns_numpy_is_told_so():
+    class InNumpy(OwnModel):
+        def forward(self, *inputs: Any) -> Any:
+            logits, value = super().forward(*inputs)
+            return logits.numpy(), value
+
+    with pytest.raises(ValueError, match=r"gave a tuple of 2: a ndarray, a tensor \[3\] for 3 rows"):
+        PgAgent(ModelCls=InNumpy).initialize(EnvSpaces(OBSERVATIONS["vector"], ACTIONS["discrete"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -297,6 +298,44 @@ def test_forward_must_take_what_it_is_called_with() -> None:
         DdpgAgent(QModelCls=OldMu).initialize(BOX)
     with pytest.raises(TypeError, match="NoBodyAgent: make_body returned a Linear; expected a Model"):
         NoBodyAgent().initialize(BOX)
+
+
+class Failing(nn.Module):
+    """Reads more numbers than there are."""
+
+    def __init__(self, observation_shape: Any = None, action_size: Any = None) -> None:
+        super().__init__()
+        self.net = nn.Linear(9, 1)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: Any = None) -> Any:
+        return self.net(observation["cart"] if isinstance(observation, NamedArrayTuple) else observation)
+
+
+CART = EnvSpaces(spaces.Dict({"cart": VECTOR, "last-move": spaces.Discrete(2)}), spaces.Discrete(A))
+
+
+@pytest.mark.parametrize(
+    ("agent", "env_spaces", "said"),
+    [
+        (
+            PgAgent(ModelCls=Failing),
+            CART,
+            "PgAgent: the model, a Failing, raised this .* with observation {cart: [3, 4] float32, last-move: [3] "
+            "int64}, prev_action [3, 3] float32, prev_reward [3] float32.",
+        ),
+        (DqnAgent(ModelCls=Failing), DISCRETE, "DqnAgent: the model, a Failing, .* observation [3, 4] float32"),
+        (DdpgAgent(ModelCls=Failing), BOX, "DdpgAgent: the policy, a Failing, .* with features [3, 4] float32."),
+        (
+            DdpgAgent(QModelCls=Failing),
+            BOX,
+            "DdpgAgent: the action values, a Failing, .* with features [3, 4] float32, action [3, 2] float32.",
+        ),
+    ],
+)
+def test_an_error_inside_of_a_model_tells_what_it_was_called_with(agent: Any, env_spaces: Any, said: str) -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as raised:
+        agent.initialize(env_spaces)
+    assert re.fullmatch(re.escape(said).replace(r"\.\*", ".*") + ".*", raised.value.__notes__[0])
 
 
 class PiV(Old):
@@ -619,5 +658,7 @@ def test_a_distribution_of_ones_own_may_have_a_composite_action() -> None:
     sampler = SerialSampler(PairEnv, {}, batch_T=8, batch_B=2, max_decorrelation_steps=0)
     agent = PairAgent(ModelCls=PairModel)
     MinibatchRl(PPO(minibatches=2), agent, sampler, n_steps=32, log_interval_steps=32, seed=0).train()
-    with pytest.raises(ValueError, match=r"gave 2 outputs for 3 rows.*expected kind \[3, 3\], amount \[3\], value"):
+    with pytest.raises(
+        ValueError, match=r"gave a tuple of 2.* for 3 rows.*expected kind \[3, 3\], amount \[3\], value"
+    ):
         PairAgent(ModelCls=Old).initialize(agent.env_spaces)

@@ -138,6 +138,20 @@ def test_a_loss_that_returns_something_else_is_told_what(Base: Any, method: str,
         learn(returning(Base, method, change)(**settings), agent, spaces.Box(-1, 1, (2,)) if Base is DDPG else None)
 
 
+@pytest.mark.parametrize(
+    ("Base", "method", "change", "said"),
+    [
+        (PPO, "loss", lambda x: (x[0].expand(4), x[1]), r"\[4\] with a gradient"),
+        (A2C, "loss", lambda x: (x[0].detach(), x[1]), r"\[\] without a gradient"),
+        (DQN, "td_loss", lambda x: (x[0].detach(), x[1]), r"\[\] without a gradient"),
+    ],
+)
+def test_a_loss_that_cannot_be_descended_is_told_what_it_is(Base: Any, method: str, change: Any, said: str) -> None:
+    agent, settings = (DqnAgent(), REPLAY) if Base is DQN else (PgAgent(), {})
+    with pytest.raises(ValueError, match=rf"^Mine: an update was given as its loss a tensor {said}; expected one num"):
+        learn(returning(Base, method, change)(**settings), agent)
+
+
 def test_a_metric_that_is_no_number_is_named() -> None:
     algo = returning(DQN, "td_loss", lambda x: (*x, {"what": "text"}))
     with pytest.raises(TypeError, match=r"The metric what is 'text' of type str .*; expected a number or a tensor"):

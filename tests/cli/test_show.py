@@ -109,6 +109,14 @@ def test_algorithms_are_listed_with_their_actions(capsys):
     assert "sac          continuous  Soft actor-critic" in capsys.readouterr().out
 
 
+def test_a_folder_of_one_run_is_counted_in_the_singular(tmp_path, capsys):
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0/params.json").write_text('{"runner": {"settings": {}}}')
+    (tmp_path / "run_0/status.json").write_text('{"status": "finished"}')
+    assert main(["show", str(tmp_path)]) == 0
+    assert "\n1 run: 1 finished" in capsys.readouterr().out
+
+
 def test_a_run_is_shown_from_within_and_through_a_link_that_hides_none(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "my runs"
     for number in (0, 1):

@@ -228,6 +228,7 @@ def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher,
     assert launcher.returncode == expected
     assert f"{signum.name}: {len(runs)} runs save their work" in text
     assert f"{len(runs)} stopped" in text
+    assert "go on: start the grid again with the same command" in text
     assert not any(run.is_running() for run in runs)
     assert '"interrupted"' in (tmp_path / "data/study/x_1/run_0/status.json").read_text()
 
