@@ -224,13 +224,14 @@ class RlAlgorithm(Settings, Algorithm[AgentT]):
                 f"{list(self.descents)}. Write self.optimizer = ... in optim_initialize, or call "
                 "super().optim_initialize(rank) there."
             )
-        if loss.numel() != 1 or not loss.requires_grad:
+        descent = self.descents[name]
+        if loss.numel() != 1 or not (loss.requires_grad or descent.is_frozen()):
             what = f"a tensor {list(loss.shape)} {'with' if loss.requires_grad else 'without'} a gradient"
             raise ValueError(
                 f"{type(self).__name__}: an update was given as its loss {what}; expected one number with a gradient. "
                 "Take the mean over the rows, such as valid_mean(x, batch.valid), and detach metrics only."
             )
-        return self.descents[name](loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
+        return descent(loss, self.learning_rate_of(name, hyper), hyper.clip_grad_norm)
 
     def weighted(self, mean: torch.Tensor) -> torch.Tensor:
         """Return a mean over rows of this replica, weighted so that the replicas' mean is that over all rows."""

@@ -19,29 +19,29 @@ from rlpyt.samplers import BaseSampler
 _DRAWN_BY_PYGAME = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text", "gymnasium.envs.box2d")
 
 
-def next_steps(directory: Path, path: str, sampler: object) -> list[str]:
+def next_steps(directory: Path, path: str, made_by: object) -> list[str]:
     """Return lines with the commands that show a run, film its agent and draw its curves, as far as they work here.
 
     Args:
         directory: of the run.
         path: the same as a user would type it.
-        sampler: of the run; one that is no `BaseSampler` does not tell how its environments are made.
+        made_by: sampler of the run; one that is no `BaseSampler` does not tell how its environments are made.
     """
     run, trust = shlex.quote(path), trust_options(read_json(directory / PARAMS_FILE)[0])
     lines = [f"What it was: rlpyt show {run}"]
     video = "" if has_display() else f" --video {shlex.quote(path.rstrip('/') + '.mp4')}"
     has_weights = any(directory.glob("*.pkl")) or any(directory.glob("checkpoints/*/manifest.json"))
     can_write = not video or find_spec("imageio_ffmpeg") is not None
-    if has_weights and can_write and isinstance(sampler, BaseSampler) and _is_drawn(sampler, bool(video)):
+    if has_weights and can_write and isinstance(made_by, BaseSampler) and _is_drawn(made_by, bool(video)):
         lines.append(f"How it acts: rlpyt play {run}{video}{trust}")
     if find_spec("matplotlib") is not None and (directory / "progress.csv").exists():
         lines.append(f"How it learned: rlpyt plot {run}")
     return lines
 
 
-def _is_drawn(sampler: BaseSampler, as_video: bool) -> bool:
+def _is_drawn(made_by: BaseSampler, as_video: bool) -> bool:
     """Return whether an environment draws itself, by what makes it and its metadata: it is not built."""
-    EnvCls, env_id = sampler.EnvCls, sampler.evaluation_kwargs.get("id")
+    EnvCls, env_id = made_by.EnvCls, made_by.evaluation_kwargs.get("id")
     if makes_vector_env(EnvCls):
         return False
     made: object = EnvCls

@@ -129,7 +129,7 @@ def test_out_of_range(AlgoCls, kwargs, message):
         (
             DQN,
             dict(n_step_return="lin_5_1"),
-            "n_step_return is 'lin_5_1' of type str; .* second run .* from the weights",
+            "n_step_return is 'lin_5_1' of type str; .* second run from the weights",
         ),
         (R2D1, dict(batch_T="lin_8_4"), "batch_T is .*Give a number, and schedule batch_B"),
     ],

@@ -354,7 +354,7 @@ def test_a_run_that_ends_early_writes_the_row_under_way_without_its_evaluation(e
     [row] = rows_of(tmp_path)
     assert (row["Diagnostics/CumSteps"], row["Diagnostics/TrajsInEval"]) == ("0", "0")
     out = capsys.readouterr().out
-    assert "evaluation beside learning, in 3 environments" in out
+    assert re.search("evaluation +beside learning, in 3 environments", out)
     assert "The row of step 0 has no evaluation" in out
 
 
