@@ -20,6 +20,8 @@ PARAMS_FILE = "params.json"
 PROGRESS_FILE = "progress.csv"
 STEPS = "Diagnostics/CumSteps"
 """Column of the environment steps of a run."""
+TASK_NAMES = ("id", "game", "domain", "task")
+"""Arguments of an environment that name the task."""
 STATUS_FILE = "status.json"
 LOCK_FILE = "run.lock"
 CHECKPOINTS = "checkpoints"

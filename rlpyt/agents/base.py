@@ -120,14 +120,13 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
 
     def make_model(self) -> nn.Module:
         """Return a new model for the spaces (a target network is another one)."""
-        is_default = self.ModelCls is None and self.preset is None
-        if is_default:
+        if self.ModelCls is None and self.preset is None:
             model = self.make_default_model(self.env_spaces)
         else:
             model = self._model_of_sizes(self.make_env_to_model_kwargs(self.env_spaces))
+            if isinstance(model, Model) and isinstance(model.encoder, Encoder):
+                model.encoder.fit_to(self.env_spaces.observation)  # as the model may have been told the shape alone
         drop_inputs(model)
-        if not is_default and isinstance(model, Model) and isinstance(model.encoder, Encoder):
-            model.encoder.fit_to(self.env_spaces.observation)  # as the model may have been told the shape alone
         return model
 
     def _model_of_sizes(self, offered: Kwargs) -> nn.Module:
@@ -198,15 +197,9 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         null, prev_action, prev_reward = self.example_inputs(n_rows)
         rnn = [None] if self.recurrent else []
         self.model.eval()
-        inputs = dict(
-            zip(
-                INPUTS,
-                (null if observation is None else observation, self.encode(prev_action), prev_reward),
-                strict=True,
-            )
-        )
-        with told_call(self._the_model, **inputs):
-            return self.model(*inputs.values(), *rnn)
+        inputs = null if observation is None else observation, self.encode(prev_action), prev_reward
+        with told_call(self._the_model, **dict(zip(INPUTS, inputs, strict=True))):
+            return self.model(*inputs, *rnn)
 
     def _random_outputs(self, n_rows: int = 8) -> Buffer:
         """Return the same for different observations; None where the model fails on what may never occur."""

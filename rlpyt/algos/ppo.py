@@ -208,8 +208,8 @@ class PPO(PolicyGradientAlgo):
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
-        # A subclass with a loss of its own need not have a clip.
-        names = ("learning_rate", "ratio_clip") if type(self).loss is PPO.loss else ("learning_rate",)
+        # A subclass without a clip leaves clipFraction out of its metrics.
+        names = ("learning_rate", "ratio_clip") if "clipFraction" in self.opt_info_fields else ("learning_rate",)
         falling = {name: x for name in names if self.schedule_of(name) is not (x := getattr(self, name))}
         lines = {name: f"{x:g} -> 0 over the run (linear_lr_schedule)" for name, x in falling.items()}
         return {**super().plan(), "updates an iteration": _n_epochs(self.hyper(0)) * int(self.minibatches), **lines}

@@ -44,7 +44,7 @@ _FRAMES = 16  # more than a stack of them has
 class ReplaySettings(RlAlgorithm[AgentT]):
     """Base of the algorithms with a replay: its settings, and the replay itself.
 
-    Sizes and lengths are fixed for the run, because memory is allocated by them.
+    The size of the replay and the lengths of its sequences are fixed for the run, because memory is allocated by them.
     """
 
     fixed: ClassVar[Mapping[str, str]] = {

@@ -20,6 +20,7 @@ from typing import Annotated, Union
 import tyro
 
 from rlpyt.cli.arguments import joined
+from rlpyt.cli.errors import ROOT, is_of_library
 from rlpyt.cli.text import columns
 from rlpyt.run_records import printable
 from rlpyt.version import __version__
@@ -43,8 +44,6 @@ COMMANDS = {
 READ_ARGUMENTS = {"train": "TrainChoices", "launch": "Grid"}
 """Commands whose options depend on the first arguments, and the options that they always have: their functions take the
 list of arguments."""
-ROOT = Path(__file__).parents[1]
-"""Folder of the library."""
 _OF_REPLICA = "\n\nThe traceback of replica"
 _HINT = "\n--traceback shows how it came to this."
 USER_ERRORS = (ValueError, OSError, ImportError)
@@ -67,21 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (*USER_ERRORS, RuntimeError, TypeError) as error:
-        if not isinstance(error, USER_ERRORS) and not is_of_rlpyt(error):
+        if not isinstance(error, USER_ERRORS) and not is_of_library(error):
             raise  # of torch, or of code of the user's
         if shows_traceback:
             traceback.print_exc()
         # It may quote a record that comes from elsewhere.
         print("\n".join(map(printable, f"rlpyt: {message_of(error)}".split("\n"))), file=sys.stderr)
         return 2
-
-
-def is_of_rlpyt(error: Exception) -> bool:
-    """Return whether an error is one of the library: its class, or for a TypeError the place where it was raised."""
-    if isinstance(error, RuntimeError):
-        return type(error).__module__.startswith("rlpyt.")
-    raised_at = traceback.extract_tb(error.__traceback__)[-1].filename
-    return Path(raised_at).is_relative_to(ROOT)
 
 
 def message_of(error: Exception) -> str:

@@ -164,15 +164,11 @@ def _changed(record: Mapping[str, object], prefix: str) -> Iterator[tuple[str, s
     defaults = defaults_of(str(record.get("class")))
     for name, recorded in _dict(record, "settings").items():
         value = _plain(recorded)
-        if name == "hooks" and isinstance(recorded, list) and recorded:
-            yield name, ", ".join(map(_hook, recorded))
-        if (
-            name in _TOLD
-            or name == "hooks"
-            or (not prefix and name in PARTS)
-            or value is UNKNOWN
-            or "state_dict" in name
-        ):
+        if name == "hooks":
+            if isinstance(recorded, list) and recorded:
+                yield name, ", ".join(map(_hook, recorded))
+            continue
+        if name in _TOLD or (not prefix and name in PARTS) or value is UNKNOWN or "state_dict" in name:
             continue
         if prefix == "sampler." and name in ("batch_T", "batch_B"):
             continue
@@ -249,14 +245,8 @@ def grid_lines(folder: Path, directories: list[Path]) -> list[str]:
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
     hint.append(f"one of them: rlpyt show {shlex.quote(str(directories[0]))}")
-    return [
-        str(folder),
-        "",
-        *lines,
-        "",
-        f"{len(directories)} {'run' if len(directories) == 1 else 'runs'}: {told}",
-        *hint,
-    ]
+    runs = "1 run" if len(directories) == 1 else f"{len(directories)} runs"
+    return [str(folder), "", *lines, "", f"{runs}: {told}", *hint]
 
 
 def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:

@@ -19,6 +19,7 @@ from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
 from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.utils.worker_main import STOP_SIGNALS
 
 _POLL_SECONDS = 0.2
 _KILL_SECONDS = 30.0
@@ -31,7 +32,6 @@ _DISK_SECONDS = 10.0
 """Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class SlotLost(RuntimeError):
@@ -379,7 +379,7 @@ def signals_to(queue: Queue) -> Iterator[None]:
 
     before = {}
     try:
-        for signum in _SIGNALS:
+        for signum in STOP_SIGNALS:
             if signal.getsignal(signum) != signal.SIG_IGN:
                 before[signum] = signal.signal(signum, stop)
     except ValueError:  # another thread launches: its process has the signals

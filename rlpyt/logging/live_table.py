@@ -167,7 +167,7 @@ def row_in_one_line(row: Row, step: int, columns: Sequence[str] = ()) -> str:
         row: of the log.
         step: of the row.
         columns: by name, or by the name of statistics, of which the Average is shown; what the row has not is left
-            out. None are returns and losses.
+            out. Without any, returns and losses are shown.
     """
     averages = {name: row[keys[0]] for name, keys in statistics_of(row).items()}
     cells = {**{name.removeprefix("Diagnostics/"): x for name, x in row.items()}, **row, **averages}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlpyt.logging.files import replace_file
-from rlpyt.run_records import PARAMS_FILE, STEPS, open_to_read, printable, read_json
+from rlpyt.run_records import PARAMS_FILE, STEPS, TASK_NAMES, open_to_read, printable, read_json
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> dict[str, list[float]]:
@@ -111,7 +111,7 @@ def _title(directory: Path) -> str:
     params, _ = read_json(directory / PARAMS_FILE)
     algo, sampler = _inner(params, "algo", "class"), _inner(params, "runner", "settings", "sampler", "settings")
     env_kwargs = _inner(sampler, "env_kwargs")
-    names = [_inner(env_kwargs, key) for key in ("id", "game", "domain", "task")]
+    names = [_inner(env_kwargs, key) for key in TASK_NAMES]
     env = "-".join(name for name in names if isinstance(name, str)) or _inner(sampler, "EnvCls", "name")
     what = [algo if isinstance(algo, str) else "", f"on {env.rpartition(':')[2]}" if isinstance(env, str) else ""]
     return printable(" ".join(word for word in (*what, f"({directory.name})") if word) if any(what) else directory.name)

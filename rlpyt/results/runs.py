@@ -18,6 +18,7 @@ from rlpyt.results.run_settings import Value, settings_of, text_of
 from rlpyt.run_records import (
     PARAMS_FILE,
     STEPS,
+    TASK_NAMES,
     VARIANT_FILE,
     Json,
     read_json,
@@ -26,7 +27,6 @@ from rlpyt.run_records import (
     score_of_run,
 )
 
-_TASK_NAMES = ("id", "game", "domain", "task")
 ENDED_EARLY = ("failed", "killed", "interrupted")
 """Statuses of runs that have ended, but not at their end."""
 _TASK_PLACES = ("env_kwargs", "eval_env_kwargs", "env", "eval_env")
@@ -181,7 +181,7 @@ def folders_of(folder: Folders) -> list[Path]:
 def is_task(key: str) -> bool:
     """Return whether a setting names the environment or game, so that runs that differ in it differ in task."""
     path = key.split(".")
-    return (path[-1] in _TASK_NAMES and len(path) > 1 and path[-2] in _TASK_PLACES) or path[-1] == "EnvCls"
+    return (path[-1] in TASK_NAMES and len(path) > 1 and path[-2] in _TASK_PLACES) or path[-1] == "EnvCls"
 
 
 def _read_run(directory: Path, root: Path) -> RunResult:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+from rlpyt.utils.worker_main import STOP_SIGNALS
+
 Ray: TypeAlias = Any
 """The module, which has no types where it is not installed."""
 _LONGEST_TEMPORARY = 39
@@ -117,7 +119,7 @@ def _kept_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         yield
     finally:
