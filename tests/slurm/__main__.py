@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.slurm.one_machine import PACKAGES, OneMachine, missing_programs
@@ -26,24 +28,30 @@ def main(options: list[str]) -> int:
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="rlpyt_slurm_") as folder:
-        top = Path(folder)
-        (top / "cases").mkdir()
-        with OneMachine(top, n_nodes=SIDE_BY_SIDE) as slurm:
-            many = ["--numprocesses", str(SIDE_BY_SIDE), "--dist", "worksteal"]
+        top, bare = Path(folder), Path(folder, "bare")
+        for place in (top / "cases", bare):
+            place.mkdir()
+        with OneMachine(top, n_nodes=SIDE_BY_SIDE) as slurm, OneMachine(bare, 1, False, "task/affinity") as other:
+            many = ["--numprocesses", str(SIDE_BY_SIDE), "--dist", "loadgroup"]
             command = [sys.executable, "-m", "pytest", *many, "--timeout", "900", f"--basetemp={top}/cases"]
             env = {**os.environ, **slurm.env, "RLPYT_SLURM": folder}
-            return wait_for(subprocess.Popen([*command, "tests/slurm", *options], env=env))
+            return wait_for(subprocess.Popen([*command, "tests/slurm", *options], env=env), other)
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit code. At Ctrl-C pytest ends its tests, and what they have started, first."""
+def wait_for(tests: subprocess.Popen[bytes], bare: OneMachine) -> int:
+    """Return the exit code of the tests. At Ctrl-C they end what they have started, if they do so within a minute."""
     try:
-        return process.wait()
+        while tests.poll() is None:
+            bare.look_after_controller()
+            time.sleep(0.2)
+        return tests.returncode
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        return process.wait(60)
+        tests.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            tests.wait(60)
+        return 130
     finally:
-        process.kill()
+        tests.kill()
 
 
 if __name__ == "__main__":

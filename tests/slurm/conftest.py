@@ -66,6 +66,21 @@ class Case:
         options = (cpus, "--time=1", "--output=/dev/null", "--wrap=sleep 3")
         return self.ask("sbatch", "--parsable", f"--partition=high{self.number}", *options)
 
+    def disturb(self, cause: str, job: str) -> None:
+        """Do something to a job that runs."""
+        match cause:
+            case "requeue":
+                self.ask("scontrol", "requeue", job)
+            case "node down":
+                self.ask("scontrol", "update", f"nodename=n{self.number}", "state=down", "reason=test")
+                time.sleep(3)
+                # Refused where SLURM has heard of the node again.
+                self.ask("scontrol", "update", f"nodename=n{self.number}", "state=resume", check=False)
+            case "scancel":
+                self.ask("scancel", job)
+            case _:
+                self.preempt()
+
     def state(self, job: str) -> str:
         """Return state and reason of a job, such as "PENDING BeginTime"."""
         return self.ask("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r", check=False)
@@ -84,9 +99,9 @@ class Case:
 
     def until_rows(self, run_dir: Path, n: int = 2) -> None:
         """Wait until a run has so many rows."""
-        self.until(lambda: n_rows(run_dir) >= n, 120, f"{n} rows")
+        self.until(lambda: n_rows(run_dir) >= n, 300, f"{n} rows")
 
-    def until_ended(self, job: str, seconds: float = 240) -> None:
+    def until_ended(self, job: str, seconds: float = 400) -> None:
         """Wait until SLURM does not have a job start, run or end any more."""
         going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING")
         self.until(lambda: not self.state(job).startswith(going), seconds, f"the end of job {job}")
@@ -103,6 +118,17 @@ class Case:
                 np.testing.assert_array_equal(rows[name], expected[name], name)
         mine, its = (load_snapshot(d / "params.pkl")["agent_state_dict"] for d in (run_dir, reference))
         assert_equal(mine, its)
+
+    def end_all(self) -> None:
+        """End the processes and the jobs of the case."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        listed = self.ask("squeue", "--noheader", "--format=%i %P", check=False).splitlines()
+        for job in (line.split()[0] for line in listed if line.endswith(str(self.number))):
+            self.ask("scancel", "--full", "--signal=KILL", job, check=False)
+            self.ask("scancel", job, check=False)
+        self.until(lambda: not self.ask("squeue", "--noheader", f"--nodelist=n{self.number}"), 60, "an empty node")
 
     def all_that_is_known(self) -> str:
         """Return the ends of all texts of the case, for a message."""
@@ -165,16 +191,7 @@ def case(tmp_path: Path, reference: Callable[[int], Path]) -> Iterator[Case]:
     number = int(worker.removeprefix("gw")) + 1
     case = Case(tmp_path, number, reference)
     yield case
-    for process in case.processes:
-        process.kill()
-        process.wait()
-    jobs = case.ask("squeue", "--noheader", "--format=%i", f"--nodelist=n{number}", check=False)
-    mine = case.ask("squeue", "--noheader", "--format=%i %P", check=False)
-    numbers = [line.split()[0] for line in mine.splitlines() if line.endswith(str(number))]
-    for job in {*jobs.split(), *numbers}:
-        case.ask("scancel", "--full", "--signal=KILL", job, check=False)
-        case.ask("scancel", job, check=False)
-    case.until(lambda: not case.ask("squeue", "--noheader", f"--nodelist=n{number}"), 60, "an empty node")
+    case.end_all()
 
 
 def pytest_sessionstart() -> None:

@@ -133,7 +133,7 @@ class OneMachine:
             self._start_munge()
             if self._accounting:
                 self._start_database()
-            self.start_controller()
+            self._start_controller()
             for node in self._nodes:
                 self._start(f"slurmd_{node}", "slurmd", "-D", "-N", node)
             _wait("nodes", 60, lambda: set(self.ask("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"})
@@ -144,7 +144,7 @@ class OneMachine:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            self.cancel_all()
+            self._cancel_all()
         finally:
             self._stop_all()
 
@@ -153,17 +153,21 @@ class OneMachine:
         done = subprocess.run(command, env={**os.environ, **self.env}, capture_output=True, text=True, check=False)
         return done.stdout if done.returncode == 0 else ""
 
-    def start_controller(self) -> None:
-        """Start slurmctld, and wait until it answers."""
-        self._start("slurmctld", "slurmctld", "-D")
-        _wait("slurmctld", 60, lambda: "UP" in self.ask("scontrol", "ping"))
+    def look_after_controller(self) -> None:
+        """End slurmctld while the file `away` is in the folder. Jobs go on."""
+        if not (self.top / "away").exists():
+            self._start_controller()
+        elif "slurmctld" in self._daemons:
+            self._stop("slurmctld")
 
-    def stop_controller(self) -> None:
-        """End slurmctld. Jobs go on."""
-        self._stop("slurmctld")
+    def _start_controller(self) -> None:
+        if "slurmctld" not in self._daemons:
+            self._start("slurmctld", "slurmctld", "-D")
+            _wait("slurmctld", 60, lambda: "UP" in self.ask("scontrol", "ping"))
 
-    def cancel_all(self) -> None:
+    def _cancel_all(self) -> None:
         """Kill all jobs, and wait for their end."""
+        self._start_controller()
         self.ask("scancel", "--full", "--signal=KILL", "--user", self._user)
         self.ask("scancel", "--user", self._user)
         _wait("end of jobs", 2 * KILL_WAIT, lambda: not self.ask("squeue", "-h"))

@@ -37,7 +37,7 @@ def paced_cartpole() -> gymnasium.Env:
 
 
 CONFIG = MinibatchRl(
-    PPO(learning_rate=1e-3),
+    PPO(learning_rate=1e-3, epochs=1, minibatches=2),
     CategoricalPgAgent(),
     SerialSampler(paced_cartpole, {}, batch_T=64, batch_B=4),
     n_steps=float(os.environ.get("N_STEPS", 64 * 256)),
@@ -47,13 +47,11 @@ CONFIG = MinibatchRl(
 LEVELS = [VariantLevel([("algo", "learning_rate")], [(1e-3,)], ["lr_1e-3"])]
 
 
-def say_start() -> None:
-    """Leave a line for each start of a run in the output of its job."""
-    print(f"start {os.environ.get('SLURM_JOB_ID')} cores {sorted(os.sched_getaffinity(0))}", flush=True)
+if os.environ.get("SLURM_JOB_ID"):  # a line for each start of a run in the output of its job
+    print(f"start {os.environ['SLURM_JOB_ID']} {sys.argv[1:2]} cores {sorted(os.sched_getaffinity(0))}", flush=True)
 
 
 if __name__ == "__main__":
-    say_start()
     log_dir, run_ID = sys.argv[1], int(sys.argv[2])
     with logger_context(log_dir, run_ID, resume="auto"):
         CONFIG.replace(seed=run_ID).train()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -27,22 +26,6 @@ def n_starts(case: Case) -> int:
     return (case.folder / "job.txt").read_text().count("start ")
 
 
-def disturb(case: Case, cause: str, job: str) -> None:
-    """Do something to a job that runs."""
-    match cause:
-        case "requeue":
-            case.ask("scontrol", "requeue", job)
-        case "node down":
-            case.ask("scontrol", "update", f"nodename=n{case.number}", "state=down", "reason=test")
-            time.sleep(3)
-            # Refused where SLURM has heard of the node again.
-            case.ask("scontrol", "update", f"nodename=n{case.number}", "state=resume", check=False)
-        case "scancel":
-            case.ask("scancel", job)
-        case _:
-            case.preempt()
-
-
 @pytest.mark.parametrize(
     ("cause", "kind", "first_start"),
     [
@@ -55,7 +38,7 @@ def disturb(case: Case, cause: str, job: str) -> None:
 def test_a_run_whose_job_is_taken_away_comes_back_and_is_the_same(case: Case, cause: str, kind: str, first_start: str):
     job = case.submit(printed(case), kind=kind)
     case.until_rows(run_dir(case))
-    disturb(case, cause, job)
+    case.disturb(cause, job)
     case.until(lambda: case.accounts(job)[0].split()[0] == first_start.split()[0], 60, first_start)
     case.go()
     case.until_ended(job)
@@ -70,7 +53,7 @@ def test_a_run_whose_job_is_taken_away_comes_back_and_is_the_same(case: Case, ca
 def test_a_job_that_is_cancelled_is_over_and_its_run_goes_on_in_another(case: Case, cause: str, kind: str, end: str):
     job = case.submit(printed(case), kind=kind)
     case.until_rows(run_dir(case))
-    disturb(case, cause, job)
+    case.disturb(cause, job)
     case.until_ended(job)
     assert status(run_dir(case)) == "interrupted"
     [account] = case.accounts(job)
