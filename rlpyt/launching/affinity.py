@@ -6,6 +6,7 @@ A code is `<number><name>` joined by `_`, as in rlpyt 0.1: `16cpu_2gpu_1cxg` des
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -228,6 +229,8 @@ class Slots:
             found: Sequence[Core] = Machine.of_this_process().cores
             if not self.set_affinity:  # it has not
                 found = shared_cores(found, self.run_slot, self.n_parallel)
+            if self.n_replicas > 1:
+                return [self._part(shared_cores(found, i, self.n_replicas), i) for i in range(self.n_replicas)]
             return self._part(found, 0 if self.n_gpu else None)
         cores, gpus = self.cores(), self.gpus()
         if self.async_sample:
@@ -386,6 +389,13 @@ def quick_affinity_code(n_parallel: int | None = None, use_gpu: bool = True, con
     n_gpu = len(machine.devices) if use_gpu else 0
     n = n_parallel or (n_gpu * contexts_per_gpu or len(machine.cores))
     return Slots(n_parallel=n, n_gpu=n_gpu, contexts_per_gpu=contexts_per_gpu if n_gpu else 1).code
+
+
+def job_affinity_code() -> str:
+    """Return the code of a run that has all cores and GPUs which a job system has given to this job."""
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    n_gpu = sum(name[:1].isdigit() or name[:4] in ("GPU-", "MIG-") for name in names)  # "NoDevFiles" stands for none
+    return prepend_run_slot(0, Slots(n_parallel=1, n_gpu=n_gpu, gpu_per_run=max(1, n_gpu)).code)
 
 
 def get_n_run_slots(affinity_code: str) -> int:
