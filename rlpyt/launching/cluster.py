@@ -16,9 +16,9 @@ from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.launching.slurm import JobState, Slurm
 from rlpyt.logging.files import MAY_PASS, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.slurm import JobState, Slurm
 
 if TYPE_CHECKING:
     import submitit

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from rlpyt import slurm as system
 from rlpyt.launching import ClusterSlots, cluster, run_experiments
-from rlpyt.launching import slurm as system
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job_files import JobFiles
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.launching import slurm
-from rlpyt.launching.slurm import CANCELLED, ENDINGS, REQUEUED, TIME_IS_OVER, WARNED, JobState, Slurm, ending_of
+from rlpyt import slurm
+from rlpyt.slurm import CANCELLED, ENDINGS, REQUEUED, TIME_IS_OVER, WARNED, JobState, Slurm, ending_of
 from tests.markdown import ROOT, tables
 
 HEADER = ["who sends the signal", "SLURM shows", "who queues it again", "the run"]
