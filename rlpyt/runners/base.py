@@ -31,7 +31,7 @@ from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
 from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import allowed_cpus, available_cpus
+from rlpyt.utils.processes import allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.seeds import global_streams, make_seed, set_global_streams, set_seed
@@ -248,7 +248,7 @@ class MinibatchRlBase(ResumableRun):
         """
         if isinstance(self.settings, ComputeSettings):
             return Choice(self.settings)
-        if before and self.agreement.any(before["torch_threads"] > len(available_cpus())) == [False]:
+        if before and self.agreement.any(before["torch_threads"] > available_cores()) == [False]:
             return Choice(ComputeSettings(**{**before, "device": self.cores.device}))
         choice = self.agreement.broadcast(self.measure_compute(run) if self.replicas.rank == 0 else Choice())
         return replace(choice, settings=replace(choice.settings, device=self.cores.device))
