@@ -24,7 +24,7 @@ from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.hooks import Hook
-from rlpyt.runners.plan import PlanTable, plan_of_replicas
+from rlpyt.runners.plan import PlanTable, plan_of_job, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
@@ -294,6 +294,7 @@ class MinibatchRlBase(ResumableRun):
             **({"observation": reading} if (reading := self.agent.input_description()) else {}),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
+            **plan_of_job(self.compute.device),
             **self.choice.plan,
         }
         if (n_replicas := self.replicas.world_size) > 1:
