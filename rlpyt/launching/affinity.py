@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
-from rlpyt.launching.machine import Core, Machine
+from rlpyt.launching.machine import Core, Machine, shared_cores
 from rlpyt.utils.arguments import unknown_argument
 from rlpyt.utils.rlpyt_0_1 import AttrDict
+from rlpyt.utils.slurm_job import visible_gpus
 
 AnyAffinity: TypeAlias = Any
 """Affinity of a run: an AttrDict, or a list with one for each replica."""
@@ -237,6 +238,8 @@ class Slots:
     def _share_of_process(self) -> AnyAffinity:
         machine = Machine.of_this_process()
         slots = self if machine.has_own_cores else replace(self, set_affinity=0)
+        if (n := self.n_replicas) > 1:
+            return [slots._part(shared_cores(machine.cores, i, n), i) for i in range(n)]
         return slots._part(machine.cores, 0 if self.n_gpu else None)
 
     def _part(self, cores: Sequence[Core], gpu: int | None) -> AttrDict:
@@ -393,6 +396,12 @@ def quick_affinity_code(n_parallel: int | None = None, use_gpu: bool = True, con
         contexts_per_gpu=contexts_per_gpu if n_gpu else 1,
         set_affinity=int(machine.has_own_cores),
     ).code
+
+
+def job_affinity_code() -> str:
+    """Return the code of a run that has all cores and GPUs which a job system has given to this job."""
+    n_gpu = len(visible_gpus())
+    return prepend_run_slot(0, Slots(n_parallel=1, n_gpu=n_gpu, gpu_per_run=max(1, n_gpu)).code)
 
 
 def get_n_run_slots(affinity_code: str) -> int:

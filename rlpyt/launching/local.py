@@ -13,8 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlpyt.launching.affinity import Slots
+from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
+from rlpyt.launching.job_files import job_at_work
 from rlpyt.launching.machine import Machine, shared_cores
+from rlpyt.launching.slurm import states_of
 from rlpyt.logging.files import open_to_append
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.worker_main import CORES, STOP_SIGNALS
@@ -44,9 +47,9 @@ class LocalRun:
                 os.killpg(self._process.pid, signal.SIGKILL)
         return code
 
-    def has_begun(self) -> bool:
-        """Return whether the run has left the queue: there is none."""
-        return True
+    def waiting(self) -> str | None:
+        """Return None: no job system has a queue here."""
+        return None
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
@@ -122,7 +125,11 @@ class LocalSlots:
             run: whose output goes to a file of its own, behind that of an earlier start.
             script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
             inherited: descriptor that the process keeps open.
+
+        Raises:
+            RunRefused: if a job of SLURM has the run.
         """
+        _refuse_run_of_a_job(run)
         code = self._slot(slot).code
         pinned = ["taskset", "-c", ",".join(map(str, self.cpus(slot)))] if self._all.set_affinity else []
         command = [*pinned, sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args]
@@ -153,6 +160,16 @@ class LocalSlots:
         if self._set_egl_device and gpus:
             changes |= {"EGL_DEVICE_ID": gpus[0], "MUJOCO_EGL_DEVICE_ID": gpus[0]}
         return changes
+
+
+def _refuse_run_of_a_job(run: GridRun) -> None:
+    job_id = job_at_work(run)
+    state = (states_of([job_id]) or {}).get(job_id) if job_id.isdecimal() else None
+    if state is not None and not state.is_over:
+        raise RunRefused(
+            f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "
+            f"launch on the cluster again, or cancel it: scancel {job_id}."
+        )
 
 
 def end_with_parent() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from itertools import takewhile
 
 _NODES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
@@ -39,9 +40,12 @@ def job_name() -> str:
 
 
 def visible_gpus() -> list[str]:
-    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, as a job system sets it; none where it names none."""
+    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, as a job system sets it; none where it names none.
+
+    CUDA stops at the first name that is none, such as -1, or "NoDevFiles" of SLURM.
+    """
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    return [name for name in names if name[:1].isdigit() or name[:4] in ("GPU-", "MIG-")]  # SLURM may say "NoDevFiles"
+    return [*takewhile(lambda name: name[:1].isdigit() or name[:4] in ("GPU-", "MIG-"), names)]
 
 
 def task_name() -> str:

@@ -21,6 +21,7 @@ from rlpyt.launching import (
     remove_run_slot,
 )
 from rlpyt.launching import machine as machine_module
+from rlpyt.launching.affinity import job_affinity_code
 from rlpyt.launching.machine import numbers_in
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
@@ -234,9 +235,10 @@ def test_nothing_is_pinned_to_the_first_cores_of_a_node_that_others_share(limit,
     monkeypatch.setattr(machine_module, "_siblings", lambda cpu: [cpu])
     monkeypatch.setattr(processes, "cpu_quota", lambda: 4.0 if limit == "quota" else math.inf)
     monkeypatch.setattr(processes, "job_cpus", lambda: 4.0 if limit == "job" else math.inf)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     code = quick_affinity_code(use_gpu=False)
     assert (code, get_n_run_slots(code)) == ("4aut_0saf", 4)
-    for code in ("0slt_1aut_0saf", "0slt_1aut"):
+    for code in ("0slt_1aut_0saf", job_affinity_code()):
         affinity = affinity_from_code(code)
         assert (len(affinity["workers_cpus"]), affinity["master_torch_threads"]) == (4, 4)
         assert not affinity["set_affinity"]
@@ -263,6 +265,30 @@ def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_o
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
     monkeypatch.setattr(processes, "cpu_quota", lambda: 3.0)
     assert Machine.of_this_process().cores == (Core((1, 5), 0), Core((3, 7), 0))
+
+
+@pytest.mark.parametrize(
+    ("visible", "code", "devices"),
+    [
+        (None, "0slt_1aut", None),
+        ("NoDevFiles", "0slt_1aut", None),
+        ("3", "0slt_1aut_1gpu", 0),
+        ("GPU-ab,5", "0slt_1aut_2gpu_2gpr", [0, 1]),
+    ],
+)
+def test_a_job_has_the_devices_that_its_variable_names(visible, code, devices, machine_of_two_nodes, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert job_affinity_code() == code
+    affinity = affinity_from_code(code)
+    if isinstance(devices, list):
+        assert [part["cuda_idx"] for part in affinity] == devices
+        assert [part["workers_cpus"] for part in affinity] == [[[1, 5], [3, 7]], [[0], [2, 6]]]
+        assert all(part["set_affinity"] for part in affinity)
+    else:
+        assert affinity["cuda_idx"] == devices
+        assert len(affinity["workers_cpus"]) == 4
 
 
 def test_visible_devices_keep_their_names(monkeypatch):

@@ -73,7 +73,7 @@ def test_a_job_has_a_name_and_each_of_its_tasks_another(slurm):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", []), ("0", ["0"]), ("3, GPU-ab,MIG-c", ["3", "GPU-ab", "MIG-c"]), ("NoDevFiles", []), ("-1", [])],
+    [("", []), ("0", ["0"]), ("3, GPU-ab,MIG-c", ["3", "GPU-ab", "MIG-c"]), ("NoDevFiles", []), ("4,-1,5", ["4"])],
 )
 def test_the_gpus_of_a_job_are_those_that_are_visible(text, expected, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
