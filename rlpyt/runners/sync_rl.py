@@ -91,10 +91,11 @@ class SyncRlBase(MinibatchRlBase):
                 f"{name}: n_replicas is {n}, and affinity has {len(given)} dictionaries; expected one for each "
                 "replica. Leave n_replicas out."
             )
-        elif n > len(given) and self.cores.set_affinity and self.cores.master_cpus:
+        elif n > len(given) and self.cores.master_cpus:
             raise ValueError(
-                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all be "
-                "pinned to them; expected a dictionary for each replica. Leave master_cpus out, and cores are dealt."
+                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all work "
+                "on them; expected a dictionary for each replica. Give cuda_idx and set_affinity alone, and cores are "
+                "dealt."
             )
 
     def check_shares(self, n_replicas: int) -> None:
