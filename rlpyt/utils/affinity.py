@@ -67,7 +67,7 @@ class Affinity:
             ValueError: if a key is not known.
             TypeError: if it is no mapping, or a value is of the wrong kind.
         """
-        given = {} if affinity is None else affinity
+        given: Any = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
             is_list = isinstance(given, Sequence) and not isinstance(given, str)
             got = f"a list of {len(given)}" if is_list else f"{given!r:.100}"
