@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.slurm.one_machine import PACKAGES, OneMachine, missing_programs
 
-SIDE_BY_SIDE = 5
+SIDE_BY_SIDE = 4
 """Cases at once, each on a node of its own: they wait most of their time."""
 
 

@@ -32,7 +32,7 @@ class Grid:
         self.case, self.n_runs = case, n_runs
         page = (ROOT / "docs/launching.md").read_text()
         [script] = re.findall(r"( {4}import sys\n {4}import submitit\n(?: {4}.*\n|\n)+)", page)
-        asked = dict(timeout_min=10, cpus_per_task=1, slurm_partition=f"{kind}{case.number}", **parameters)
+        asked = {"timeout_min": 10, "cpus_per_task": 1, "slurm_partition": f"{kind}{case.number}", **parameters}
         script = ASKED.sub(f"**{asked!r}\n", textwrap.dedent(script)).replace("/shared/me", str(case.folder))
         script = script.replace("n_slots=20", f"n_slots={n_slots}").replace('"study", 2', f'"study", {n_runs}')
         (case.folder / "grid.py").write_text(script)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Case, printed_scripts, status
+from tests.slurm.conftest import HERE, Case, n_rows, printed_scripts, status
 
 
 def printed(case: Case, name: str = "alone", time_limit: str = "0:10:00", run_ID: str = "0") -> str:
     """Return one of the page's two scripts, with another program and another time limit."""
     text = dict(zip(("alone", "array"), printed_scripts("resume.md"), strict=True))[name]
-    program = f"python {Path(__file__).parent}/study.py {case.folder}/data"
-    text = re.sub(r"--time=\S+ --cpus-per-task=4", f"--time={time_limit}", text)
+    program = f"python {HERE}/study.py {case.folder}/data"
+    text = re.sub(r"--time=\S+ --cpus-per-task=4", f"--time={time_limit} --cpus-per-task=1", text)
     return re.sub(r"python train.py *", f"{program} {run_ID if name == 'alone' else ''}", text)
 
 
@@ -93,3 +93,20 @@ def test_only_the_task_of_an_array_that_was_stopped_is_requeued(case: Case):
         case.until_ended(f"{array}_{run_ID}")
         case.assert_undisturbed(run_dir(case, run_ID))
     assert case.accounts(array) == [*["COMPLETED 0:0"] * 2, "REQUEUED 0:0", "COMPLETED 0:0"]
+
+
+def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
+    """By the script of docs/replicas.md, with a port that follows the job, once announced and once not."""
+    [script] = printed_scripts("replicas.md")
+    script = script.replace(
+        "nodes=2 --ntasks-per-node=4 --cpus-per-task=8", "nodes=1 --ntasks-per-node=2 --cpus-per-task=1"
+    )
+    script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@480")
+    job = case.submit(script.replace("python script.py", f"python {HERE}/replicas.py {case.folder}/data 0"))
+    case.until(lambda: len(case.accounts(job)) == 2, 300, "the second start")
+    case.until_rows(run_dir(case), n_rows(run_dir(case)) + 1)
+    case.ask("scontrol", "requeue", job)
+    case.go()
+    case.until_ended(job)
+    case.assert_undisturbed(run_dir(case), "replicas.py")
+    assert case.accounts(job) == ["REQUEUED 0:0"] * 2 + ["COMPLETED 0:0"]
