@@ -261,8 +261,8 @@ def batch_file(texts, folder):
         (["--slurm", "mem_gb=16G"], "mem_gb: got '16G'; expected NUMBER"),
         (["--slurm", "nodes=2"], "nodes=2; expected 1"),
         (["--slurm", "partition=gpu", "--runs-at-once", "0"], "--runs-at-once: got 0"),
-        (["--slurm", "partition=gpu", "--affinity", "4aut"], "--affinity 4aut beside --slurm"),
-        (["--slurm", "partition=gpu", "--device", "cpu"], "--device cpu beside --slurm"),
+        (["--slurm", "partition=gpu", "--affinity", "4aut"], "got --affinity beside --slurm"),
+        (["--slurm", "partition=gpu", "--device=cuda:7"], "got --device beside --slurm"),
     ],
 )
 @pytest.mark.parametrize("is_dry", [False, True])
