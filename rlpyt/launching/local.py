@@ -20,7 +20,7 @@ from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.logging.files import open_to_append
 from rlpyt.slurm import states_of
 from rlpyt.utils.processes import available_cpus
-from rlpyt.utils.worker_main import STOP_SIGNALS
+from rlpyt.utils.worker_main import CORES, STOP_SIGNALS
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
@@ -79,6 +79,8 @@ class LocalSlots:
             raise ValueError(f"Launching: the affinity {code!r} names one run slot; expected the code of all slots.")
         self.n_slots = self._all.n_slots
         self._machine = Machine.of_this_process()
+        if self._all.n_parallel and not self._machine.has_own_cores:
+            self._all = replace(self._all, set_affinity=0)  # runs of other launchers may be on the same cores
         self._check()
 
     def _check(self) -> None:
@@ -148,6 +150,8 @@ class LocalSlots:
     def _environment(self, slot: int) -> dict[str, str]:
         gpus: list[str] = []
         changes = {"PYTHONUNBUFFERED": "1"}
+        if not self._all.set_affinity:  # nothing else tells a run its share
+            changes[CORES] = str(len(self.cpus(slot)))
         if self._all.n_parallel and self._all.n_gpu:
             gpus = [self._machine.devices[slot % self._all.n_gpu]]
             changes["CUDA_VISIBLE_DEVICES"] = gpus[0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch.distributed as dist
 
@@ -23,7 +23,7 @@ from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import Launched, launcher_store
 from rlpyt.utils.process_group import ProcessGroup, Reduction, check_reduction
-from rlpyt.utils.processes import Worker, available_cores
+from rlpyt.utils.processes import Worker, available_cores, cores_limited_to, has_own_cores
 from rlpyt.utils.replicas import Replicas
 
 serve_old_names(__name__)
@@ -42,10 +42,8 @@ class SyncRlBase(MinibatchRlBase):
     finds them where a launcher such as torchrun has started them.
 
     Raises:
-        ValueError: if the number of replicas is below 1, or not that of the affinities or of the launcher.
+        ValueError: if the number of replicas is below 1, or not that of the affinities.
     """
-
-    joins_group: ClassVar[bool] = True
 
     n_replicas: int | None = field(default=None, kw_only=True)
     """Replicas; None is one for each dictionary in a list of affinities, each process of a launcher, or else each core
@@ -74,27 +72,23 @@ class SyncRlBase(MinibatchRlBase):
                 f"{type(self).__name__}: batch_sizes is {self.batch_sizes!r}; expected one of {get_args(BatchSizes)}."
             )
         self.check("replica_timeout", lambda x: x > 0, "a number of seconds above 0")
-        self._check_number()
-        self.check_shares(self._launched.world_size if self._launched else self._n_replicas())
+        if self._launched is None:
+            self._check_number()
+        self.check_shares(self._world_size())
 
     def _check_number(self) -> None:
-        """Refuse a number of replicas that contradicts the launcher or the affinity."""
+        """Refuse a number of replicas that contradicts the affinity."""
         n, name = self._n_replicas(), type(self).__name__
-        if self._launched is not None:
-            if self.n_replicas is not None and n != self._launched.world_size:
-                raise ValueError(
-                    f"{name}: n_replicas is {n}, and the launcher has started {self._launched.world_size} processes; "
-                    "expected the same number. Leave n_replicas out."
-                )
-        elif n != len(given := self.affinities()) and (len(given) > 1 or isinstance(self.affinity, Sequence)):
+        if n != len(given := self.affinities()) and (len(given) > 1 or isinstance(self.affinity, Sequence)):
             raise ValueError(
                 f"{name}: n_replicas is {n}, and affinity has {len(given)} dictionaries; expected one for each "
                 "replica. Leave n_replicas out."
             )
-        elif n > len(given) and self.cores.set_affinity and self.cores.master_cpus:
+        if n > len(given) and self.cores.master_cpus:
             raise ValueError(
-                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all be "
-                "pinned to them; expected a dictionary for each replica. Leave master_cpus out, and cores are dealt."
+                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all work "
+                "on them; expected a dictionary for each replica. Give cuda_idx and set_affinity alone, and cores are "
+                "dealt."
             )
 
     def check_shares(self, n_replicas: int) -> None:
@@ -125,6 +119,10 @@ class SyncRlBase(MinibatchRlBase):
             return self.whole("n_replicas")
         return len(self.affinities()) if isinstance(self.affinity, Sequence) else available_cores()
 
+    def _world_size(self) -> int:
+        """Return how many replicas the run has: each process of a launcher is one."""
+        return self._n_replicas() if self._launched is None else self._launched.world_size
+
     # ---- training ----
 
     def join(self, rank: int, world_size: int, store: dist.Store) -> None:
@@ -135,11 +133,17 @@ class SyncRlBase(MinibatchRlBase):
     def train(self) -> None:
         """Train until `n_steps`; no replica and no worker is left behind, also where the run fails."""
         joining, self._joining = self._joining, None
-        if joining is None and self._launched is not None and self._launched.world_size > 1:
-            joining = (self._launched.rank, self._launched.world_size, launcher_store())
+        world_size = self._world_size()
+        if self._launched is not None and self.n_replicas not in (None, world_size):
+            raise ValueError(
+                f"{type(self).__name__}: n_replicas is {self.n_replicas}, and the launcher has started {world_size} "
+                "processes; expected the same number. Leave n_replicas out."
+            )
+        if joining is None and self._launched is not None and world_size > 1:
+            joining = (self._launched.rank, world_size, launcher_store())
         if joining is not None:
             self._train_in_group(*joining, [])
-        elif (world_size := self._n_replicas()) == 1:
+        elif world_size == 1:
             super().train()
         else:
             with signals_as_exceptions(self.defer), started_replicas(self, world_size) as (store, workers):
@@ -184,17 +188,25 @@ class SyncRlBase(MinibatchRlBase):
         return None if self._group.failed else self._group.lost(f"its process {worker.pid} has ended")
 
     def _on_own_cores(self, group: ProcessGroup) -> AbstractContextManager[None]:
-        """Pin this process to its share of the cores that replicas have in common, where its affinity names none."""
-        if self.cores.master_cpus or self.cores.workers_cpus or not self.cores.set_affinity:
+        """Give this process its share of the cores that replicas have in common, unless it is pinned to others.
+
+        It is pinned to its share where the cores are the run's own; else it has as many.
+        """
+        pins, named = self.cores.set_affinity, self.cores.master_cpus or self.cores.workers_cpus
+        if pins and named:
             return nullcontext()
         own = group.peers[group.rank]
-        sharing = [r for r, peer in enumerate(group.peers) if (peer.host, peer.cpus) == (own.host, own.cpus)]
-        if group.rank == 0 and len(sharing) > len(own.cpus):
+        sharing = [r for r, peer in enumerate(group.peers) if peer.shares_cores_with(own)]
+        cpus = own.cpus[: available_cores()]
+        if group.rank == 0 and len(sharing) > len(cpus):
             current_logger().warn(
-                f"{len(sharing)} replicas share the cores of {own.host}, in number {len(own.cpus)}, and wait for each "
+                f"{len(sharing)} replicas share the cores of {own.host}, in number {len(cpus)}, and wait for each "
                 "other. Give no more replicas than cores."
             )
-        self._cpus = dealt_cpus(own.cpus, len(sharing))[sharing.index(group.rank)]
+        share = dealt_cpus(cpus, len(sharing))[sharing.index(group.rank)]
+        if not (pins and has_own_cores()):
+            return cores_limited_to(len(share))
+        self._cpus = share
         self.cores = Affinity.from_mapping(self.own_affinity())
         return pinned_to(self._cpus)
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tyro
@@ -16,7 +17,8 @@ from rlpyt.cli.launch import Grid, split, variants_of
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
-from rlpyt.launching import ClusterSlots
+from rlpyt.launching import ClusterSlots, affinity_from_code
+from rlpyt.launching.affinity import job_affinity_code
 from tests.markdown import PAGES
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
@@ -84,6 +86,37 @@ CORES = dict(master_cpus=[0, 1], workers_cpus=[[0], [1]], master_torch_threads=2
 def test_replicas_deal_the_cores_of_a_slot(options, is_dealt):
     runner = on_slot(start_of(["ppo", "CartPole-v1", *options]).runner, CORES)
     assert runner.affinity == ({"cuda_idx": None, "set_affinity": True} if is_dealt else CORES)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_gpus", "expected"),
+    [
+        ([], 1, 0),
+        (["--replicas", "2"], 2, [0, 1]),
+        (["--lag", "1", "--replicas", "2"], 2, [0, 1]),
+        ([], 2, "has 2 GPUs and 1 replicas.*Give --replicas 2, or ask for as many GPUs as replicas"),
+        (["--lag", "1"], 2, "has 2 GPUs and 1 replicas"),
+        (["--replicas", "1"], 2, "has 2 GPUs and 1 replicas"),
+        (["--replicas", "4"], 2, "has 2 GPUs and 4 replicas"),
+    ],
+)
+def test_each_replica_has_a_gpu_of_the_job(options, n_gpus, expected, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: n_gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("37"[:n_gpus]))
+    runner, affinity = start_of(["ppo", "CartPole-v1", *options]).runner, affinity_from_code(job_affinity_code())
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            on_slot(runner, affinity)
+    else:
+        given: Any = on_slot(runner, affinity).affinity
+        assert ([part["cuda_idx"] for part in given] if n_gpus > 1 else given["cuda_idx"]) == expected
+
+
+def test_replicas_without_a_number_are_as_many_as_the_gpus_of_the_job():
+    runner = start_of(["ppo", "CartPole-v1", "--replicas", "2"]).runner.replace(n_replicas=None)
+    affinity = [dict(cuda_idx=None)] * 3
+    assert on_slot(runner, affinity).affinity == affinity
 
 
 def test_options_of_the_grid_and_of_the_runs_are_told_apart():
