@@ -103,7 +103,7 @@ def launch(arguments: Sequence[str]) -> int:
         title = title or f"{start.name}_grid"
     folder = Path(grid.data_dir) / title
     try:
-        jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder)
+        jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder, on_slots)
         if grid.dry_run:
             print("\n".join(listing(folder, log_dirs, grid.seeds, jobs)))
             return 0
@@ -123,11 +123,16 @@ def launch(arguments: Sequence[str]) -> int:
         raise ValueError(str(error)) from error
 
 
-def _jobs(grid: Grid, asked: Sequence[str], folder: Path) -> ClusterSlots:
+def _jobs(grid: Grid, asked: Sequence[str], folder: Path, runners: Sequence[MinibatchRlBase]) -> ClusterSlots:
     """Return the place of runs that are jobs of SLURM, which gives each of them its cores and devices."""
     if grid.affinity is not None:
         raise ValueError(f"got --affinity beside --slurm; {OF_THIS_MACHINE['--affinity']}.")
-    return ClusterSlots(executor_of(asked, folder / JOBS), grid.runs_at_once or JOBS_AT_ONCE)
+    executor = executor_of(asked, folder / JOBS)
+    slots = ClusterSlots(executor, grid.runs_at_once or JOBS_AT_ONCE)
+    n_gpus = executor.parameters.get("gpus_per_node", 0)
+    for runner in runners if n_gpus > 1 else ():
+        on_slot(runner, [{} for _ in range(n_gpus)])  # else each job would refuse them after its time in the queue
+    return slots
 
 
 def _shares_of_machine(grid: Grid, runners: Sequence[MinibatchRlBase]) -> str:
