@@ -164,7 +164,7 @@ class LocalSlots:
 
 def _refuse_run_of_a_job(run: GridRun) -> None:
     job_id = job_at_work(run)
-    state = (states_of([job_id]) or {}).get(job_id) if job_id.isdecimal() else None
+    state = (states_of([job_id]) or {}).get(job_id) if job_id else None
     if state is not None and not state.is_over:
         raise RunRefused(
             f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "
