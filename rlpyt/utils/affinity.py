@@ -69,8 +69,8 @@ class Affinity:
         """
         given = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
-            is_list = isinstance(given, Sequence) and not isinstance(given, str)
-            got = f"a list of {len(given)}" if is_list else f"{given!r:.100}"
+            several: object = given
+            got = f"a list of {len(several)}" if isinstance(several, list | tuple) else f"{given!r:.100}"
             raise TypeError(
                 f"affinity: got {got}; expected one dictionary of this run. A list of affinities, as of a job with "
                 "several GPUs, is for SyncRl, and one with optimizer and sampler for AsyncRl. Use these, give one "
