@@ -1,10 +1,10 @@
 """PPO on CartPole-v1 with several replicas, on one machine or on several.
 
     python examples/ppo_torchrun.py --n_replicas 2
-    torchrun --nproc-per-node 2 --max-restarts 3 examples/ppo_torchrun.py
+    torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ppo_torchrun.py
 
-The first line starts two replicas on this machine. The second has torchrun start them, on as many machines as
-`--nnodes` says (docs/replicas.md), and start all of them again where one is lost. Each start goes on from the newest
+The first line starts two replicas on this machine. The second has torchrun start them, and start all of them again
+where one is lost; docs/replicas.md has the lines for several machines and for SLURM. Each start goes on from the newest
 checkpoint, so the log directory must be one that all machines see.
 """
 

@@ -16,9 +16,9 @@ from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.launching.slurm import JobState, Slurm
 from rlpyt.logging.files import MAY_PASS, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.slurm import JobState, Slurm
 
 if TYPE_CHECKING:
     import submitit
@@ -37,7 +37,7 @@ _FOR_GOOD = re.compile(
     re.IGNORECASE,
 )
 """Refusals of sbatch that waiting does not mend. All others pass: limits of jobs, a controller that is away."""
-_GOES_ON = frozenset(("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"))
+_GOES_ON = frozenset(("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"))
 """Ends of jobs that say nothing against their runs, which go on from their checkpoints in another job."""
 
 
@@ -46,9 +46,6 @@ class JobSystem(Protocol):
 
     def state(self, job_id: str) -> JobState | None:
         """Return what it has last said of a job; None before it has."""
-
-    def look(self, job_id: str) -> JobState | None:
-        """Return what it says of a job now; None if it does not answer."""
 
     def ask_soon(self, job_id: str) -> None:
         """Forget what is known of a job."""
@@ -67,8 +64,6 @@ class LocalJobs:
         except OSError:
             goes_on = False
         return JobState("RUNNING" if goes_on else "FAILED")
-
-    look = state
 
     def ask_soon(self, job_id: str) -> None:
         """Do nothing: the kernel always answers."""
@@ -97,6 +92,7 @@ class ClusterRun:
         self._look_at = 0.0
         self._pause = _PAUSE_SECONDS
         self._refusal = ""
+        self._is_adopted = bool(job_id)
         self._has_begun = False
         self._over_since: float | None = None
         self._asked = 0
@@ -160,17 +156,21 @@ class ClusterRun:
         if state is None:
             return None
         if not state.is_over:
-            self._over_since = None
+            self._over_since, self._is_adopted = None, False
             return None
-        if state.name == "CANCELLED" and self._asked:
+        if self._asked and (self._is_adopted or state.name == "CANCELLED"):
             return -self._asked
+        if self._is_adopted:  # it was lost while no launcher lived
+            self._slots.system.cancel(self._job_id)  # the job system must not start it again
+            self._job_id, self._is_adopted = "", False
+            return None
         if self._over_since is None:
             self._over_since = now
             self._slots.system.ask_soon(self._job_id)
             return None
         if now < self._over_since + _SETTLE_SECONDS:
             return None
-        text = f"The job {self._job_id} has ended without an exit code (SLURM: {state})."
+        text = f"The job {self._job_id} has ended without an exit code ({state})."
         self._note(text, self._slots.printed(self._job_id))
         if state.name == "CANCELLED":
             raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
@@ -264,10 +264,7 @@ class ClusterSlots:
                 owner = files.claim(token, "")
             job_id = job_id if owner is None else owner
             if job_id:
-                state = self.system.look(job_id)
-                if state is None or not state.is_over:
-                    return ClusterRun(self, run, script, token, job_id)
-                self.system.cancel(job_id)  # the job system must not start it again
+                return ClusterRun(self, run, script, token, job_id)
         return ClusterRun(self, run, script)
 
     def submit(self, script: str, run: GridRun, files: JobFiles, token: str) -> str:

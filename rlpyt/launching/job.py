@@ -16,9 +16,9 @@ from rlpyt.launching.affinity import job_affinity_code
 from rlpyt.launching.grid import GridRun, Progress
 from rlpyt.launching.job_files import JobFiles
 from rlpyt.launching.local import end_with_parent
-from rlpyt.launching.slurm import CANCELLED, WARNED, Ending, ending_of, requeue, states_of
 from rlpyt.logging.files import open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.slurm import CANCELLED, WARNED, Ending, ending_of, requeue, states_of
 
 _LOOK_SECONDS = 1.0
 _QUEUE_SECONDS = 10.0
@@ -107,7 +107,8 @@ class RunOfJob:
             if n_looked < self._n_told and not asked:
                 n_looked = self._n_told
                 ending = self._look()
-                self._say(f"got a signal ({ending.cause}): its run saves its work")
+                cause = ending.cause.replace("`", "")  # as the page prints it
+                self._say(f"got a signal ({cause}): its run saves its work")
                 if ending.requeue == "at once":
                     self._go_on(ending)
             if self._end is not None and time.time() > self._end - _QUEUE_SECONDS:

@@ -17,8 +17,8 @@ from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job_files import job_at_work
 from rlpyt.launching.machine import Machine, shared_cores
-from rlpyt.launching.slurm import states_of
 from rlpyt.logging.files import open_to_append
+from rlpyt.slurm import states_of
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.worker_main import CORES, STOP_SIGNALS
 

@@ -107,16 +107,30 @@ def check_evaluation(source: str, result: object) -> None:
         )
 
 
-def check_launched(runner: str, joins_group: bool) -> None:
-    """Refuse a runner of one process where a launcher has started several.
+def check_launched(runner: str, n_replicas: int, max_time: float) -> None:
+    """Refuse a run that the launcher which has started this process, if one has, would repeat.
+
+    Args:
+        runner: name of its class, for messages.
+        n_replicas: of the run.
+        max_time: minutes after which it ends to go on later; inf for none.
 
     Raises:
-        RuntimeError: if each of them would make the same run on its own.
+        RuntimeError: if each of the launcher's processes would make the same run on its own.
+        ValueError: if torchrun would start the run again at the end of its time.
     """
     launched = Launched.from_environment()
-    if launched is not None and launched.world_size > 1 and not joins_group:
+    if launched is None:
+        return
+    if launched.world_size > 1 and n_replicas == 1:
         raise RuntimeError(
             f"{runner}: this is process {launched.rank} of {launched.world_size} of a launcher such as torchrun "
             "(RANK and WORLD_SIZE are set), and each would train alone, with the same results. Use SyncRl or "
             "SyncRlEval, whose replicas they become, or start the script without the launcher."
+        )
+    if launched.max_restarts > 0 and max_time < inf:
+        raise ValueError(
+            f"{runner}: max_time is {max_time:g}, and torchrun has --max-restarts={launched.max_restarts}; expected "
+            "one of them. At the end of its time a run ends with exit code 85, which torchrun takes for a failure: it "
+            "would start the run again, for max_time more. Leave --max-restarts out, or max_time."
         )

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from signal import SIGTERM, SIGUSR1
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 
@@ -31,6 +31,7 @@ from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
 from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.launched import end_with_launcher
 from rlpyt.utils.processes import allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
@@ -51,9 +52,6 @@ class MinibatchRlBase(ResumableRun):
         ValueError: if n_steps or log_interval_steps is below 1, the seed is not a whole number from 0, or the affinity
             has other keys.
     """
-
-    joins_group: ClassVar[bool] = False
-    """Whether the processes that a launcher starts become replicas of one run."""
 
     algo: Algorithm[Any]
     """Learns from the samples."""
@@ -95,7 +93,6 @@ class MinibatchRlBase(ResumableRun):
             if getattr(self, name) is not None:
                 self.check(name, lambda x: x > 0, "a number of minutes above 0, or inf for none")
         self.whole("checkpoint_keep")
-        check_launched(type(self).__name__, self.joins_group)
         self.cores = Affinity.from_mapping(self.own_affinity())
         check_compute(type(self).__name__, self.settings, self.cores.device)
         self.given_seed = self.seed
@@ -122,6 +119,8 @@ class MinibatchRlBase(ResumableRun):
 
     def train(self) -> None:
         """Train until `n_steps`; no worker is left behind, also where the run fails."""
+        check_launched(type(self).__name__, self.replicas.world_size, self.max_time)
+        end_with_launcher()
         with signals_as_exceptions(self.defer):
             try:
                 with self.agreement.stopping_together():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch.distributed as dist
 
@@ -42,10 +42,8 @@ class SyncRlBase(MinibatchRlBase):
     finds them where a launcher such as torchrun has started them.
 
     Raises:
-        ValueError: if the number of replicas is below 1, or not that of the affinities or of the launcher.
+        ValueError: if the number of replicas is below 1, or not that of the affinities.
     """
-
-    joins_group: ClassVar[bool] = True
 
     n_replicas: int | None = field(default=None, kw_only=True)
     """Replicas; None is one for each dictionary in a list of affinities, each process of a launcher, or else each core
@@ -74,24 +72,19 @@ class SyncRlBase(MinibatchRlBase):
                 f"{type(self).__name__}: batch_sizes is {self.batch_sizes!r}; expected one of {get_args(BatchSizes)}."
             )
         self.check("replica_timeout", lambda x: x > 0, "a number of seconds above 0")
-        self._check_number()
-        self.check_shares(self._launched.world_size if self._launched else self._n_replicas())
+        if self._launched is None:
+            self._check_number()
+        self.check_shares(self._world_size())
 
     def _check_number(self) -> None:
-        """Refuse a number of replicas that contradicts the launcher or the affinity."""
+        """Refuse a number of replicas that contradicts the affinity."""
         n, name = self._n_replicas(), type(self).__name__
-        if self._launched is not None:
-            if self.n_replicas is not None and n != self._launched.world_size:
-                raise ValueError(
-                    f"{name}: n_replicas is {n}, and the launcher has started {self._launched.world_size} processes; "
-                    "expected the same number. Leave n_replicas out."
-                )
-        elif n != len(given := self.affinities()) and (len(given) > 1 or isinstance(self.affinity, Sequence)):
+        if n != len(given := self.affinities()) and (len(given) > 1 or isinstance(self.affinity, Sequence)):
             raise ValueError(
                 f"{name}: n_replicas is {n}, and affinity has {len(given)} dictionaries; expected one for each "
                 "replica. Leave n_replicas out."
             )
-        elif n > len(given) and self.cores.master_cpus:
+        if n > len(given) and self.cores.master_cpus:
             raise ValueError(
                 f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all work "
                 "on them; expected a dictionary for each replica. Give cuda_idx and set_affinity alone, and cores are "
@@ -126,6 +119,10 @@ class SyncRlBase(MinibatchRlBase):
             return self.whole("n_replicas")
         return len(self.affinities()) if isinstance(self.affinity, Sequence) else available_cores()
 
+    def _world_size(self) -> int:
+        """Return how many replicas the run has: each process of a launcher is one."""
+        return self._n_replicas() if self._launched is None else self._launched.world_size
+
     # ---- training ----
 
     def join(self, rank: int, world_size: int, store: dist.Store) -> None:
@@ -136,11 +133,17 @@ class SyncRlBase(MinibatchRlBase):
     def train(self) -> None:
         """Train until `n_steps`; no replica and no worker is left behind, also where the run fails."""
         joining, self._joining = self._joining, None
-        if joining is None and self._launched is not None and self._launched.world_size > 1:
-            joining = (self._launched.rank, self._launched.world_size, launcher_store())
+        world_size = self._world_size()
+        if self._launched is not None and self.n_replicas not in (None, world_size):
+            raise ValueError(
+                f"{type(self).__name__}: n_replicas is {self.n_replicas}, and the launcher has started {world_size} "
+                "processes; expected the same number. Leave n_replicas out."
+            )
+        if joining is None and self._launched is not None and world_size > 1:
+            joining = (self._launched.rank, world_size, launcher_store())
         if joining is not None:
             self._train_in_group(*joining, [])
-        elif (world_size := self._n_replicas()) == 1:
+        elif world_size == 1:
             super().train()
         else:
             with signals_as_exceptions(self.defer), started_replicas(self, world_size) as (store, workers):

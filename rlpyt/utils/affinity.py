@@ -67,7 +67,7 @@ class Affinity:
             ValueError: if a key is not known.
             TypeError: if it is no mapping, or a value is of the wrong kind.
         """
-        given = {} if affinity is None else affinity
+        given: Any = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
             several: object = given
             got = f"a list of {len(several)}" if isinstance(several, list | tuple) else f"{given!r:.100}"

@@ -1,11 +1,16 @@
-"""Place of this process among those that a launcher, such as torchrun, has started."""
+"""Place of this process among those that a launcher, such as torchrun or a script with srun, has started."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+from functools import cache
 from typing import NamedTuple
 
 import torch.distributed as dist
+
+from rlpyt.utils.worker_main import PR_SET_PDEATHSIG
 
 
 class Launched(NamedTuple):
@@ -15,7 +20,8 @@ class Launched(NamedTuple):
     world_size: int
     local_rank: int
     """Among those of this machine."""
-    local_world_size: int
+    max_restarts: int = 0
+    """How often torchrun starts all processes again after one of them has failed."""
 
     @classmethod
     def from_environment(cls) -> Launched | None:
@@ -26,11 +32,23 @@ class Launched(NamedTuple):
         if any(name not in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
             return None
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-        return cls(rank, world_size, *local)
+        max_restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0))
+        return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", rank)), max_restarts)
+
+
+def end_with_launcher() -> None:
+    """Let the kernel send this process SIGTERM where torchrun has started it and is killed, so that it is not left."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def launcher_store() -> dist.Store:
     """Return a store at which the processes of the launcher meet for one run; they may meet again for another."""
-    store, rank, _ = next(dist.rendezvous("env://"))
+    store, rank = _store_of_all_runs()
     return dist.PrefixStore(f"rlpyt {store.add(f'runs of {rank}', 1)}", store)
+
+
+@cache  # without torchrun, rank 0 has the store: it counts the runs of a script for as long as the process lives
+def _store_of_all_runs() -> tuple[dist.Store, int]:
+    store, rank, _ = next(dist.rendezvous("env://"))
+    return store, rank

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from rlpyt import slurm as system
 from rlpyt.launching import ClusterSlots, cluster, run_experiments
-from rlpyt.launching import slurm as system
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job_files import JobFiles
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until
@@ -99,7 +99,8 @@ elif name == "srun":
 elif name == "killwait":
     time.sleep(3)
     for pid in processes(args[0]):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 elif name == "scontrol":
     now = change(args[1])
     if now["state"] == "RUNNING":
@@ -205,7 +206,8 @@ def slurm(tmp_path, monkeypatch):
     for number in range(1, slurm.n_jobs + 1):
         slurm.set("CANCELLED", number)
         for pid in slurm.session(number):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def executor(tmp_path, kind="slurm", **parameters):
@@ -423,7 +425,7 @@ def test_a_job_that_is_lost_goes_on_in_another_one_if_its_run_is_not_to_blame(tm
     thread.join()
     assert (found, slurm.n_jobs) == (code, 1 if code else 2), table
     output = (folder(tmp_path) / "run_0.txt").read_text()
-    assert f"The job 1 has ended without an exit code (SLURM: {state})." in output
+    assert f"The job 1 has ended without an exit code ({state})." in output
     assert "Starting with JobEnvironment" in output, "the end of the job's own log"
 
 

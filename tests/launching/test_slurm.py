@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.launching import slurm
-from rlpyt.launching.slurm import CANCELLED, ENDINGS, REQUEUED, TIME_IS_OVER, WARNED, JobState, Slurm, ending_of
+from rlpyt import slurm
+from rlpyt.slurm import CANCELLED, ENDINGS, REQUEUED, TIME_IS_OVER, WARNED, JobState, Slurm, ending_of
 from tests.markdown import ROOT, tables
 
 HEADER = ["who sends the signal", "SLURM shows", "who queues it again", "the run"]
@@ -24,6 +24,8 @@ HEADER = ["who sends the signal", "SLURM shows", "who queues it again", "the run
         ("7|PENDING|BeginTime|0|N/A|N/A|", 0, REQUEUED),
         ("7|COMPLETING|TimeLimit|2|N/A|2026-01-01T10:00:00|", 2, TIME_IS_OVER),
         ("7|COMPLETING|None|0|2026-01-01T10:00:00|2026-01-01T10:00:00|", 0, TIME_IS_OVER),
+        ("7|COMPLETING|NodeDown|0|N/A|2026-01-01T10:00:00|", 0, TIME_IS_OVER),
+        ("7|SIGNALING|None|0|2026-01-01T10:00:00|2026-01-01T10:01:00|", 0, WARNED),
         ("7|RUNNING|None|0|2026-01-01T10:00:00|2026-01-01T10:01:00|", 0, WARNED),
         ("7|RUNNING|None|3|N/A|2026-01-01T10:00:00|", 3, WARNED),
         ("", 0, WARNED),

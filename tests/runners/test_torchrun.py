@@ -1,4 +1,4 @@
-"""Replicas that torchrun starts: two launchers, as on two machines, meet on the loopback interface."""
+"""Replicas that a launcher starts: torchrun on two machines, which meet on the loopback interface, and srun."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, SyncRl
-from tests.runners.runner_kit import make_algo, make_sampler, rows_of, status_of
+from rlpyt.utils import launched
+from rlpyt.utils.compute import ComputeSettings
+from rlpyt.utils.launched import launcher_store
+from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, status_of, without_times
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -48,16 +53,49 @@ SCRIPT = """
 """
 
 
+# Two runs, one after the other. The process of the replica that `stopped` names is sent SIGTERM in the first run.
+TWO_RUNS = """
+    import os, signal, sys
+    from rlpyt.logging import logger_context
+    from rlpyt.runners import SyncRl
+    from rlpyt.utils.compute import ComputeSettings
+    from tests.runners.runner_kit import make_algo, make_sampler
+    from tests.toy_envs import CountingEnv
+
+    directory, n_steps, stopped = sys.argv[1:]
+
+    class StoppedEnv(CountingEnv):
+        n_steps = 0
+
+        def step(self, action):
+            self.n_steps += 1
+            if self.n_steps == 17 and os.environ["RANK"] == stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().step(action)
+
+    if __name__ == "__main__":
+        for run_ID in (0, 1):
+            runner = SyncRl(*make_algo("ppo"), make_sampler("serial", StoppedEnv), n_steps=float(n_steps), seed=3,
+                            log_interval_steps=40, checkpoint_interval_steps=40, settings=ComputeSettings())
+            with logger_context(directory, run_ID, resume="auto"):
+                runner.train()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
 @contextmanager
 def launchers(directory: Path, n_nodes: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Start torchrun once for each node, with one replica each; kill what is left at the end."""
     script = directory / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     options = (
         f"--nnodes={n_nodes} --nproc-per-node=1 --max-restarts=1 --rdzv-backend=c10d --rdzv-id=toy "
-        f"--rdzv-endpoint=127.0.0.1:{port} --local-addr=127.0.0.1 --monitor-interval=0.1"
+        f"--rdzv-endpoint=127.0.0.1:{free_port()} --local-addr=127.0.0.1 --monitor-interval=0.1"
     ).split()
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(script), str(directory)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -101,15 +139,98 @@ def test_two_nodes_are_one_run_that_goes_on_where_it_stood_when_a_rank_is_killed
     assert len(set(ends)) == 1
 
 
-def test_a_runner_of_one_process_is_refused_where_a_launcher_has_started_several(monkeypatch):
+def as_tasks_of_srun(directory: Path, stopped: str) -> list[int]:
+    """Start the script once for each replica, with the variables of docs/replicas.md; return the exit codes."""
+    script = directory / "script.py"
+    script.write_text(textwrap.dedent(TWO_RUNS))
+    common = {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    tasks = []
+    try:
+        for rank in ("0", "1"):
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", **common, "RANK": rank, "LOCAL_RANK": rank}
+            tasks.append(
+                subprocess.Popen([sys.executable, str(script), str(directory), "320", stopped], env=environment)
+            )
+        return [task.wait(90) for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
+
+
+def test_tasks_of_srun_stop_together_with_code_85_and_go_on(tmp_path):
+    assert as_tasks_of_srun(tmp_path, stopped="1") == [85, 85]
+    assert status_of(tmp_path)["status"] == "interrupted"
+    assert as_tasks_of_srun(tmp_path, stopped="none") == [0, 0]
+    run(tmp_path / "here", "ppo", Runner=SyncRl, n_replicas=2, n_steps=320)
+    assert without_times(tmp_path) == without_times(tmp_path / "here")
+    first, second, here = (
+        load_snapshot(path / "params.pkl") for path in (*sorted(tmp_path.glob("run_?")), tmp_path / "here/run_0")
+    )
+    for one in (first, second):
+        torch.testing.assert_close(one["agent_state_dict"], here["agent_state_dict"], rtol=0, atol=0)
+
+
+def test_replicas_save_their_work_when_torchrun_is_killed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(TWO_RUNS))
+    options = ["--standalone", "--nproc-per-node=2", str(script), str(tmp_path), "1e9", "none"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    torchrun = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *options], env=environment)
+    replicas: list[psutil.Process] = []
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("run_0/checkpoints/*/manifest.json")):
+            assert time.monotonic() < deadline, "no checkpoint"
+            time.sleep(0.05)
+        replicas = psutil.Process(torchrun.pid).children()
+        assert len(replicas) == 2
+        torchrun.kill()
+        assert not psutil.wait_procs(replicas, timeout=20)[1], "none is left"
+    finally:
+        torchrun.kill()
+        for replica in replicas:
+            with suppress(psutil.NoSuchProcess):
+                replica.kill()
+    assert status_of(tmp_path)["status"] == "interrupted"
+
+
+def test_the_store_of_replica_0_outlives_a_run_as_the_others_may_be_at_the_next_one_already(monkeypatch):
+    for name, value in {**LAUNCHED, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": str(free_port())}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        launcher_store().set("note", "of the first run")
+        second = launcher_store()
+        assert not second.check(["note"])
+        assert isinstance(second, dist.PrefixStore)
+        assert dist.PrefixStore("rlpyt 1", second.underlying_store).check(["note"])
+    finally:
+        launched._store_of_all_runs.cache_clear()
+
+
+def test_a_run_that_a_launcher_would_repeat_is_refused_where_it_trains(monkeypatch):
+    """Not where it is built: a module that the script imports may build one."""
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
+    alone = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
     with pytest.raises(RuntimeError, match=r"MinibatchRl: this is process 1 of 2 of a launcher .* Use SyncRl"):
-        MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
+        alone.train()
+    three = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=3)
     with pytest.raises(ValueError, match="n_replicas is 3, and the launcher has started 2 processes"):
-        SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=3)
+        three.train()
     monkeypatch.setenv("WORLD_SIZE", "1")
-    MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    timed = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100, max_time=60)
+    with pytest.raises(ValueError, match="max_time is 60, and torchrun has --max-restarts=3; expected one of them"):
+        timed.train()
+
+
+@pytest.mark.parametrize("Runner", [MinibatchRl, SyncRl])
+def test_one_process_of_a_launcher_is_a_run_of_one_replica(monkeypatch, Runner):
+    for name, value in {**LAUNCHED, "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    runner = Runner(*make_algo("ppo"), make_sampler(T=5, B=4), n_steps=40, settings=ComputeSettings())
+    runner.train()
+    assert runner.n_itr == 2, "not one of two replicas"
 
 
 def test_other_ranks_of_a_launcher_keep_no_records(monkeypatch, tmp_path, capfd):

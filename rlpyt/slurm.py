@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -82,7 +83,7 @@ REQUEUED = Ending(
 )
 TIME_IS_OVER = Ending(
     "the time of the job is over, or it is preempted without grace where PreemptMode is CANCEL",
-    "COMPLETING with the reason TimeLimit, or with a PreemptTime",
+    "COMPLETING with a reason, such as TimeLimit, or a PreemptTime",
     "at once",
     "the job asks for its place in the queue; then as in the row above",
 )
@@ -107,7 +108,7 @@ def ending_of(state: JobState | None, restarts: int) -> Ending:
         return WARNED
     if state.restarts > restarts or state.waits:
         return REQUEUED
-    return TIME_IS_OVER if state.is_preempted or state.reason == "TimeLimit" else CANCELLED
+    return TIME_IS_OVER if state.is_preempted or state.reason else CANCELLED
 
 
 def requeue(job_id: str) -> str:
@@ -123,44 +124,44 @@ class Slurm:
     """SLURM as the job system of a launcher, which asks it at times, in one call for all jobs."""
 
     def __init__(self) -> None:
-        self._states: dict[str, JobState | None] = {}
+        self._states: dict[str, JobState] = {}
+        self._wanted: set[str] = set()
         self._ask_at = 0.0
         self._question: threading.Thread | None = None
+        self._cancelling: list[subprocess.Popen[bytes]] = []
 
     def state(self, job_id: str) -> JobState | None:
         """Return what SLURM has last said of a job; None before it has.
 
         It never waits: a controller that is away takes a minute to say nothing.
         """
-        known = self._states.setdefault(job_id, None)
+        self._wanted.add(job_id)
         is_asking = self._question is not None and self._question.is_alive()
         if not is_asking and time.monotonic() > self._ask_at:
             self._ask_at = time.monotonic() + _ASK_SECONDS
-            self._question = threading.Thread(target=self._ask, args=(list(self._states),), daemon=True)
+            self._question = threading.Thread(target=self._ask, args=(self._wanted,), daemon=True)
+            self._wanted = set()  # those that are asked for until the next question
             self._question.start()
-        return known
+        return self._states.get(job_id)
 
-    def _ask(self, job_ids: list[str]) -> None:
-        for job_id, state in (states_of(job_ids) or {}).items():
-            if job_id in self._states:
-                self._states[job_id] = state
+    def _ask(self, job_ids: set[str]) -> None:
+        self._states.update(states_of(job_ids) or {})
 
     def ask_soon(self, job_id: str) -> None:
         """Forget what is known of a job, and ask in a second."""
-        self._states[job_id] = None
+        self._states.pop(job_id, None)
         self._ask_at = min(self._ask_at, time.monotonic() + 1.0)
 
-    def forget(self, job_id: str) -> None:
-        """Ask no more about a job."""
-        self._states.pop(job_id, None)
-
-    def look(self, job_id: str) -> JobState | None:
-        """Return what SLURM says of a job now; None if it does not answer."""
-        return (states_of([job_id]) or {}).get(job_id)
-
     def cancel(self, job_id: str, waiting_only: bool = False) -> None:
-        """End a job, or take it out of the queue only if it waits there."""
-        _called("scancel", *(["--state=PENDING"] if waiting_only else []), job_id)
+        """End a job, or take it out of the queue only if it waits there; this does not wait either."""
+        options = ["--state=PENDING"] if waiting_only else []
+        null = subprocess.DEVNULL
+        with suppress(OSError):
+            self._cancelling.append(
+                subprocess.Popen(
+                    ["scancel", *options, job_id], stdin=null, stdout=null, stderr=null, start_new_session=True
+                )
+            )
         self.ask_soon(job_id)
 
 
