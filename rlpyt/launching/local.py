@@ -153,8 +153,9 @@ class LocalSlots:
         if not self._all.set_affinity:  # nothing else tells a run its share
             changes[CORES] = str(len(self.cpus(slot)))
         if self._all.n_parallel and self._all.n_gpu:
-            gpus = [self._machine.devices[slot % self._all.n_gpu]]
-            changes["CUDA_VISIBLE_DEVICES"] = gpus[0]
+            first = slot * self._all.n_replicas % self._all.n_gpu
+            gpus = [*self._machine.devices[first : first + self._all.n_replicas]]
+            changes["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         elif self._all.n_gpu:
             gpus = [*map(str, self._slot(slot).gpus())]
         if self._set_egl_device and gpus:
