@@ -209,6 +209,7 @@ def test_the_store_of_replica_0_outlives_a_run_as_the_others_may_be_at_the_next_
         launcher_store().set("note", "of the first run")
         second = launcher_store()
         assert not second.check(["note"])
+        assert isinstance(second, dist.PrefixStore)
         assert dist.PrefixStore("rlpyt 1", second.underlying_store).check(["note"])
     finally:
         launched._store_of_all_runs.cache_clear()
