@@ -8,8 +8,9 @@ import errno
 import json
 import math
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import BinaryIO, TypeAlias
@@ -24,6 +25,8 @@ TASK_NAMES = ("id", "game", "domain", "task")
 """Arguments of an environment that name the task."""
 STATUS_FILE = "status.json"
 LOCK_FILE = "run.lock"
+JOB_SUFFIX = ".job"
+"""Of the record of a run's job, `run_<ID>.job` beside the directory of the run."""
 CHECKPOINTS = "checkpoints"
 """Folder of a run's checkpoints, see `rlpyt.logging.checkpoints`."""
 _RECORDS = (PROGRESS_FILE, PARAMS_FILE, STATUS_FILE, LOCK_FILE)
@@ -231,9 +234,40 @@ def _holds(pid: object, directory: Path) -> bool:
     return False
 
 
+def job_of(directory: Path) -> str:
+    """Return the number of the newest job of a run; "" where it has had none.
+
+    Args:
+        directory: of the run, which is not there before a job has begun.
+    """
+    directory = directory.resolve()
+    record = directory.with_name(f"{directory.name}{JOB_SUFFIX}")
+    content, _ = read_json(record)
+    token = content.get("token")
+    if not isinstance(token, str) or not token.isalnum():  # it becomes the name of a file
+        return ""
+    claim, _ = read_json(record.with_name(f"{record.name}.{token}.claim"))
+    job_id = str(claim.get("job_id") or content.get("job_id"))
+    return job_id if re.fullmatch(r"[0-9]{1,18}", job_id) else ""  # it becomes a word of a command line
+
+
+def runs_of_jobs(root: Path) -> Iterator[Path]:
+    """Yield the directories of all runs in and below a folder that have had a job, also of those that never began."""
+    for path, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith("run_")]
+        for name in files:
+            if name.startswith("run_") and name.endswith(JOB_SUFFIX):
+                yield Path(path, name.removesuffix(JOB_SUFFIX))
+
+
 def run_directories(root: Path) -> list[Path]:
     """Return the directories of all runs in and below a folder, in the order of their names; links are followed."""
-    return sorted(_directories(root), key=_natural)
+    return in_order(_directories(root))
+
+
+def in_order(directories: Iterable[Path]) -> list[Path]:
+    """Return directories of runs in the order of their names, run_2 before run_10."""
+    return sorted(directories, key=_natural)
 
 
 def _directories(root: Path) -> Iterator[Path]:

@@ -21,6 +21,7 @@ REPOSITORY = ROOT.parent
 FLOORS = {
     "version": 0,
     "run_records": 0,
+    "slurm": 0,
     "old_names": 0,
     "old_methods": 0,
     "namedarraytuple": 1,

@@ -50,12 +50,16 @@ Modules: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE ..
 """Modules of the user's."""
 Pairs: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")]
 """Values by name."""
+PairsOrNone: TypeAlias = Annotated[
+    tuple[str, ...] | None, tyro.conf.arg(metavar="KEY=VALUE ...", help_behavior_hint="")
+]
+"""Values by name; None where the option is not given, in contrast to an option without values."""
 Names: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
 """Parts by name, with their settings in brackets; see `rlpyt.cli.named`."""
 Columns: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...", help_behavior_hint="")]
 """Columns of the log."""
 
-_LISTS = re.compile(r"--(vary|trust|track|hooks|line-columns|([\w.-]+-)?(kwargs|overrides))")
+_LISTS = re.compile(r"--(vary|slurm|trust|track|hooks|line-columns|([\w.-]+-)?(kwargs|overrides))")
 """Options that take several values, and may be given several times."""
 
 

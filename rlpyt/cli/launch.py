@@ -5,24 +5,32 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
 
-from rlpyt.cli.arguments import Count, Flag, Pairs, Text, Whole, joined
+from rlpyt.cli.arguments import Count, Flag, Pairs, PairsOrNone, Text, Whole, joined
 from rlpyt.cli.launched import on_slot
 from rlpyt.cli.settings_file import taken_from
+from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.text import paragraphs
 from rlpyt.cli.train import HELP, Start, check_start, start_of, trackers_of, updated
 from rlpyt.cli.values import Values, inner_value, list_of, value_of
-from rlpyt.launching import Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
+from rlpyt.launching import ClusterSlots, Slots, VariantLevel, make_variants, quick_affinity_code, run_experiments
 from rlpyt.runners import MinibatchRlBase
 
 SCRIPT = Path(__file__).with_name("launched.py")
-OWN = ("--vary", "--seeds", "--runs-at-once", "--affinity", "--title", "--data-dir", "--retries", "--dry-run")
+OWN = (
+    *("--vary", "--seeds", "--runs-at-once", "--affinity", "--slurm"),
+    *("--title", "--data-dir", "--retries", "--dry-run"),
+)
 """Options of the grid; the others are those of each run."""
+JOBS = "jobs"
+"""Folder in that of the grid for what submitit writes of each job."""
+JOBS_AT_ONCE = 20
+"""Jobs that wait or run at once unless --runs-at-once says otherwise: below the limits of most sites."""
 LONGEST = 200
 """Bytes of the name of a folder; files beside it have longer names."""
 OF_ONE_RUN = {
@@ -34,6 +42,11 @@ OF_ONE_RUN = {
     "--if-taken": "the same command goes on with a grid that was stopped",
 }
 """Options of `rlpyt train` that a grid sets itself, and what to do instead."""
+OF_THIS_MACHINE = {
+    "--affinity": "a run uses the cores that SLURM gives its job. Ask for them by --slurm cpus_per_task=4",
+    "--device": "a run uses the devices that SLURM gives its job. Ask for one by --slurm gpus_per_node=1",
+}
+"""Options that have no meaning beside --slurm, and what to do instead."""
 
 
 @dataclass(kw_only=True)
@@ -46,9 +59,12 @@ class Grid:
     seeds: Count = 1
     """Runs of each setting; their seeds are 0, 1, ...."""
     runs_at_once: Whole = None
-    """Runs side by side; the default is one for each core or device."""
+    """Runs side by side; the default is one for each core or device, and 20 jobs with --slurm."""
     affinity: Text = None
     """Affinity code of the run slots, in the stead of --runs-at-once."""
+    slurm: PairsOrNone = None
+    """Run as jobs of SLURM, and what each of them asks for: partition=gpu,account=me,gpus_per_node=1,mem_gb=16. The
+    names are those of sbatch, and of submitit, which starts the jobs."""
     title: Text = None
     """Folder of the grid; the default is <algo>_<env>_grid."""
     data_dir: str = "data"
@@ -70,8 +86,9 @@ def launch(arguments: Sequence[str]) -> int:
         raise ValueError(f"got {arguments[0]!r}; expected an algorithm or a script first. Options come after it.")
     own, of_runs = split(arguments)
     grid = tyro.cli(Grid, prog="rlpyt launch", args=own)
-    for name, number, least in (("--seeds", grid.seeds, 1), ("--retries", grid.retries, 0)):
-        if number < least:
+    numbers = (("--seeds", grid.seeds, 1), ("--runs-at-once", grid.runs_at_once, 1), ("--retries", grid.retries, 0))
+    for name, number, least in numbers:
+        if number is not None and number < least:
             raise ValueError(f"{name}: got {number}; expected a whole number from {least}.")
     variants, log_dirs = variants_of(grid.vary)
     script, title, on_slots = SCRIPT, grid.title, []
@@ -79,21 +96,21 @@ def launch(arguments: Sequence[str]) -> int:
         script, of_runs = Path(of_runs[0]), of_runs[1:]
         title = title or script.stem
     else:
-        _refuse_options_of_one_run(of_runs)
+        _refuse_options(of_runs, OF_ONE_RUN if grid.slurm is None else OF_ONE_RUN | OF_THIS_MACHINE)
         start = start_of(of_runs)
         runners = _checked(start, variants)
         on_slots = runners if start.choices.device is None else []
         title = title or f"{start.name}_grid"
-    if grid.dry_run:
-        print("\n".join(listing(Path(grid.data_dir) / title, log_dirs, grid.seeds)))
-        return 0
+    folder = Path(grid.data_dir) / title
     try:
-        code = grid.affinity or quick_affinity_code(grid.runs_at_once)
-        for runner in on_slots:
-            on_slot(runner, replace(Slots.from_code(code), run_slot=0).affinity())
+        jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder, on_slots)
+        if grid.dry_run:
+            print("\n".join(listing(folder, log_dirs, grid.seeds, jobs)))
+            return 0
+        place = jobs or _shares_of_machine(grid, on_slots)
         return run_experiments(
             script,
-            code,
+            place,
             title,
             grid.seeds,
             variants,
@@ -104,6 +121,26 @@ def launch(arguments: Sequence[str]) -> int:
         )
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from error
+
+
+def _jobs(grid: Grid, asked: Sequence[str], folder: Path, runners: Sequence[MinibatchRlBase]) -> ClusterSlots:
+    """Return the place of runs that are jobs of SLURM, which gives each of them its cores and devices."""
+    if grid.affinity is not None:
+        raise ValueError(f"got --affinity beside --slurm; {OF_THIS_MACHINE['--affinity']}.")
+    executor = executor_of(asked, folder / JOBS)
+    slots = ClusterSlots(executor, grid.runs_at_once or JOBS_AT_ONCE)
+    n_gpus = executor.parameters.get("gpus_per_node", 0)
+    for runner in runners if n_gpus > 1 else ():
+        on_slot(runner, [{} for _ in range(n_gpus)])  # else each job would refuse them after its time in the queue
+    return slots
+
+
+def _shares_of_machine(grid: Grid, runners: Sequence[MinibatchRlBase]) -> str:
+    """Return the affinity code by which runs share this machine; what a runner refuses is refused here."""
+    code = grid.affinity or quick_affinity_code(grid.runs_at_once)
+    for runner in runners:
+        on_slot(runner, replace(Slots.from_code(code), run_slot=0).affinity())
+    return code
 
 
 def _checked(start: Start, variants: Sequence[Values]) -> list[MinibatchRlBase]:
@@ -130,12 +167,13 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return joined(own), of_runs
 
 
-def _refuse_options_of_one_run(arguments: Sequence[str]) -> None:
+def _refuse_options(arguments: Sequence[str], refused: Mapping[str, str]) -> None:
     arguments, file = taken_from(arguments)
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     for name in [*names, *(f"--{name}".replace("_", "-") for name in file.values)]:
-        if name in OF_ONE_RUN:
-            raise ValueError(f"got {name}; {OF_ONE_RUN[name]}.")
+        if name in refused:
+            beside = " beside --slurm" if name in OF_THIS_MACHINE else ""
+            raise ValueError(f"got {name}{beside}; {refused[name]}.")
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:
@@ -176,10 +214,11 @@ def _hashed(name: str, value: object) -> str:
     return f"{name}_{hashlib.sha256(repr(value).encode()).hexdigest()[:8]}"
 
 
-def listing(folder: Path, log_dirs: Sequence[str], seeds: int) -> list[str]:
-    """Return a line for each run of a grid."""
+def listing(folder: Path, log_dirs: Sequence[str], seeds: int, jobs: ClusterSlots | None = None) -> list[str]:
+    """Return a line for each run of a grid, after one that counts them and says where they go on if not here."""
     runs = [f"  {Path(log_dir) / f'run_{run_ID}'}" for run_ID in range(seeds) for log_dir in log_dirs]
-    return [f"{len(runs)} runs in {folder}:", *runs]
+    where = f", {jobs.n_slots} at once as jobs of SLURM, whose logs are in {folder / JOBS}" if jobs is not None else ""
+    return [f"{len(runs)} runs in {folder}{where}:", *runs]
 
 
 def usage() -> str:
@@ -193,6 +232,10 @@ def usage() -> str:
         "A script of yours takes its run from rlpyt.launching.launched_run.",
         "",
         "  rlpyt launch ppo CartPole-v1 --vary algo.learning_rate=1e-3,3e-4 --seeds 2",
+        "",
+        "With --slurm each run is a job of SLURM, and the same command goes on with the grid after any end:",
+        "",
+        "  rlpyt launch ppo CartPole-v1 --seeds 8 --slurm partition=gpu,account=me,gpus_per_node=1,mem_gb=16",
         "",
         "rlpyt launch ppo CartPole-v1 --help lists the options of the grid.",
     ]

@@ -40,9 +40,20 @@ def main() -> int:
 
 
 def on_slot(runner: MinibatchRlBase, affinity: AnyAffinity) -> MinibatchRlBase:
-    """Return the runner with the cores and devices of its slot, which several replicas deal to each other."""
+    """Return the runner with the cores and devices of its slot, which several replicas deal to each other.
+
+    Raises:
+        ValueError: if the slot has several GPUs, and the run another number of replicas.
+    """
     n_replicas = runner.given().get("n_replicas", 1)
-    several = isinstance(runner, SyncRl | SyncRlEval) or (n_replicas and isinstance(runner, AsyncRl | AsyncRlEval))
+    is_sync = isinstance(runner, SyncRl | SyncRlEval)
+    several = is_sync or (n_replicas and isinstance(runner, AsyncRl | AsyncRlEval))
+    n_learners = n_replicas or (None if is_sync else 1)  # SyncRl without a number takes one for each dictionary
+    if isinstance(affinity, list) and n_learners not in (None, len(affinity)):
+        raise ValueError(
+            f"rlpyt launch: this run has {len(affinity)} GPUs and {n_learners} replicas; expected a GPU for each. Give "
+            f"--replicas {len(affinity)}, or ask for as many GPUs as replicas, such as gpus_per_node=1."
+        )
     if several and n_replicas != 1 and isinstance(affinity, dict) and "sampler" not in affinity:
         # All would be pinned to the cores that are named. The process has those of the slot, whose share each takes.
         affinity = {name: affinity[name] for name in ("cuda_idx", "set_affinity")}

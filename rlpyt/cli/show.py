@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,15 +20,20 @@ from rlpyt.run_records import (
     STATUS_FILE,
     VARIANT_FILE,
     Json,
+    in_order,
+    job_of,
     last_row,
     printable,
     read_json,
     run_directories,
     run_status,
+    runs_of_jobs,
 )
+from rlpyt.slurm import states_of
 
 STEPS = "Diagnostics/CumSteps"
 RETURN = "ReturnAverage"
+NO_JOBS: Mapping[Path, str] = {}
 PARTS = ("algo", "agent", "sampler")
 _TOLD = (
     *("n_steps", "seed", "EnvCls", "env_kwargs", "eval_env_kwargs", "eval_env_overrides", "affinity", "settings"),
@@ -47,9 +53,10 @@ def show(run: Annotated[Path, tyro.conf.Positional]) -> int:
         hint = f" There are {', '.join(close)}." if close else ""
         raise FileNotFoundError(f"there is no directory {run}; expected that of a run, or of a folder of runs.{hint}")
     directories = run_directories(run)
-    if not directories:
+    jobs = jobs_of(run, directories) if shutil.which("squeue") is not None else {}
+    if not directories and not jobs:
         raise ValueError(f"there is no run in {run}; expected a directory run_<ID>, in it or below.")
-    lines = run_lines(run) if directories == [run] else grid_lines(run, directories)
+    lines = run_lines(run, jobs) if directories == [run] else grid_lines(run, in_order({*directories, *jobs}), jobs)
     print("\n".join(map(printable, lines)))  # records may come from elsewhere
     return 0
 
@@ -57,10 +64,12 @@ def show(run: Annotated[Path, tyro.conf.Positional]) -> int:
 # ---- one run ----
 
 
-def run_lines(directory: Path) -> list[str]:
+def run_lines(directory: Path, jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
     """Return what there is to tell of a run."""
     params, note = read_json(directory / PARAMS_FILE)
     facts = {**_what(params), **_where(directory, params)}
+    if directory in jobs:
+        facts["job"] = jobs[directory]
     if note:
         facts["record"] = note
     settings = _changed_settings(params)
@@ -232,19 +241,23 @@ def _own_of_evaluation(record: Mapping[str, object], train: Mapping[str, object]
 # ---- a grid ----
 
 
-def grid_lines(folder: Path, directories: list[Path]) -> list[str]:
+def grid_lines(folder: Path, directories: Sequence[Path], jobs: Mapping[Path, str] = NO_JOBS) -> list[str]:
     """Return a line for each run, and how many stand how."""
-    states = Counter(run_status(directory)[0] for directory in directories)
-    rows = [("run", "status", "steps", "return"), *(_row(directory, folder) for directory in directories)]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    states = Counter(map(_state, directories))
+    head = ("run", "status", "steps", "return", *(["job"] if jobs else []))
+    rows = [head, *((*_row(run, folder), jobs.get(run, ""))[: len(head)] for run in directories)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = [
-        f"{row[0].ljust(widths[0])}  {row[1].ljust(widths[1])}  {row[2].rjust(widths[2])}  {row[3].rjust(widths[3])}"
+        "  ".join(
+            cell.rjust(n) if name in ("steps", "return") else cell.ljust(n)
+            for name, cell, n in zip(head, row, widths, strict=True)
+        ).rstrip()
         for row in rows
     ]
     told = ", ".join(f"{n} {state}" for state, n in states.items())
     is_grid = any((directory.parent / VARIANT_FILE).exists() for directory in directories)
     hint = ["go on: start the grid again with the same command"] if is_grid and set(states) - {"finished"} else []
-    hint.append(f"one of them: rlpyt show {shlex.quote(str(directories[0]))}")
+    hint += [f"one of them: rlpyt show {shlex.quote(str(run))}" for run in directories if run.is_dir()][:1]
     runs = "1 run" if len(directories) == 1 else f"{len(directories)} runs"
     return [str(folder), "", *lines, "", f"{runs}: {told}", *hint]
 
@@ -254,7 +267,29 @@ def _row(directory: Path, folder: Path) -> tuple[str, str, str, str]:
     row, planned = last_row(directory), _dict(params, "plan").get("steps")
     of = f" of {_number(planned)}" if planned is not None else ""
     steps = f"{_number(row[STEPS])}{of}" if STEPS in row else "none yet"
-    return str(directory.relative_to(folder)), run_status(directory)[0], steps, _number(row.get(RETURN, ""))
+    return str(directory.relative_to(folder)), _state(directory), steps, _number(row.get(RETURN, ""))
+
+
+def _state(directory: Path) -> str:
+    return run_status(directory)[0] if directory.is_dir() else "not begun"
+
+
+# ---- jobs ----
+
+
+def jobs_of(root: Path, directories: Iterable[Path]) -> dict[Path, str]:
+    """Return what SLURM says, asked once for all, of the jobs of runs that have not finished.
+
+    Args:
+        root: folder of runs. Those that have not begun have no directory; their jobs are found there.
+        directories: of the runs that have begun.
+    """
+    unfinished = [run for run in {*directories, *runs_of_jobs(root)} if _state(run) != "finished"]
+    jobs = {run: job_id for run in unfinished if (job_id := job_of(run))}
+    states = states_of(jobs.values()) if jobs else {}
+    if states is None:
+        return {run: f"{job_id} (SLURM does not answer)" for run, job_id in jobs.items()}
+    return {run: f"{job_id} {states[job_id]}" for run, job_id in jobs.items()}
 
 
 # ---- texts ----

@@ -6,6 +6,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable as IterableABC
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
@@ -42,7 +43,7 @@ def kinds_of(hint: object) -> frozenset[type]:
         return frozenset(type(choice) for choice in parts)
     if origin in (dict, MappingABC) and parts[0] is str:
         return frozenset([dict])
-    if origin in (list, tuple, SequenceABC):
+    if origin in (list, tuple, SequenceABC, IterableABC):
         return frozenset([list])
     return frozenset()
 

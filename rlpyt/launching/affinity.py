@@ -15,6 +15,7 @@ from typing import Any, Self, TypeAlias
 from rlpyt.launching.machine import Core, Machine, shared_cores
 from rlpyt.utils.arguments import unknown_argument
 from rlpyt.utils.rlpyt_0_1 import AttrDict
+from rlpyt.utils.slurm_job import visible_gpus
 
 AnyAffinity: TypeAlias = Any
 """Affinity of a run: an AttrDict, or a list with one for each replica."""
@@ -224,11 +225,8 @@ class Slots:
             A dictionary; for several replicas a list of them; with `async_sample` one with the parts optimizer and
             sampler.
         """
-        if self.n_parallel:  # the launcher has pinned this process, and hidden the devices of others
-            found: Sequence[Core] = Machine.of_this_process().cores
-            if not self.set_affinity:  # it has not
-                found = shared_cores(found, self.run_slot, self.n_parallel)
-            return self._part(found, 0 if self.n_gpu else None)
+        if self.n_parallel:  # the launcher has left this process its share alone, of cores and of devices
+            return self._share_of_process()
         cores, gpus = self.cores(), self.gpus()
         if self.async_sample:
             return self._async_affinity(cores, gpus)
@@ -236,6 +234,13 @@ class Slots:
             return self._part(cores, gpus[0] if gpus else None)
         shares = _shares(cores, len(gpus))
         return [self._part(share, gpu) for share, gpu in zip(shares, gpus, strict=True)]
+
+    def _share_of_process(self) -> AnyAffinity:
+        machine = Machine.of_this_process()
+        slots = self if machine.has_own_cores else replace(self, set_affinity=0)
+        if (n := self.n_replicas) > 1:
+            return [slots._part(shared_cores(machine.cores, i, n), i) for i in range(n)]
+        return slots._part(machine.cores, 0 if self.n_gpu else None)
 
     def _part(self, cores: Sequence[Core], gpu: int | None) -> AttrDict:
         n_reserved = min(self.cpu_reserved if gpu is not None else 0, len(cores) - 1)
@@ -385,7 +390,18 @@ def quick_affinity_code(n_parallel: int | None = None, use_gpu: bool = True, con
     machine = Machine.of_this_process()
     n_gpu = len(machine.devices) if use_gpu else 0
     n = n_parallel or (n_gpu * contexts_per_gpu or len(machine.cores))
-    return Slots(n_parallel=n, n_gpu=n_gpu, contexts_per_gpu=contexts_per_gpu if n_gpu else 1).code
+    return Slots(
+        n_parallel=n,
+        n_gpu=n_gpu,
+        contexts_per_gpu=contexts_per_gpu if n_gpu else 1,
+        set_affinity=int(machine.has_own_cores),
+    ).code
+
+
+def job_affinity_code() -> str:
+    """Return the code of a run that has all cores and GPUs which a job system has given to this job."""
+    n_gpu = len(visible_gpus())
+    return prepend_run_slot(0, Slots(n_parallel=1, n_gpu=n_gpu, gpu_per_run=max(1, n_gpu)).code)
 
 
 def get_n_run_slots(affinity_code: str) -> int:

@@ -2,177 +2,221 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
-import sys
 import time
 import uuid
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
-from rlpyt.launching.job import JobFiles, RunOfJob
-from rlpyt.logging.files import open_to_append
+from rlpyt.launching.job import RunOfJob
+from rlpyt.launching.job_files import JobFiles
+from rlpyt.logging.files import MAY_PASS, open_to_append
+from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.slurm import JobState, Slurm
 
 if TYPE_CHECKING:
     import submitit
 
-CODE = "0slt_1aut"
-"""Affinity of a job's run: all that the job system has given it."""
 _LOOK_SECONDS = 1.0
 _SETTLE_SECONDS = 30.0
 """Time until a job without an exit code is lost. Network file systems show files late, and jobs are requeued."""
 _CANCEL_SECONDS = 10.0
+_PAUSE_SECONDS = 30.0
+"""Time from the first refusal of a job to the next try; it doubles each time."""
+_LONGEST_PAUSE_SECONDS = 600.0
+_FOR_GOOD = re.compile(
+    r"invalid (partition|account|qos|feature|generic resource|wckey|node name|trackable|job constraint|user id)"
+    r"|specification invalid|is invalid|configuration is not available|can not be satisfied|not permitted"
+    r"|permission denied|processors requested|unrecognized option|invalid option|sbatch: error: invalid",
+    re.IGNORECASE,
+)
+"""Refusals of sbatch that waiting does not mend. All others pass: limits of jobs, a controller that is away."""
+_GOES_ON = frozenset(("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"))
+"""Ends of jobs that say nothing against their runs, which go on from their checkpoints in another job."""
 
 
-class Job(Protocol):
-    """Job of submitit."""
+class JobSystem(Protocol):
+    """Job system of a cluster."""
 
-    @property
-    def job_id(self) -> str:
-        """Number in the job system."""
+    def state(self, job_id: str) -> JobState | None:
+        """Return what it has last said of a job; None before it has."""
 
-    def done(self) -> bool:
-        """Return whether the job system knows that the job has ended."""
+    def ask_soon(self, job_id: str) -> None:
+        """Forget what is known of a job."""
 
-    def cancel(self, check: bool = True) -> None:
-        """End the job."""
-
-    def stdout(self) -> str | None:
-        """Return what the job has printed."""
-
-    def stderr(self) -> str | None:
-        """Return the errors that the job has printed."""
+    def cancel(self, job_id: str, waiting_only: bool = False) -> None:
+        """End a job, or take it out of the queue only if it waits there."""
 
 
-class LocalController:
-    """Job of submitit's local executor that another launcher has started.
+class LocalJobs:
+    """Job system of submitit's local executor: each job is a process of this machine, and none waits."""
 
-    Args:
-        folder: of the executor.
-        job_id: process of the job.
-    """
-
-    def __init__(self, folder: Path, job_id: str) -> None:
-        import submitit
-
-        self.job_id = job_id
-        self._job = submitit.LocalJob[int](folder, job_id)
-
-    def done(self) -> bool:
+    def state(self, job_id: str) -> JobState:
         """Return whether the process has ended; its number may be another process's by then."""
         try:
-            return b"submitit.local" not in Path(f"/proc/{self.job_id}/cmdline").read_bytes()
+            goes_on = b"submitit.local" in Path(f"/proc/{job_id}/cmdline").read_bytes()
         except OSError:
-            return True
+            goes_on = False
+        return JobState("RUNNING" if goes_on else "FAILED")
 
-    def cancel(self, check: bool = True) -> None:
+    def ask_soon(self, job_id: str) -> None:
+        """Do nothing: the kernel always answers."""
+
+    def cancel(self, job_id: str, waiting_only: bool = False) -> None:
         """End the process."""
-        if not self.done():
-            os.kill(int(self.job_id), signal.SIGINT)
-
-    def stdout(self) -> str | None:
-        """Return what the job has printed."""
-        return self._job.stdout()
-
-    def stderr(self) -> str | None:
-        """Return the errors that the job has printed."""
-        return self._job.stderr()
+        if not waiting_only and not self.state(job_id).is_over:
+            with suppress(ProcessLookupError):
+                os.kill(int(job_id), signal.SIGINT)
 
 
-class SubmittedRun:
-    """Run whose job was submitted.
+class ClusterRun:
+    """Run on a cluster: its job, or the tries to submit one.
 
     Args:
-        job: of submitit.
+        slots: of the cluster.
         run: of the grid.
-        files: shared with the job.
-        token: of the submission.
+        script: absolute path.
+        token: of a submission that an earlier launcher has made; "" for none.
+        job_id: of that submission.
     """
 
-    def __init__(self, job: Job, run: GridRun, files: JobFiles, token: str) -> None:
-        self._job, self._run, self._files, self._token = job, run, files, token
+    def __init__(self, slots: ClusterSlots, run: GridRun, script: str, token: str = "", job_id: str = "") -> None:
+        self._slots, self._run, self._script = slots, run, script
+        self._files, self._token, self._job_id = JobFiles.of(run), token, job_id
         self._look_at = 0.0
-        self._over_since: float | None = None
+        self._pause = _PAUSE_SECONDS
+        self._refusal = ""
+        self._is_adopted = bool(job_id)
         self._has_begun = False
+        self._over_since: float | None = None
+        self._asked = 0
         self._stopped: int | None = None
         self._cancelled_at: float | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1."""
+        """Return the exit code; None while the job waits or runs. A job that was lost has failed with code 1.
+
+        Raises:
+            RunRefused: if the job system does not want such a job, or someone has cancelled it.
+        """
         now = time.monotonic()
-        if self._stopped is not None:
+        if self._stopped is not None or now < self._look_at:
             return self._stopped
-        if now < self._look_at:
-            return None
         self._look_at = now + _LOOK_SECONDS
-        self._has_begun = self._has_begun or bool(self._files.owner(self._token))
+        if not self._job_id:
+            return self._submit(now)
+        if not self._has_begun and self._files.owner(self._token):
+            self._has_begun = True
+            self._slots.system.ask_soon(self._job_id)
         code = self._files.exit_code(self._token)
-        if code is not None:
-            return code
-        if self._cancelled_at is not None:
+        if code is None and self._cancelled_at is not None:
             return -signal.SIGINT if now > self._cancelled_at + _CANCEL_SECONDS else None
-        return self._lost(now)
+        if code is None:
+            return self._end_without_code(now)
+        if code == -signal.SIGTERM and not self._asked:
+            raise RunRefused(
+                f"its job {self._job_id} was cancelled, and the run was ended by SIGTERM. Launch again to go on."
+            )
+        return code
 
-    def _lost(self, now: float) -> int | None:
-        """Return 1 if the job has ended without an exit code, and still has after some time."""
-        if not self._job.done():
-            self._over_since = None
-            return None
-        if self._over_since is None:
-            self._over_since = now
-            self._look_at = now + _SETTLE_SECONDS
-            _ask_again()
-            return None
-        if now < self._over_since + _SETTLE_SECONDS:
-            return None
-        note(self._run, f"The job {self._job.job_id} has ended without an exit code.", self._job)
-        return 1
-
-    def has_begun(self) -> bool:
-        """Return whether the job has left the queue."""
-        return self._has_begun
+    def waiting(self) -> str | None:
+        """Return what the job system says of a job in its queue; None once the run goes on."""
+        if not self._job_id:
+            return self._refusal
+        state = self._slots.system.state(self._job_id)
+        if state is not None and state.waits:
+            return str(state)
+        return None if self._has_begun else ""
 
     def stop(self, signum: int) -> None:
         """Send a signal. A job that waits is cancelled, and every job is after the first signal."""
-        if signum == signal.SIGTERM and self._files.claim(self._token, "") != "":
-            self._files.ask(self._token, signum)
-            return
-        if signum == signal.SIGTERM:
+        self._asked = signum
+        is_ours = self._files.claim(self._token, "") == "" if self._token else True
+        if signum == signal.SIGTERM and is_ours:
             self._stopped = -signum
+        elif signum == signal.SIGTERM:
+            self._files.ask(self._token, signum)
         elif self._cancelled_at is None:
             self._files.ask(self._token, signum)
             self._cancelled_at, self._look_at = time.monotonic(), 0.0
-        self._job.cancel(check=False)
+        if self._job_id:  # a job that has been requeued waits too, and its run has saved its work
+            self._slots.system.cancel(self._job_id, waiting_only=signum == signal.SIGTERM and not is_ours)
 
+    # ---- the end of a job ----
 
-class NotSubmitted:
-    """Run whose job the job system has refused: it has failed after a while, so that it is not tried at once again."""
+    def _end_without_code(self, now: float) -> int | None:
+        """Return the exit code of a run whose job has ended without one, and still has after some time."""
+        state = self._slots.system.state(self._job_id)
+        if state is None:
+            return None
+        if not state.is_over:
+            self._over_since, self._is_adopted = None, False
+            return None
+        if self._asked and (self._is_adopted or state.name == "CANCELLED"):
+            return -self._asked
+        if self._is_adopted:  # it was lost while no launcher lived
+            self._slots.system.cancel(self._job_id)  # the job system must not start it again
+            self._job_id, self._is_adopted = "", False
+            return None
+        if self._over_since is None:
+            self._over_since = now
+            self._slots.system.ask_soon(self._job_id)
+            return None
+        if now < self._over_since + _SETTLE_SECONDS:
+            return None
+        text = f"The job {self._job_id} has ended without an exit code ({state})."
+        self._note(text, self._slots.printed(self._job_id))
+        if state.name == "CANCELLED":
+            raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
+        return PREEMPTED if state.name in _GOES_ON else 1
 
-    def __init__(self) -> None:
-        self._end = time.monotonic() + _SETTLE_SECONDS
+    # ---- the submission ----
 
-    def poll(self) -> int | None:
-        """Return the exit code."""
-        return 1 if time.monotonic() > self._end else None
+    def _submit(self, now: float) -> int | None:
+        self._token = uuid.uuid4().hex
+        try:
+            self._files.begin(self._token)  # an earlier job that starts after this finds another token, and ends
+            self._files.remove()
+            self._job_id = self._slots.submit(self._script, self._run, self._files, self._token)
+            self._files.begin(self._token, self._job_id)
+        except Exception as error:  # of many kinds, those of sbatch among them; other runs go on
+            self._refused(error, now)
+        return None
 
-    def has_begun(self) -> bool:
-        """Return whether the job has left the queue."""
-        return False
+    def _refused(self, error: Exception, now: float) -> None:
+        with suppress(OSError):
+            self._files.claim(self._token, "")
+        is_sbatch = type(error).__name__ == "FailedJobError" and not _FOR_GOOD.search(str(error))
+        if not is_sbatch and not (isinstance(error, OSError) and error.errno in MAY_PASS):
+            raise RunRefused(f"the job was not submitted: {error}") from error
+        if not self._refusal:
+            self._note(f"The job was not submitted, and is tried again: {error}")
+        self._refusal = f"not submitted, {' '.join(str(error).split())[:200]}"
+        self._look_at, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
-    def stop(self, signum: int) -> None:
-        """End."""
-        self._end = 0.0
+    def _note(self, text: str, printed: str = "") -> None:
+        """Write a line to the output of the run, with the end of what its job has printed."""
+        lines = [text, *printed.splitlines()[-15:]]
+        with suppress(OSError), open(open_to_append(self._run.output), "a", encoding="utf-8") as output:
+            output.write("\n".join(lines) + "\n")
 
 
 class ClusterSlots:
     """Run slots of a cluster: so many jobs wait or run at once.
 
-    A job that is preempted saves a checkpoint, and submitit puts it into the queue again. Jobs outlive a launcher that
-    is killed; the next one goes on watching them. Grid and library must be on a file system that all nodes share.
+    A job that SLURM ends saves a checkpoint, and stands in the queue again; see the table in docs/launching.md. Jobs
+    outlive a launcher that is killed; the next one goes on watching them. Grid and library must be on a file system
+    that all nodes share.
 
     Args:
-        executor: `submitit.AutoExecutor`, with time, cores, GPUs and memory of a job.
+        executor: `submitit.AutoExecutor`, with time, cores, GPUs and memory of a job. Jobs get the name of study and
+            run, unless it names them, and SLURM may requeue them.
         n_slots: jobs at once.
 
     Raises:
@@ -202,65 +246,49 @@ class ClusterSlots:
                     "process with its workers. Ask for cpus_per_task and gpus_per_node."
                 )
         self._executor, self.n_slots = executor, n_slots
+        self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
+        self.system: JobSystem = LocalJobs() if executor.cluster == "local" else Slurm()
+        if executor.cluster == "slurm":
+            further = dict(executor.parameters.get("additional_parameters") or {})
+            if "no-requeue" not in further:
+                executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
 
-    def start(self, slot: int, run: GridRun, script: str, inherited: int) -> SubmittedRun | NotSubmitted:
-        """Submit a run, or go on watching the job that an earlier launcher has submitted for it."""
+    def start(self, slot: int, run: GridRun, script: str, inherited: int) -> ClusterRun:
+        """Submit a run at its first poll, or go on watching the job that an earlier launcher has submitted for it."""
         run.log_dir.mkdir(parents=True, exist_ok=True)
-        files = JobFiles(run.log_dir / f"run_{run.run_ID}.job")
-        return self._adopted(run, files) or self._submitted(run, files, script)
-
-    def _adopted(self, run: GridRun, files: JobFiles) -> SubmittedRun | None:
+        files = JobFiles.of(run)
         token, job_id = files.read()
-        if not token or files.exit_code(token) is not None:
-            return None
-        owner = files.owner(token)
-        if owner is None and not job_id:  # the launcher died before it knew the id
-            owner = files.claim(token, "")
-        job_id = job_id if owner is None else owner
-        if not job_id:
-            return None
-        job = self._job(job_id)
-        if not job.done():
-            return SubmittedRun(job, run, files, token)
-        job.cancel(check=False)  # the job system must not start it again
-        return None
+        if token and files.exit_code(token) is None:
+            owner = files.owner(token)
+            if owner is None and not job_id:  # the launcher died before it knew the id
+                owner = files.claim(token, "")
+            job_id = job_id if owner is None else owner
+            if job_id:
+                return ClusterRun(self, run, script, token, job_id)
+        return ClusterRun(self, run, script)
 
-    def _submitted(self, run: GridRun, files: JobFiles, script: str) -> SubmittedRun | NotSubmitted:
+    def submit(self, script: str, run: GridRun, files: JobFiles, token: str) -> str:
+        """Submit a job; return its number."""
         from submitit.helpers import clean_env
 
-        token = uuid.uuid4().hex
-        files.begin(token)  # an earlier job that starts after this finds another token, and ends
-        files.remove()
-        command = [sys.executable, script, CODE, str(run.log_dir), str(run.run_ID), *run.args]
-        try:
-            with clean_env():  # the launcher may itself be in a job
-                job = self._executor.submit(RunOfJob(command, run.output, files, token))
-        except Exception as error:  # of many kinds, those of sbatch among them; other runs go on
-            files.claim(token, "")
-            note(run, f"The job was not submitted: {error}")
-            return NotSubmitted()
-        files.begin(token, job.job_id)
-        return SubmittedRun(job, run, files, token)
+        if not self._is_named:
+            self._executor.update_parameters(name=f"{_title(run)}/{run.name.removeprefix('./')}")
+        with clean_env(), redirect_stderr(io.StringIO()):  # in a job itself, perhaps; sbatch's words are in the error
+            return self._executor.submit(RunOfJob(script, run, files, token)).job_id
 
-    def _job(self, job_id: str) -> Job:
-        import submitit
+    def printed(self, job_id: str) -> str:
+        """Return what a job has printed, its errors if there are any."""
+        from submitit.core.utils import JobPaths
 
-        folder = self._executor.folder
-        if self._executor.cluster == "local":
-            return LocalController(folder, job_id)
-        return submitit.SlurmJob[int](folder, job_id)
+        paths = JobPaths(self._executor.folder, job_id, 0)
+        for path in (paths.stderr, paths.stdout):
+            with suppress(OSError):
+                if text := path.read_text(encoding="utf-8", errors="replace").strip():
+                    return text
+        return ""
 
 
-def note(run: GridRun, text: str, job: Job | None = None) -> None:
-    """Write a line to the output of a run, with the end of what its job has printed."""
-    printed = (job.stderr() or job.stdout() or "") if job is not None else ""
-    lines = [text, *printed.splitlines()[-15:]]
-    with open(open_to_append(run.output), "a", encoding="utf-8") as output:
-        output.write("\n".join(lines) + "\n")
-
-
-def _ask_again() -> None:
-    """Forget what the job system has said: submitit does not ask again about a job that was over and is requeued."""
-    import submitit
-
-    submitit.SlurmJob.watcher.clear()
+def _title(run: GridRun) -> str:
+    """Return the title of the study: the folder below which the run's own begins."""
+    depth = len(Path(run.name).parent.parts)
+    return (run.log_dir.parents[depth - 1] if depth else run.log_dir).name

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, TextIO
+from typing import TextIO
 
-from rlpyt.launching.grid import GridRun, held_grid, runs_of_grid, save_grid
+from rlpyt.launching.back_end import BackEnd, RunRefused, SlotLost, Started
+from rlpyt.launching.grid import GridRun, Progress, held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
 from rlpyt.logging.files import MAY_PASS
@@ -26,45 +27,10 @@ _KILL_SECONDS = 30.0
 """Time from the second signal to SIGKILL."""
 _SAVE_SECONDS = 120.0
 """Time from the SIGTERM of a run that ends early to SIGKILL."""
-_STARTS_WITHOUT_PROGRESS = 5
-"""Starts in succession that a run may end with exit code 85 without a step that is kept."""
 _DISK_SECONDS = 10.0
 """Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
-
-
-class SlotLost(RuntimeError):
-    """Error of a run whose slot is gone: it has not failed, and goes on in another slot."""
-
-
-class Started(Protocol):
-    """Run that a back end has started."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while the run goes on.
-
-        Raises:
-            SlotLost: if the slot is gone.
-        """
-
-    def has_begun(self) -> bool:
-        """Return whether the run has left the queue of a job system."""
-
-    def stop(self, signum: int) -> None:
-        """Send a signal: the first SIGTERM asks the run to save its work and end."""
-
-
-class BackEnd(Protocol):
-    """Place where runs go on, a number of them side by side."""
-
-    n_slots: int
-
-    def start(self, slot: int, run: GridRun, script: str, inherited: int) -> Started:
-        """Start a run in a free slot.
-
-        Runs that end with the launcher keep the descriptor `inherited` open: it is the lock of the grid.
-        """
 
 
 @dataclass
@@ -75,10 +41,10 @@ class Launched:
     state: str = "waits"
     slot: int | None = None
     failures: int = 0
-    kept: int | None = None
-    """Steps that were kept before the start under way, see `GridRun.steps_kept`."""
-    without_progress: int = 0
-    """Starts in succession that have kept no more."""
+    progress: Progress | None = None
+    """None before the first start."""
+    waiting: str | None = None
+    """What the job system says of a run in its queue."""
     lock: int = -1
     """Descriptor that the run keeps open."""
     started: float = 0.0
@@ -249,9 +215,12 @@ class Queue:
             return
         while self._free and not self._signals and (run := self._source.take()) is not None:
             run.slot = self._free.popleft()
-            run.kept = run.run.steps_kept() if run.kept is None else run.kept
+            run.progress = run.progress or Progress(run.run.steps_kept())
             try:
                 run.process = self._back_end.start(run.slot, run.run, self._script, run.lock)
+            except RunRefused as refused:
+                self._fail(run, refused)
+                continue
             except OSError as error:
                 if error.errno not in MAY_PASS:
                     raise
@@ -273,8 +242,11 @@ class Queue:
             code = run.process.poll()
         except SlotLost as lost:
             return self._lose_slot(run, lost)
-        if run.state == "queued" and run.process.has_begun():
-            run.state, run.started = "runs", time.monotonic()
+        except RunRefused as refused:
+            return self._fail(run, refused)
+        run.waiting = run.process.waiting()
+        if run.state in ("queued", "runs") and (run.waiting is None) != (run.state == "runs"):
+            run.state, run.started = "runs" if run.waiting is None else "queued", time.monotonic()
         if code is None:
             return self._end_early(run, run.process)
         self._free.append(run.slot)
@@ -315,18 +287,22 @@ class Queue:
 
     def _goes_on_from_more(self, run: Launched) -> bool:
         """Return whether a run that was preempted is started again: not for ever without progress."""
-        kept, before = run.run.steps_kept(), -1 if run.kept is None else run.kept
-        run.without_progress = 0 if kept > before else run.without_progress + 1
-        run.kept = max(kept, before)
-        if run.without_progress < _STARTS_WITHOUT_PROGRESS:
+        assert run.progress is not None
+        if run.progress.goes_on(run.run.steps_kept()):
             return True
-        self._table.say(
-            f"{run.run.name} has ended {run.without_progress} times with exit code {PREEMPTED}, that of a run to go on "
-            f"with, and kept no more than before: {'nothing' if kept < 0 else f'{kept:,} steps'}. It is not started "
-            f"again. Its last lines ({run.run.output}):\n{run.run.tail()}"
-        )
+        self._table.say(f"{run.run.name} {run.progress.told()}. Its last lines ({run.run.output}):\n{run.run.tail()}")
         run.state = "failed"
         return False
+
+    def _fail(self, run: Launched, refused: RunRefused) -> None:
+        """Take a run for failed, whatever retries are left."""
+        self._table.say(f"{run.run.name}: {refused}")
+        assert run.slot is not None
+        self._free.append(run.slot)
+        run.process = run.slot = None
+        if run.state not in EARLY_ENDS:
+            run.state = "stopped" if self._signals else "failed"
+        self._source.has_ended(run)
 
     def _lose_slot(self, run: Launched, lost: SlotLost) -> None:
         """Let the run go on in another slot; this one is not used again, which bounds the losses."""

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
 from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
 
 LOCK_FILE = "grid.lock"
 WAIT_SECONDS = 120.0
 """Time in which runs of a launcher that was killed save their checkpoints."""
+_STARTS_WITHOUT_PROGRESS = 5
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,34 @@ class GridRun:
         except OSError as error:
             return f"(no output: {error})"
         return "\n".join(lines[-n_lines:])
+
+
+@dataclass
+class Progress:
+    """Progress of a run that is started again and again: not for ever without any."""
+
+    kept: int = -1
+    """Most steps that were kept."""
+    without: int = 0
+    """Starts in succession that have kept no more."""
+
+    def goes_on(self, kept: int) -> bool:
+        """Count a start that has ended with exit code 85; return whether the run is started again.
+
+        Args:
+            kept: steps from which the run would go on, see `GridRun.steps_kept`.
+        """
+        self.without = 0 if kept > self.kept else self.without + 1
+        self.kept = max(kept, self.kept)
+        return self.without < _STARTS_WITHOUT_PROGRESS
+
+    def told(self) -> str:
+        """Return why the run is not started again."""
+        kept = "nothing" if self.kept < 0 else f"{self.kept:,} steps"
+        return (
+            f"has ended {self.without} times with exit code {PREEMPTED}, that of a run to go on with, and kept no more "
+            f"than before: {kept}. It is not started again"
+        )
 
 
 def runs_of_grid(

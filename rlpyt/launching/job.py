@@ -1,4 +1,4 @@
-"""Run in a job of a cluster, and the files by which job and launcher know of each other."""
+"""Run in a job of a cluster."""
 
 from __future__ import annotations
 
@@ -6,134 +6,91 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 
+from rlpyt.launching.affinity import job_affinity_code
+from rlpyt.launching.grid import GridRun, Progress
+from rlpyt.launching.job_files import JobFiles
 from rlpyt.launching.local import end_with_parent
-from rlpyt.logging.files import open_to_append, remove_file, write_json
+from rlpyt.logging.files import open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
-from rlpyt.run_records import read_json
+from rlpyt.slurm import CANCELLED, WARNED, Ending, ending_of, requeue, states_of
 
-SAVE_SECONDS = 80.0
-"""Longest time in which a run saves its work when its job is preempted; submitit's signal comes 90 s before the end."""
 _LOOK_SECONDS = 1.0
-
-
-class JobFiles:
-    """Files of a run's job beside the run: `run_<ID>.job` and those that begin with its name.
-
-    Each submission has a token. Whoever makes the file of the token first has it: the job, or a launcher that does not
-    know whether the job was submitted. So at most one of several submissions runs.
-
-    Args:
-        record: `run_<ID>.job`, written by the launcher alone.
-    """
-
-    def __init__(self, record: Path) -> None:
-        self._record = record
-
-    def begin(self, token: str, job_id: str = "") -> None:
-        """Write the record: before the submission without the job's id, and after it again."""
-        write_json(self._record, {"token": token, "job_id": job_id})
-
-    def read(self) -> tuple[str, str]:
-        """Return token and job id of the record; empty where there is none."""
-        content = _read_json(self._record)
-        return str(content.get("token", "")), str(content.get("job_id", ""))
-
-    def claim(self, token: str, job_id: str) -> str:
-        """Take a submission unless it is taken; return the job id of its owner, "" for a launcher."""
-        mine, owner = self._file(token, f"claim-{os.getpid()}"), self._file(token, "claim")
-        write_json(mine, {"job_id": job_id})
-        try:
-            os.link(mine, owner)  # one step, with the content, on network file systems too
-        except FileExistsError:
-            return self.owner(token) or ""
-        finally:
-            remove_file(mine)
-        return job_id
-
-    def owner(self, token: str) -> str | None:
-        """Return the job id of a submission's owner, "" for a launcher; None if nobody has taken it."""
-        owner = _read_json(self._file(token, "claim")).get("job_id")
-        return None if owner is None else str(owner)
-
-    def ask(self, token: str, signum: int) -> None:
-        """Ask a job to send a signal to its run."""
-        write_json(self._file(token, "stop"), {"signal": int(signum)})
-
-    def asked(self, token: str) -> int:
-        """Return the signal that was asked for; 0 for none."""
-        signum = _read_json(self._file(token, "stop")).get("signal", 0)
-        return signum if type(signum) is int else 0
-
-    def end(self, token: str, code: int) -> None:
-        """Write the exit code of the run."""
-        write_json(self._file(token, "exit"), {"exit_code": code})
-
-    def exit_code(self, token: str) -> int | None:
-        """Return the exit code of the run; None before its end."""
-        code = _read_json(self._file(token, "exit")).get("exit_code")
-        return code if type(code) is int else None
-
-    def remove(self) -> None:
-        """Remove what earlier submissions have left, but for the record."""
-        for file in self._record.parent.glob(f"{self._record.name}.*"):
-            remove_file(file)
-
-    def _file(self, token: str, name: str) -> Path:
-        return self._record.with_name(f"{self._record.name}.{token}.{name}")
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    return read_json(path)[0]
+_QUEUE_SECONDS = 10.0
+"""Time before the end of a job in which it asks for its place in the queue."""
 
 
 class RunOfJob:
-    """Run in a job: a process of its own, which saves its work when the job is preempted.
+    """Run in a job: a process of its own, which saves its work when SLURM ends the job.
+
+    The job ends with the exit code of the run, and with 85 if the run is to go on. Then it stands in the queue again
+    under its own number, or, where SLURM refuses that, the launcher submits another job.
 
     Args:
-        command: program and arguments.
-        output: file of all that the run prints.
+        script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
+        run: of the grid.
         files: shared with the launcher.
         token: of this submission.
     """
 
-    def __init__(self, command: Sequence[str], output: Path, files: JobFiles, token: str) -> None:
-        self._command, self._output, self._files, self._token = list(command), output, files, token
+    def __init__(self, script: str, run: GridRun, files: JobFiles, token: str) -> None:
+        self._script, self._run, self._files, self._token = script, run, files, token
+        self._job_id, self._is_slurm = "", False
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_told = False
+        self._n_told = 0
+        self._end: float | None = None
+        self._is_queued_again = False
 
     def __call__(self) -> int:
-        """Run; return the exit code."""
+        """Run; return 0 if the run has finished, or was stopped by the launcher.
+
+        Raises:
+            SystemExit: with the exit code of the run.
+        """
         from submitit import JobEnvironment
 
-        job_id = str(JobEnvironment().job_id)
-        if self._files.read()[0] != self._token or self._files.claim(self._token, job_id) != job_id:
+        environment = JobEnvironment()
+        self._job_id, self._is_slurm = str(environment.job_id), environment.cluster == "slurm"
+        if self._files.read()[0] != self._token or self._files.claim(self._token, self._job_id) != self._job_id:
             print("Another job has this run: this one ends.", flush=True)
             return 0
         code = self._files.exit_code(self._token)
-        if code is not None:  # the job was requeued after the end of the run
-            return code
-        signal.signal(signal.SIGTERM, self._tell)
-        try:
-            code = PREEMPTED if self._files.asked(self._token) else self._run()
-            if self._was_told and code == PREEMPTED and not self._files.asked(self._token):
-                signal.raise_signal(_requeue_signal())  # submitit puts the job into the queue and ends this process
-        except Exception:  # the job cannot be requeued: the launcher submits another one
-            self._files.end(self._token, PREEMPTED if self._was_told else 1)
-            raise
-        finally:
-            self._kill()
-        self._files.end(self._token, code)
-        return code
+        if code is not None:  # someone has requeued the job after the end of its run
+            print(f"The run of this job has ended with exit code {code}: this job ends.", flush=True)
+        else:
+            _handle_signals(self._tell)  # submitit's own handler counts time limits, and gives up after three
+            code = 1
+            try:
+                code = self._exit_code()
+            finally:
+                self._kill()
+                if not self._is_queued_again:
+                    self._files.end(self._token, code)
+        if code == 0 or self._files.asked(self._token):
+            return 0
+        raise SystemExit(code if code > 0 else 128 - code)
 
-    def _run(self) -> int:
-        with open(open_to_append(self._output), "ab") as output:
+    def _exit_code(self) -> int:
+        """Run; return the exit code, 85 if the run goes on, -SIGTERM if the job was cancelled."""
+        if self._files.asked(self._token):
+            return PREEMPTED
+        code = self._run_to_its_end()
+        is_cut_short = code == PREEMPTED or (self._n_told > 0 and code not in (0, 1))
+        if not is_cut_short or self._files.asked(self._token):
+            return code
+        ending = self._look()
+        return -signal.SIGTERM if ending is CANCELLED else self._go_on(ending)
+
+    def _run_to_its_end(self) -> int:
+        run = self._run
+        with open(open_to_append(run.output), "ab") as output:
             self._process = subprocess.Popen(
-                self._command,
+                [sys.executable, self._script, job_affinity_code(), str(run.log_dir), str(run.run_ID), *run.args],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -141,30 +98,64 @@ class RunOfJob:
                 process_group=0,
                 preexec_fn=_prepare,
             )
-        passed_on = 0
+        passed_on = n_looked = 0
         while not self._has_ended(_LOOK_SECONDS):
             asked = self._files.asked(self._token)
             if asked != passed_on:
                 passed_on = asked
                 self._send(asked)
-        code = self._process.wait()
-        return PREEMPTED if self._was_told and code not in (0, 1) else code
+            if n_looked < self._n_told and not asked:
+                n_looked = self._n_told
+                ending = self._look()
+                cause = ending.cause.replace("`", "")  # as the page prints it
+                self._say(f"got a signal ({cause}): its run saves its work")
+                if ending.requeue == "at once":
+                    self._go_on(ending)
+            if self._end is not None and time.time() > self._end - _QUEUE_SECONDS:
+                self._say(
+                    f"ends in {_QUEUE_SECONDS:g} s, and its run has not saved its work: it goes on from an older "
+                    "checkpoint, if there is one. Let the signal come earlier, by slurm_signal_delay_s"
+                )
+                self._end = None
+                self._kill()
+        return self._process.wait()
 
-    def checkpoint(self) -> object:
-        """Let the run save its work, and return the same run for the requeued job; submitit calls it on preemption."""
-        from submitit.helpers import DelayedSubmission
-
-        if self._process is not None:
-            if not self._was_told:
-                self._tell(signal.SIGTERM, None)
-            self._has_ended(SAVE_SECONDS)
-            self._kill()
-        return DelayedSubmission(RunOfJob(self._command, self._output, self._files, self._token))
+    # ---- what SLURM does ----
 
     def _tell(self, signum: int, frame: FrameType | None) -> None:
         """Ask the run to save its work. SLURM may have sent it SIGTERM too; a run counts both as one request."""
-        self._was_told = True
-        self._send(signum)
+        self._n_told += 1
+        self._send(signal.SIGTERM)
+
+    def _look(self) -> Ending:
+        """Ask SLURM what it does to the job."""
+        state = (states_of([self._job_id]) or {}).get(self._job_id) if self._is_slurm else None
+        ending = ending_of(state, int(os.environ.get("SLURM_RESTART_COUNT", 0)))
+        self._end = state.end if state is not None and ending is WARNED else None
+        return ending
+
+    def _go_on(self, ending: Ending) -> int:
+        """Put the job into the queue again, unless SLURM has; return 85, or 1 if the run gets nowhere."""
+        if ending.requeue == "by SLURM" or self._is_queued_again:
+            self._is_queued_again = True
+            return PREEMPTED
+        progress = Progress(**self._files.progress(self._token))
+        if not progress.goes_on(self._run.steps_kept()):
+            self._say(progress.told())
+            return 1
+        self._files.keep_progress(self._token, progress)
+        _handle_signals(signal.SIG_IGN)  # SLURM ends a job that it puts into the queue again
+        refusal = requeue(self._job_id) if self._is_slurm else "it is no job of SLURM"
+        self._is_queued_again = not refusal
+        self._say(f"cannot be queued again ({refusal}): the launcher submits another one" if refusal else "waits again")
+        return PREEMPTED
+
+    def _say(self, text: str) -> None:
+        """Write a line to the output of the run, where the disk takes it."""
+        with suppress(OSError), open(open_to_append(self._run.output), "a", encoding="utf-8") as output:
+            output.write(f"Job {self._job_id} {text}.\n")
+
+    # ---- the process ----
 
     def _send(self, signum: int) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -192,8 +183,10 @@ class RunOfJob:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _requeue_signal() -> int:
-    return signal.Signals[f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]
+def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """Handle SIGTERM, and the signal that submitit lets SLURM send before the end of the time."""
+    for name in ("TERM", os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")):
+        signal.signal(signal.Signals[f"SIG{name}"], handler)
 
 
 def _prepare() -> None:

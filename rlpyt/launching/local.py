@@ -13,11 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlpyt.launching.affinity import Slots
+from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
+from rlpyt.launching.job_files import job_at_work
 from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.logging.files import open_to_append
+from rlpyt.slurm import states_of
 from rlpyt.utils.processes import available_cpus
-from rlpyt.utils.worker_main import STOP_SIGNALS
+from rlpyt.utils.worker_main import CORES, STOP_SIGNALS
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
@@ -44,9 +47,9 @@ class LocalRun:
                 os.killpg(self._process.pid, signal.SIGKILL)
         return code
 
-    def has_begun(self) -> bool:
-        """Return whether the run has left the queue: there is none."""
-        return True
+    def waiting(self) -> str | None:
+        """Return None: no job system has a queue here."""
+        return None
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
@@ -76,6 +79,8 @@ class LocalSlots:
             raise ValueError(f"Launching: the affinity {code!r} names one run slot; expected the code of all slots.")
         self.n_slots = self._all.n_slots
         self._machine = Machine.of_this_process()
+        if self._all.n_parallel and not self._machine.has_own_cores:
+            self._all = replace(self._all, set_affinity=0)  # runs of other launchers may be on the same cores
         self._check()
 
     def _check(self) -> None:
@@ -120,7 +125,11 @@ class LocalSlots:
             run: whose output goes to a file of its own, behind that of an earlier start.
             script: Python file that is called with code, log_dir, run_ID and the arguments of the run.
             inherited: descriptor that the process keeps open.
+
+        Raises:
+            RunRefused: if a job of SLURM has the run.
         """
+        _refuse_run_of_a_job(run)
         code = self._slot(slot).code
         pinned = ["taskset", "-c", ",".join(map(str, self.cpus(slot)))] if self._all.set_affinity else []
         command = [*pinned, sys.executable, script, code, str(run.log_dir), str(run.run_ID), *run.args]
@@ -141,6 +150,8 @@ class LocalSlots:
     def _environment(self, slot: int) -> dict[str, str]:
         gpus: list[str] = []
         changes = {"PYTHONUNBUFFERED": "1"}
+        if not self._all.set_affinity:  # nothing else tells a run its share
+            changes[CORES] = str(len(self.cpus(slot)))
         if self._all.n_parallel and self._all.n_gpu:
             gpus = [self._machine.devices[slot % self._all.n_gpu]]
             changes["CUDA_VISIBLE_DEVICES"] = gpus[0]
@@ -149,6 +160,16 @@ class LocalSlots:
         if self._set_egl_device and gpus:
             changes |= {"EGL_DEVICE_ID": gpus[0], "MUJOCO_EGL_DEVICE_ID": gpus[0]}
         return changes
+
+
+def _refuse_run_of_a_job(run: GridRun) -> None:
+    job_id = job_at_work(run)
+    state = (states_of([job_id]) or {}).get(job_id) if job_id.isdecimal() else None
+    if state is not None and not state.is_over:
+        raise RunRefused(
+            f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "
+            f"launch on the cluster again, or cancel it: scancel {job_id}."
+        )
 
 
 def end_with_parent() -> None:

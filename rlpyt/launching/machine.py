@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from rlpyt.utils.processes import available_cores, available_cpus
+from rlpyt.utils.processes import available_cores, available_cpus, has_own_cores
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
@@ -33,12 +33,15 @@ class Machine:
     """Cores in the order of their memory nodes."""
     devices: tuple[str, ...] = ()
     """CUDA devices, each as CUDA_VISIBLE_DEVICES names it."""
+    has_own_cores: bool = True
+    """Whether runs may be pinned to the cores, see `rlpyt.utils.processes.has_own_cores`; else only their number is
+    meant, and the system finds free ones."""
 
     @classmethod
     def of_this_process(cls) -> Machine:
-        """Return what this process may use, by taskset, control group, job system and CUDA_VISIBLE_DEVICES.
+        """Return what this process may use, by taskset, control group, SLURM, RLPYT_CORES and CUDA_VISIBLE_DEVICES.
 
-        If its control group may use less time than its cores have, it has so many of them.
+        If it may use less time than its cores have, it has so many of them.
         """
         allowed = available_cpus()
         nodes = {cpu: node for node, cpus in _nodes() for cpu in cpus}
@@ -46,11 +49,12 @@ class Machine:
             Core(tuple(c for c in _siblings(cpu) if c in allowed) or (cpu,), nodes.get(cpu, 0)) for cpu in allowed
         )
         cores = sorted(found, key=lambda core: (core.node, core.cpus))
-        n_cpus = available_cores()  # a quota of the control group counts logical CPUs
+        n_cpus = available_cores()  # which counts logical CPUs, as quotas and SLURM do
         n_cores = next((n for n in range(1, len(cores)) if sum(len(c.cpus) for c in cores[:n]) >= n_cpus), len(cores))
         n_devices = torch.cuda.device_count()  # which does not start CUDA
         visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        return cls(tuple(cores[:n_cores]), tuple((visible or [*map(str, range(n_devices))])[:n_devices]))
+        devices = tuple((visible or [*map(str, range(n_devices))])[:n_devices])
+        return cls(tuple(cores[:n_cores]), devices, has_own_cores())
 
     @property
     def hyperthread_offset(self) -> int:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TypeAlias
 
-from rlpyt.launching.experiments import SlotLost
+from rlpyt.launching.back_end import SlotLost
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.node_slots import Codes, Order
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
@@ -156,9 +156,9 @@ class RayRun:
             raise RuntimeError(f"RayNodes: {self._node.name}: {code}.")
         return code
 
-    def has_begun(self) -> bool:
-        """Return whether the run has left the queue of a job system: there is none."""
-        return True
+    def waiting(self) -> str | None:
+        """Return None: no job system has a queue here."""
+        return None
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""

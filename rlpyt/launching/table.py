@@ -41,14 +41,14 @@ class GridTable:
         done = sum(run.state == "finished" for run in runs)
         finished = f", of which {done} have finished before" if done else ""
         self._write(f"{len(runs)} runs in {self._folder}{finished}.")
-        self._states = {run.run.name: run.state for run in runs}
+        self._states = {run.run.name: _state(run) for run in runs}
 
     def show(self, runs: Sequence[Launched]) -> None:
         """Show how the runs stand, at most once a second in a terminal."""
         if not self._is_terminal:
             for run in runs:
-                if self._states.get(run.run.name) != run.state:
-                    self._states[run.run.name] = run.state
+                if self._states.get(run.run.name) != (state := _state(run)):
+                    self._states[run.run.name] = state
                     self._write(_line(run))
         elif time.monotonic() > self._last + _SHOW_SECONDS:
             self._last = time.monotonic()
@@ -98,14 +98,20 @@ def _cells(run: Launched) -> tuple[str, ...]:
     row = run.run.last_row()
     steps, average = row.get("Diagnostics/CumSteps", ""), row.get("ReturnAverage", "")
     minutes = f"{(time.monotonic() - run.started) / 60:.1f}" if run.state == "runs" else ""
-    state = f"{run.state} ({run.failures} failed)" if run.failures and run.state != "failed" else run.state
+    state = _state(run)
+    state += f" ({run.failures} failed)" if run.failures and run.state != "failed" else ""
     slot = "" if run.slot is None else str(run.slot)
     return run.run.name, state, slot, _short(steps), _short(average), minutes
 
 
+def _state(run: Launched) -> str:
+    """Return the state of a run, with what the job system says of one in its queue."""
+    return f"queued: {run.waiting}" if run.state == "queued" and run.waiting else run.state
+
+
 def _line(run: Launched) -> str:
     names = zip(_COLUMNS[2:], _cells(run)[2:], strict=True)
-    return f"{run.run.name} {run.state}" + "".join(f", {name} {cell}" for name, cell in names if cell)
+    return f"{run.run.name} {_state(run)}" + "".join(f", {name} {cell}" for name, cell in names if cell)
 
 
 def _short(number: str) -> str:

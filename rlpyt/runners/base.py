@@ -24,7 +24,7 @@ from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hints import discount_warning
 from rlpyt.runners.hooks import Hook
-from rlpyt.runners.plan import PlanTable, plan_of_replicas
+from rlpyt.runners.plan import PlanTable, plan_of_job, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
 from rlpyt.runners.signals import Preempted, Preemption, signals_as_exceptions
@@ -32,7 +32,7 @@ from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.affinity import Affinity, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import end_with_launcher
-from rlpyt.utils.processes import allowed_cpus, available_cpus
+from rlpyt.utils.processes import allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.seeds import global_streams, make_seed, set_global_streams, set_seed
@@ -247,7 +247,7 @@ class MinibatchRlBase(ResumableRun):
         """
         if isinstance(self.settings, ComputeSettings):
             return Choice(self.settings)
-        if before and self.agreement.any(before["torch_threads"] > len(available_cpus())) == [False]:
+        if before and self.agreement.any(before["torch_threads"] > available_cores()) == [False]:
             return Choice(ComputeSettings(**{**before, "device": self.cores.device}))
         choice = self.agreement.broadcast(self.measure_compute(run) if self.replicas.rank == 0 else Choice())
         return replace(choice, settings=replace(choice.settings, device=self.cores.device))
@@ -293,6 +293,7 @@ class MinibatchRlBase(ResumableRun):
             **({"observation": reading} if (reading := self.agent.input_description()) else {}),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
+            **plan_of_job(self.compute.device),
             **self.choice.plan,
         }
         if (n_replicas := self.replicas.world_size) > 1:

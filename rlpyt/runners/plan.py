@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlpyt.types import BatchSpec
+from rlpyt.utils.processes import available_cores
+from rlpyt.utils.slurm_job import job_name, visible_gpus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers")
+_OF_EACH = ("batch", "rows an update", "replay rows", "replay bytes", "workers", "cores")
 _WIDTH = 100  # of a line of the text
 
 
@@ -30,6 +32,23 @@ def plan_of_replicas(
     named = {f"{name} of each replica" if name in _OF_EACH else name: value for name, value in plan.items()}
     of_all = {"batch of all": f"T {T} x B {B * n_replicas}", "rows an update of all": rows_per_update * n_replicas}
     return {"replicas": n_replicas, **of_all, **named}
+
+
+def plan_of_job(device: str) -> dict[str, object]:
+    """Return what the plan says of the cores and GPUs that a job system has given to this process.
+
+    Args:
+        device: on which it learns.
+
+    Returns:
+        The entries by name; none outside of a job.
+    """
+    job, gpus = job_name(), visible_gpus()
+    if not job:
+        return {}
+    unused = ", which this run does not learn on" if device == "cpu" else ""
+    given = f"{len(gpus)}, CUDA_VISIBLE_DEVICES={','.join(gpus)} ({job}){unused}"
+    return {"cores": f"{available_cores()} ({job})", **({"GPUs": given} if gpus else {})}
 
 
 class PlanTable:

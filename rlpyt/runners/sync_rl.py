@@ -23,7 +23,7 @@ from rlpyt.utils.affinity import Affinity, dealt_cpus, pinned_to
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import Launched, launcher_store
 from rlpyt.utils.process_group import ProcessGroup, Reduction, check_reduction
-from rlpyt.utils.processes import Worker, available_cores
+from rlpyt.utils.processes import Worker, available_cores, cores_limited_to, has_own_cores
 from rlpyt.utils.replicas import Replicas
 
 serve_old_names(__name__)
@@ -84,10 +84,11 @@ class SyncRlBase(MinibatchRlBase):
                 f"{name}: n_replicas is {n}, and affinity has {len(given)} dictionaries; expected one for each "
                 "replica. Leave n_replicas out."
             )
-        if n > len(given) and self.cores.set_affinity and self.cores.master_cpus:
+        if n > len(given) and self.cores.master_cpus:
             raise ValueError(
-                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all be "
-                "pinned to them; expected a dictionary for each replica. Leave master_cpus out, and cores are dealt."
+                f"{name}: affinity has one dictionary with cores, and the run has {n} replicas, which would all work "
+                "on them; expected a dictionary for each replica. Give cuda_idx and set_affinity alone, and cores are "
+                "dealt."
             )
 
     def check_shares(self, n_replicas: int) -> None:
@@ -187,17 +188,25 @@ class SyncRlBase(MinibatchRlBase):
         return None if self._group.failed else self._group.lost(f"its process {worker.pid} has ended")
 
     def _on_own_cores(self, group: ProcessGroup) -> AbstractContextManager[None]:
-        """Pin this process to its share of the cores that replicas have in common, where its affinity names none."""
-        if self.cores.master_cpus or self.cores.workers_cpus or not self.cores.set_affinity:
+        """Give this process its share of the cores that replicas have in common, unless it is pinned to others.
+
+        It is pinned to its share where the cores are the run's own; else it has as many.
+        """
+        pins, named = self.cores.set_affinity, self.cores.master_cpus or self.cores.workers_cpus
+        if pins and named:
             return nullcontext()
         own = group.peers[group.rank]
-        sharing = [r for r, peer in enumerate(group.peers) if (peer.host, peer.cpus) == (own.host, own.cpus)]
-        if group.rank == 0 and len(sharing) > len(own.cpus):
+        sharing = [r for r, peer in enumerate(group.peers) if peer.shares_cores_with(own)]
+        cpus = own.cpus[: available_cores()]
+        if group.rank == 0 and len(sharing) > len(cpus):
             current_logger().warn(
-                f"{len(sharing)} replicas share the cores of {own.host}, in number {len(own.cpus)}, and wait for each "
+                f"{len(sharing)} replicas share the cores of {own.host}, in number {len(cpus)}, and wait for each "
                 "other. Give no more replicas than cores."
             )
-        self._cpus = dealt_cpus(own.cpus, len(sharing))[sharing.index(group.rank)]
+        share = dealt_cpus(cpus, len(sharing))[sharing.index(group.rank)]
+        if not (pins and has_own_cores()):
+            return cores_limited_to(len(share))
+        self._cpus = share
         self.cores = Affinity.from_mapping(self.own_affinity())
         return pinned_to(self._cpus)
 

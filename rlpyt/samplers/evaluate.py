@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
@@ -14,6 +16,7 @@ from rlpyt.types import Kwargs, TrajInfo
 from rlpyt.utils.arguments import named_arguments
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import have_images, torch_threads
+from rlpyt.utils.processes import available_threads
 
 
 @named_arguments
@@ -76,7 +79,9 @@ def evaluate(
         rows = allocate_rows(example_of(agent, fleet.built.spaces, None), 1, n_envs)
         evaluator = start_evaluator(spec, agent, fleet.part(rows))
         evaluator.start(spec.seeds(itr=1))
-        with torch_threads(None if have_images(agent.example_inputs()[0]) else 1):
+        # Torch begins with a thread for each core of the machine, also where this process was given fewer.
+        most = min(torch.get_num_threads(), available_threads())
+        with torch_threads(most if have_images(agent.example_inputs()[0]) else 1):
             return evaluator.evaluate(itr=1, deterministic=deterministic)
     finally:
         fleet.close()

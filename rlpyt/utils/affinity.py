@@ -67,11 +67,14 @@ class Affinity:
             ValueError: if a key is not known.
             TypeError: if it is no mapping, or a value is of the wrong kind.
         """
-        given = {} if affinity is None else affinity
+        given: Any = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
+            is_list = isinstance(given, Sequence) and not isinstance(given, str)
+            got = f"a list of {len(given)}" if is_list else f"{given!r:.100}"
             raise TypeError(
-                f"affinity: got {given!r:.100}; expected one dictionary of this run. A list of affinities is for "
-                "SyncRl, and one with optimizer and sampler for AsyncRl. Use these, or give one dictionary alone."
+                f"affinity: got {got}; expected one dictionary of this run. A list of affinities, as of a job with "
+                "several GPUs, is for SyncRl, and one with optimizer and sampler for AsyncRl. Use these, give one "
+                "dictionary alone, or ask for one GPU."
             )
         names = [f.name for f in fields(cls)]
         unknown = sorted(set(given) - {*names, *_WITHOUT_EFFECT})

@@ -23,11 +23,17 @@ class Peer(NamedTuple):
     pid: int
     device: str
     cpus: list[int]
+    task: str = ""
+    """Of SLURM; each has CPUs of its own, also where all may run on the same ones."""
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Return what `json.dumps` has written."""
         return cls(*json.loads(text))
+
+    def shares_cores_with(self, other: Peer) -> bool:
+        """Return whether two processes have the same cores."""
+        return (self.host, self.cpus, self.task) == (other.host, other.cpus, other.task)
 
     def state(self) -> str:
         """Return what the system says of a process of this machine; nothing where it runs, or runs elsewhere."""

@@ -27,6 +27,7 @@ from rlpyt.utils.board import Board, Note, Peer, whose_fault
 from rlpyt.utils.processes import available_cpus
 from rlpyt.utils.reductions import DdpPass, FlatPass
 from rlpyt.utils.replicas import Replicas
+from rlpyt.utils.slurm_job import task_name
 
 T = TypeVar("T")
 Reduction = Literal["ddp", "flat"]
@@ -95,7 +96,8 @@ class ProcessGroup(Replicas):
         self._board: Board | None = Board(store, rank, world_size)
         self._calls = 0
         self._passes: list[Callable[[torch.Tensor], None]] = []
-        self.peers = self._meet(Peer(socket.gethostname(), os.getpid(), device, available_cpus()), on_wait)
+        own = Peer(socket.gethostname(), os.getpid(), device, available_cpus(), task_name())
+        self.peers = self._meet(own, on_wait)
         backend = _backend(self.peers)
         self._nccl = "nccl" in backend
         try:

@@ -19,8 +19,8 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
@@ -31,9 +31,10 @@ from rlpyt.utils.cgroups import cpu_quota
 from rlpyt.utils.process_start import PRELOAD, continue_forkserver, forget_process, start_process
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, shared_array, unsendable
+from rlpyt.utils.slurm_job import job_cpus
 from rlpyt.utils.watched import Picklable, Stalls, receive_watched
 from rlpyt.utils.watched import WorkerError as WorkerError
-from rlpyt.utils.worker_main import DONE, SPIN_SECONDS, WORKER_NAME, Failure, poll_for, worker_main
+from rlpyt.utils.worker_main import CORES, DONE, SPIN_SECONDS, WORKER_NAME, Failure, poll_for, worker_main
 
 START_METHODS = ("forkserver", "spawn", "fork")
 _STOP_SECONDS = 5.0  # how long a worker may take to close its environments before it is killed
@@ -85,7 +86,7 @@ class Worker:
         parent_stays = start_method == "forkserver" or threading.current_thread() is threading.main_thread()
         self._process = context.Process(
             target=worker_main,
-            args=(child, lifeline, inherited, parent_stays, obeys_sigterm),
+            args=(child, lifeline, inherited, parent_stays, obeys_sigterm, os.environ.get(CORES)),
             daemon=not has_workers,  # Python lets no daemon start processes; the lifeline ends both kinds
             name=f"{WORKER_NAME}{rank}",
         )
@@ -357,12 +358,38 @@ def allowed_cpus(cpus: int | Sequence[int], what: str) -> list[int]:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process can keep busy.
+    """Return the number of cores that this process may keep busy.
 
-    It is the number of its cores, or less if its container may use less time than they have. A part of a core counts
-    as a core.
+    It is the number of its cores, or less where it may use less time than they have: by its container, by its SLURM
+    job, or by RLPYT_CORES, which tells a process its share where it is not pinned. A part of a core counts as a core.
     """
-    return max(1, math.ceil(min(len(available_cpus()), cpu_quota())))
+    given = os.environ.get(CORES, "").strip()
+    limit = int(given) if given.isdigit() and int(given) > 0 else math.inf
+    return max(1, math.ceil(min(len(available_cpus()), cpu_quota(), job_cpus(), limit)))
+
+
+def has_own_cores() -> bool:
+    """Return whether all cores that this process may run on are its own, so that it can deal them out by pinning.
+
+    A process that may run on more cores than it may keep busy shares them with others, whom it does not know: in a
+    container with a quota, or in a job that is not bound to cores. If each of them pinned its work to the first cores,
+    these would be crowded while others idle. There the number of cores is dealt, and the system finds free ones. Cores
+    that a user names are always pinned.
+    """
+    return available_cores() >= len(available_cpus())
+
+
+@contextmanager
+def cores_limited_to(n_cores: int) -> Iterator[None]:
+    """Limit `available_cores` while the block runs, in this process and in those that it starts meanwhile."""
+    before = os.environ.get(CORES)
+    os.environ[CORES] = str(n_cores)
+    try:
+        yield
+    finally:
+        del os.environ[CORES]
+        if before is not None:
+            os.environ[CORES] = before
 
 
 def available_threads() -> int:

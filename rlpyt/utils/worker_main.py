@@ -35,6 +35,8 @@ ONE_THREAD = {**{f"{pool}_NUM_THREADS": "1" for pool in _POOLS}, "OPENCV_FOR_THR
 
 MASTER_OF_FORKSERVER = "RLPYT_MASTER_OF_FORKSERVER"
 """Variable of the environment of a forkserver: the process that has started it."""
+CORES = "RLPYT_CORES"
+"""Variable of the environment: how many cores a process may keep busy at most."""
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1})
 """Signals that ask a run to end, often all of its processes at once; its master decides for them. SIGUSR1 is what
 scripts of SLURM send ahead of the end of their time."""
@@ -59,6 +61,7 @@ def worker_main(
     inherited: Sequence[Connection],
     parent_stays: bool,
     obeys_sigterm: bool,
+    cores: str | None,
 ) -> None:
     """Serve requests until None comes or the master is gone.
 
@@ -68,6 +71,7 @@ def worker_main(
         inherited: the ends of the master, if this process was forked with them.
         parent_stays: whether the thread that started this process lives as long as the master.
         obeys_sigterm: whether SIGTERM and SIGUSR1 end this process, unless its server handles them.
+        cores: RLPYT_CORES of the master, which may have changed since its forkserver began; None where it is not set.
     """
     _leave_stop_signals_to_master(obeys_sigterm)
     for end in inherited:
@@ -75,6 +79,10 @@ def worker_main(
     outlive_terminal()
     _die_with_master(lifeline, parent_stays)
     _keep_to_one_thread()
+    if cores is None:
+        os.environ.pop(CORES, None)
+    else:
+        os.environ[CORES] = cores
     requests = Requests(connection)
     serve, rank, progress, args = requests.receive() or (None, 0, None, ())
     if serve is None:

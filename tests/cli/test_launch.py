@@ -2,15 +2,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tyro
 
 from rlpyt.cli import main
 from rlpyt.cli.arguments import joined
-from rlpyt.cli.launch import split, variants_of
+from rlpyt.cli.launch import Grid, split, variants_of
 from rlpyt.cli.launched import on_slot
+from rlpyt.cli.slurm import executor_of
 from rlpyt.cli.train import start_of
+from rlpyt.launching import ClusterSlots, affinity_from_code
+from rlpyt.launching.affinity import job_affinity_code
+from tests.markdown import PAGES
 
 GRID = ["--vary", "algo.learning_rate=1e-3,3e-4", "--vary", "sampler.batch_T=4,6"]
 
@@ -77,6 +86,37 @@ CORES = dict(master_cpus=[0, 1], workers_cpus=[[0], [1]], master_torch_threads=2
 def test_replicas_deal_the_cores_of_a_slot(options, is_dealt):
     runner = on_slot(start_of(["ppo", "CartPole-v1", *options]).runner, CORES)
     assert runner.affinity == ({"cuda_idx": None, "set_affinity": True} if is_dealt else CORES)
+
+
+@pytest.mark.parametrize(
+    ("options", "n_gpus", "expected"),
+    [
+        ([], 1, 0),
+        (["--replicas", "2"], 2, [0, 1]),
+        (["--lag", "1", "--replicas", "2"], 2, [0, 1]),
+        ([], 2, "has 2 GPUs and 1 replicas.*Give --replicas 2, or ask for as many GPUs as replicas"),
+        (["--lag", "1"], 2, "has 2 GPUs and 1 replicas"),
+        (["--replicas", "1"], 2, "has 2 GPUs and 1 replicas"),
+        (["--replicas", "4"], 2, "has 2 GPUs and 4 replicas"),
+    ],
+)
+def test_each_replica_has_a_gpu_of_the_job(options, n_gpus, expected, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: n_gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("37"[:n_gpus]))
+    runner, affinity = start_of(["ppo", "CartPole-v1", *options]).runner, affinity_from_code(job_affinity_code())
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            on_slot(runner, affinity)
+    else:
+        given: Any = on_slot(runner, affinity).affinity
+        assert ([part["cuda_idx"] for part in given] if n_gpus > 1 else given["cuda_idx"]) == expected
+
+
+def test_replicas_without_a_number_are_as_many_as_the_gpus_of_the_job():
+    runner = start_of(["ppo", "CartPole-v1", "--replicas", "2"]).runner.replace(n_replicas=None)
+    affinity = [dict(cuda_idx=None)] * 3
+    assert on_slot(runner, affinity).affinity == affinity
 
 
 def test_options_of_the_grid_and_of_the_runs_are_told_apart():
@@ -182,3 +222,120 @@ def test_a_script_of_ones_own_is_launched(tmp_path, monkeypatch):
     assert main(["launch", "study.py", "--vary", "algo.epochs=2", "--affinity", "1aut", "--fast", "yes"]) == 0
     assert Path(tmp_path / "told.txt").read_text() == "{'algo': {'epochs': 2}} ('--fast', 'yes')"
     assert (tmp_path / "data/study/epochs_2/variant_config.json").exists()
+
+
+# ---- jobs of SLURM ----
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Put two programs into the PATH: without srun submitit makes no jobs, and sbatch takes every one."""
+    pytest.importorskip("submitit")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("srun", "sbatch"):
+        (folder / name).write_text("#!/bin/sh\necho Submitted batch job 7\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("partition=gpu,account=123,gpus-per-node=1", ["account=123", "gpus-per-node=1", "partition=gpu"]),
+        ("mem_gb=16,cpus_per_task=4", ["cpus-per-task=4", "mem=16GB"]),
+        ("time=4:00:00", ["time=4:00:00"]),
+        ("time=1-12", ["time=1-12"]),
+        ("timeout_min=90", ["time=90"]),
+        ("exclude=n1,n[2-3,5],gres=none", ["exclude='n1,n[2-3,5]'", "gres=none"]),
+        ("exclude=[n1,n2],exclusive=true", ["exclude=n1,n2", "exclusive"]),
+        ('comment="a, b=c"', ["comment='a, b=c'"]),
+        ('additional_parameters={"licenses": "x"}', ["licenses=x"]),
+    ],
+)
+def test_what_a_job_asks_for_is_told_to_sbatch(text, options, slurm, tmp_path):
+    told = batch_file([text], tmp_path)
+    wanted = [f"#SBATCH --{option}" for option in options]
+    assert [line for line in told if line in wanted] == wanted
+    assert any("--time" in line for line in told) == ("time" in text), "without one it is that of the partition"
+
+
+@pytest.mark.parametrize("text", ["setup=[module load cuda,export A=1]", "setup=module load cuda"])
+def test_commands_that_come_before_a_run(text, slurm, tmp_path):
+    told = batch_file([text], tmp_path)
+    assert told[told.index("# setup") + 1] == "module load cuda"
+    assert ("export A=1" in told) == ("export" in text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_jobs_of_the_pages_can_be_meant(page, slurm, tmp_path):
+    found = re.findall(r"^    (rlpyt launch .* --slurm .*)$", page.read_text().replace("\\\n", " "), re.MULTILINE)
+    assert found or page.name != "command_line.md"
+    for line in found:
+        own, _ = split(shlex.split(line)[2:])
+        executor_of(tyro.cli(Grid, args=own).slurm or (), tmp_path)
+
+
+def batch_file(texts, folder):
+    """Return the lines of the file that sbatch gets."""
+    executor_of(texts, folder / "jobs").submit(len, "")
+    return (folder / "jobs/7_submission.sh").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--slurm", "partion=gpu"], "got 'partion'; did you mean partition?"),
+        (["--slurm", "licenses=x"], 'additional_parameters={"reservation": "mine"}'),
+        (["--slurm", "partition=gpu,account="], "got 'account' without a value"),
+        (["--slurm", "gpu"], "got 'gpu' without a value"),
+        (["--slurm"], "got no values; expected what a job asks for"),
+        (["--slurm", "partition=a", "partition=b"], "got partition twice"),
+        (["--slurm", "mem_gb=16G"], "mem_gb: got '16G'; expected NUMBER"),
+        (["--slurm", "nodes=2"], "nodes=2; expected 1"),
+        (["--slurm", "gpus_per_node=2"], "2 GPUs and 1 replicas; expected a GPU for each"),
+        (["--slurm", "gpus_per_node=2", "--replicas", "3"], "2 GPUs and 3 replicas; expected a GPU for each"),
+        (["--slurm", "partition=gpu", "--runs-at-once", "0"], "--runs-at-once: got 0"),
+        (["--slurm", "partition=gpu", "--affinity", "4aut"], "got --affinity beside --slurm"),
+        (["--slurm", "partition=gpu", "--device=cuda:7"], "got --device beside --slurm"),
+    ],
+)
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_jobs_that_cannot_be_meant_are_refused_before_anything_starts(arguments, says, is_dry, slurm, tmp_path, capsys):
+    dry = ["--dry-run"] if is_dry else []
+    assert main(["launch", "ppo", "CartPole-v1", *arguments, "--data-dir", str(tmp_path / "data"), *dry]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_jobs_without_slurm_or_submitit_are_refused(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("submitit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    arguments = ["launch", "ppo", "CartPole-v1", "--slurm", "partition=gpu"]
+    assert main(arguments) == 2
+    assert "there is no srun in the PATH" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert main(arguments) == 2
+    assert "pip install rlpyt[cluster]" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("n", [None, 3])
+def test_a_grid_of_jobs_goes_to_slurm(n, slurm, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    handed: dict[str, tuple[object, ...]] = {}
+    monkeypatch.setattr("rlpyt.cli.launch.run_experiments", lambda *given, **named: handed.update(given=given) or 0)
+    (tmp_path / "study.py").touch()
+    more = [] if n is None else ["--runs-at-once", str(n)]
+    for first in (["study.py"], ["ppo", "CartPole-v1"]):
+        arguments = ["launch", *first, "--slurm", "partition=gpu", "--slurm", "mem_gb=8", "--title", "t", *more]
+        assert main([*arguments, "--dry-run"]) == 0
+        assert f"1 runs in data/t, {n or 20} at once as jobs of SLURM, whose logs" in capsys.readouterr().out
+        assert main(arguments) == 0
+        place = handed["given"][1]
+        assert isinstance(place, ClusterSlots)
+        assert place.n_slots == (n or 20)
+        assert place._executor.folder == tmp_path / "data/t/jobs"  # jobs start elsewhere
+        assert place._executor.parameters["partition"] == "gpu"
+        assert place._executor.parameters["mem"] == "8GB"

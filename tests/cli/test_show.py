@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -182,3 +183,95 @@ def test_a_record_of_any_values_is_shown(value, tmp_path, capsys):
     recorded(tmp_path, batch_T=value, env_kwargs=value, other=value)
     (tmp_path / "run_0/status.json").write_text(json.dumps({"status": value, "seconds": value, "started": value}))
     assert main(["show", str(tmp_path / "run_0")]) == 0
+
+
+# ---- jobs of SLURM ----
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """Put a squeue into the PATH that writes down what it is asked, and answers with lines of a file."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name, text in (("squeue", f'echo "$@" >> {folder}/asked; cat {folder}/answer'), ("sacct", "exit 1")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def with_job(run, job_id, status=None, claim=None, token="a1"):
+    """Write the record of a run's job, and of the run if it has begun."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    record = run.with_name(f"{run.name}.job")
+    record.write_text(json.dumps({"token": token, "job_id": job_id}))
+    if claim is not None:
+        record.with_name(f"{record.name}.{token}.claim").write_text(json.dumps({"job_id": claim}))
+    if status is not None:
+        run.mkdir()
+        (run / "status.json").write_text(json.dumps({"status": status}))
+
+
+def test_runs_are_shown_with_what_slurm_says_of_their_jobs(tmp_path, squeue, capsys):
+    study = tmp_path / "study"
+    with_job(study / "x_1/run_0", "7", "interrupted")
+    with_job(study / "x_1/run_10", "12")  # no directory yet
+    with_job(study / "x_1/run_2", "", claim="8")  # its launcher died before it knew the number
+    with_job(study / "x_1/run_3", "9", "finished")
+    (squeue / "answer").write_text(
+        "7|PENDING|BeginTime|1|N/A|N/A|\n8|RUNNING|None|0|N/A|N/A|\n12|PENDING|Priority|0|N/A|N/A|\n"
+    )
+    assert main(["show", str(study)]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("x_1/")]
+    assert [line[0] for line in lines] == ["x_1/run_0", "x_1/run_2", "x_1/run_3", "x_1/run_10"]
+    told = [line[1].rpartition("none yet")[2].strip() for line in lines]
+    assert told == ["7 PENDING, BeginTime", "8 RUNNING", "", "12 PENDING, Priority"]
+    assert lines[3][1].startswith("not begun")
+    asked = (squeue / "asked").read_text()
+    assert asked.count("\n") == 1, "one question for all"
+    [jobs] = [word for word in asked.split() if word.startswith("--jobs=")]
+    assert {*jobs.removeprefix("--jobs=").split(",")} == {"7", "8", "12"}
+    assert main(["show", str(study / "x_1/run_0")]) == 0
+    assert "\njob         7 PENDING, BeginTime\n" in capsys.readouterr().out
+
+
+def test_slurm_that_is_away_or_missing_takes_nothing_from_a_table(tmp_path, squeue, monkeypatch, capsys):
+    with_job(tmp_path / "study/run_0", "7", "running")
+    assert main(["show", str(tmp_path / "study")]) == 0  # there is no answer
+    assert "7 (SLURM does not answer)" in capsys.readouterr().out
+    (squeue / "asked").unlink()
+    monkeypatch.setenv("PATH", "")
+    assert main(["show", str(tmp_path / "study")]) == 0
+    out = capsys.readouterr().out
+    assert "run_0  running" in out
+    assert "job" not in out
+    assert not (squeue / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    "job_id", ["--help", "7;x", "7\n", "\uff17", "7_1", "9" * 5000, 7.5, None, ["7"], {"7": 8}, ""]
+)
+@pytest.mark.parametrize("place", ["job_id", "claim"])
+def test_no_record_puts_a_word_of_its_own_on_a_command_line(job_id, place, tmp_path, squeue, capsys):
+    given = {"job_id": "", place: job_id}
+    with_job(tmp_path / "study/run_0", given["job_id"], "running", given.get("claim"))
+    assert main(["show", str(tmp_path / "study")]) == 0
+    assert not (squeue / "asked").exists()
+    assert "job" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("token", ["/up", "\0", "", 3, None, "a" * 5000])
+def test_a_token_that_names_no_file_is_none(token, tmp_path, squeue, capsys):
+    with_job(tmp_path / "study/run_0", "7", "running", token=token)
+    assert main(["show", str(tmp_path / "study")]) == 0
+    assert "run_0  running" in capsys.readouterr().out
+
+
+def test_jobs_are_read_without_torch(tmp_path, squeue):
+    with_job(tmp_path / "run_0", "7", "running")
+    (squeue / "answer").write_text("7|RUNNING|None|0|N/A|N/A|\n")
+    code = f"import sys; from rlpyt.cli import main; main(['show', {str(tmp_path / 'run_0')!r}]); "
+    code += "print('torch' in sys.modules, 'submitit' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "7 RUNNING" in result.stdout
+    assert result.stdout.endswith("False False\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import fields
 
@@ -20,8 +21,11 @@ from rlpyt.launching import (
     remove_run_slot,
 )
 from rlpyt.launching import machine as machine_module
+from rlpyt.launching.affinity import job_affinity_code
 from rlpyt.launching.machine import numbers_in
+from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.processes import cores_limited_to
 
 
 def slots_of(code):
@@ -203,8 +207,10 @@ def machine_of_two_nodes(tmp_path, monkeypatch):
         (folder / "cpulist").write_text(cpus)
     monkeypatch.setattr(machine_module, "_CPUS", tmp_path / "cpu")
     monkeypatch.setattr(machine_module, "_NODES", tmp_path / "node")
-    monkeypatch.setattr(machine_module, "available_cpus", lambda: [0, 1, 2, 3, 5, 6, 7])
-    monkeypatch.setattr(machine_module, "available_cores", lambda: 7)
+    for module in (machine_module, processes):
+        monkeypatch.setattr(module, "available_cpus", lambda: [0, 1, 2, 3, 5, 6, 7])
+    for limit in ("cpu_quota", "job_cpus"):
+        monkeypatch.setattr(processes, limit, lambda: math.inf)
 
 
 def test_cores_are_read_with_their_hyper_threads_and_nodes(machine_of_two_nodes):
@@ -214,14 +220,28 @@ def test_cores_are_read_with_their_hyper_threads_and_nodes(machine_of_two_nodes)
     assert encode_affinity(n_cpu_core=2) == "2cpu_4hto"
 
 
-def test_runs_that_are_not_pinned_have_shares_too(machine_of_two_nodes):
-    """Else each of them would have workers and threads for all cores."""
-    first, second = (affinity_from_code(f"{slot}slt_2aut_0saf") for slot in (0, 1))
-    assert (first["workers_cpus"], first["set_affinity"]) == ([[1, 5], [3, 7]], False)
-    assert second["workers_cpus"] == [[0], [2, 6]]
-    assert affinity_from_code("5slt_9aut_0saf")["workers_cpus"] == [[3, 7]]
-    pinned = affinity_from_code("1slt_2aut")
-    assert len(pinned["workers_cpus"]) == 4, "taskset has left it its own cores alone"
+def test_a_run_has_what_the_launcher_has_left_to_its_process(machine_of_two_nodes):
+    assert len(affinity_from_code("1slt_2aut")["workers_cpus"]) == 4, "taskset has left it its own cores alone"
+    with cores_limited_to(3):
+        share = affinity_from_code("1slt_2aut_0saf")
+    assert (share["workers_cpus"], share["master_torch_threads"], share["set_affinity"]) == ([[1, 5], [3, 7]], 2, False)
+
+
+@pytest.mark.parametrize("limit", ["job", "quota"])
+def test_nothing_is_pinned_to_the_first_cores_of_a_node_that_others_share(limit, monkeypatch):
+    """Other jobs would pin their runs to the same cores."""
+    for module in (machine_module, processes):
+        monkeypatch.setattr(module, "available_cpus", lambda: [*range(128)])
+    monkeypatch.setattr(machine_module, "_siblings", lambda cpu: [cpu])
+    monkeypatch.setattr(processes, "cpu_quota", lambda: 4.0 if limit == "quota" else math.inf)
+    monkeypatch.setattr(processes, "job_cpus", lambda: 4.0 if limit == "job" else math.inf)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    code = quick_affinity_code(use_gpu=False)
+    assert (code, get_n_run_slots(code)) == ("4aut_0saf", 4)
+    for code in ("0slt_1aut_0saf", job_affinity_code()):
+        affinity = affinity_from_code(code)
+        assert (len(affinity["workers_cpus"]), affinity["master_torch_threads"]) == (4, 4)
+        assert not affinity["set_affinity"]
 
 
 def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_of_two_nodes, tmp_path):
@@ -243,8 +263,32 @@ def test_hyper_threads_that_follow_each_other_have_no_offset_in_a_code(machine_o
 
 
 def test_a_quota_of_time_takes_cores_away(machine_of_two_nodes, monkeypatch):
-    monkeypatch.setattr(machine_module, "available_cores", lambda: 3)
+    monkeypatch.setattr(processes, "cpu_quota", lambda: 3.0)
     assert Machine.of_this_process().cores == (Core((1, 5), 0), Core((3, 7), 0))
+
+
+@pytest.mark.parametrize(
+    ("visible", "code", "devices"),
+    [
+        (None, "0slt_1aut", None),
+        ("NoDevFiles", "0slt_1aut", None),
+        ("3", "0slt_1aut_1gpu", 0),
+        ("GPU-ab,5", "0slt_1aut_2gpu_2gpr", [0, 1]),
+    ],
+)
+def test_a_job_has_the_devices_that_its_variable_names(visible, code, devices, machine_of_two_nodes, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert job_affinity_code() == code
+    affinity = affinity_from_code(code)
+    if isinstance(devices, list):
+        assert [part["cuda_idx"] for part in affinity] == devices
+        assert [part["workers_cpus"] for part in affinity] == [[[1, 5], [3, 7]], [[0], [2, 6]]]
+        assert all(part["set_affinity"] for part in affinity)
+    else:
+        assert affinity["cuda_idx"] == devices
+        assert len(affinity["workers_cpus"]) == 4
 
 
 def test_visible_devices_keep_their_names(monkeypatch):

@@ -11,65 +11,133 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rlpyt import slurm as system
 from rlpyt.launching import ClusterSlots, cluster, run_experiments
-from rlpyt.launching.job import JobFiles
+from rlpyt.launching.grid import GridRun
+from rlpyt.launching.job_files import JobFiles
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until
 
 submitit = pytest.importorskip("submitit")
 ONE = ([{"x": 1}], ["x_1"])
 
-# The job system: a folder with a file for each job's state, and one process for each job, which has a session of its
-# own. `scontrol requeue` marks the job, and its process starts the batch file again.
+# The job system: a folder with a file for each job, and one process for each job, which has a session of its own. It
+# does what a real SLURM was seen to do (`make slurm` has one): at an end the job is COMPLETING, its step gets SIGTERM,
+# and what is left is killed after KillWait. A job whose count of restarts has risen starts once more.
 SLURM = """
-import os, pathlib, signal, subprocess, sys, time
+import contextlib, fcntl, json, os, pathlib, signal, subprocess, sys, time
 slurm = pathlib.Path(__file__).resolve().parent
 name, *args = sys.argv[1:]
 if (slurm / ("down_" + name)).exists():
-    sys.exit("slurm is down")
+    sys.exit((slurm / ("down_" + name)).read_text() or name + ": error: Unable to contact slurm controller")
+
+def change(job, **values):
+    file, new = slurm / (job + ".json"), slurm / (job + ".new")
+    with open(slurm / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = json.loads(file.read_text()) if file.exists() else {}
+        job.update(values)
+        new.write_text(json.dumps(job))
+        new.replace(file)
+    return job
+
+def processes(session):
+    found = subprocess.run(["ps", "-o", "pid=", "-s", str(session)], capture_output=True, text=True).stdout.split()
+    return [int(pid) for pid in found]
+
+def send(job, signum):
+    for pid in processes(change(job).get("session", 0))[1:]:  # all processes of the step; not the batch shell
+        if pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+def start(*command):
+    with open(os.devnull, "w") as null:
+        streams = dict(stdin=null, stdout=null, stderr=null)
+        subprocess.Popen([str(slurm / command[0]), *command[1:]], **streams, start_new_session=True)
+
+def end(job, **values):
+    change(job, state="COMPLETING", **values)
+    send(job, signal.SIGTERM)
+    start("killwait", str(change(job).get("session", 0)))
+
 if name == "sbatch":
     job = str(sum(1 for _ in slurm.glob("*.batch")) + 1)
     (slurm / (job + ".batch")).write_text(pathlib.Path(args[0]).read_text().replace("%j", job).replace("%t", "0"))
-    (slurm / (job + ".state")).write_text("PENDING")
-    with open(os.devnull, "w") as null:
-        subprocess.Popen([str(slurm / "node"), job], stdin=null, stdout=null, stderr=null, start_new_session=True)
+    change(job, state="PENDING", reason="Resources", restarts=0, preempt="N/A", end="N/A", next="", exits=[])
+    start("node", job)
     print("Submitted batch job", job)
 elif name == "node":
-    job = args[0]
-    state, pid = slurm / (job + ".state"), slurm / (job + ".pid")
-    while (slurm / "full").exists():
-        time.sleep(0.05)
-    while state.read_text() in ("PENDING", "REQUEUED"):
-        state.write_text("RUNNING")
-        env = dict(os.environ, SLURM_JOB_ID=job, CUDA_VISIBLE_DEVICES="7")
+    [job], begin = args, 0.0
+    while change(job)["state"] == "PENDING":
+        if (slurm / "full").exists() or time.time() < begin:
+            time.sleep(0.05)
+            continue
+        restarts = change(job, state="RUNNING", reason="None", next="")["restarts"]
+        gpus = slurm / "gpus"
+        env = dict(os.environ, SLURM_JOB_ID=job, CUDA_VISIBLE_DEVICES=gpus.read_text() if gpus.exists() else "")
+        if restarts:
+            env["SLURM_RESTART_COUNT"] = str(restarts)
         process = subprocess.Popen(["bash", str(slurm / (job + ".batch"))], env=env, start_new_session=True)
-        pid.write_text(str(process.pid))
-        process.wait()
-    if state.read_text() == "RUNNING":
-        state.write_text("COMPLETED" if process.returncode == 0 else "FAILED")
+        change(job, session=process.pid)
+        code = process.wait()
+        now = change(job)
+        state = "PENDING" if now["restarts"] > restarts else now["next"] or ("FAILED" if code else "COMPLETED")
+        reason, begin = ("BeginTime", time.time() + 1.5) if state == "PENDING" else ("None", 0.0)
+        change(job, state=state, reason=reason, exits=now["exits"] + [code])
 elif name == "srun":
     out, err = args[args.index("--output") + 1], args[args.index("--error") + 1]
     os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
     os.dup2(os.open(err, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     command = args[args.index("--error") + 2:]
     os.execvp(command[0], command)
+elif name == "killwait":
+    time.sleep(3)
+    for pid in processes(args[0]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 elif name == "scontrol":
-    (slurm / (args[1] + ".state")).write_text("REQUEUED")
+    now = change(args[1])
+    if now["state"] == "RUNNING":
+        end(args[1], restarts=now["restarts"] + 1)
+    elif now["state"] == "COMPLETING" and now["reason"] == "TimeLimit":
+        change(args[1], restarts=now["restarts"] + 1)
+    else:
+        sys.exit("slurm_suspend error: Job is in the state " + now["state"])
 elif name == "scancel":
-    (slurm / (args[0] + ".state")).write_text("CANCELLED")
+    *options, job = args
+    state = change(job)["state"]
+    if options == ["--state=PENDING"] and state != "PENDING":
+        sys.exit(0)
     with open(slurm / "cancelled", "a") as file:
-        file.write(args[0] + " ")
-    try:
-        os.killpg(int((slurm / (args[0] + ".pid")).read_text()), signal.SIGKILL)
-    except (OSError, ValueError):
-        pass
+        file.write(job + " ")
+    if state == "PENDING":
+        change(job, state="CANCELLED", reason="None")
+    elif state == "RUNNING":
+        end(job, next="CANCELLED")
+elif name == "timelimit":  # no program of SLURM, as the next ones
+    end(args[0], reason="TimeLimit", next="TIMEOUT")
+elif name == "warning":
+    soon = time.time() + float(args[1])
+    change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon)))
+    send(args[0], signal.SIGUSR2)
+elif name == "grace":
+    change(args[0], preempt="2026-01-01T00:00:00")
+    send(args[0], signal.SIGTERM)
+elif name == "squeue":
+    [jobs] = [x.partition("=")[2].split(",") for x in args if x.startswith("--jobs=")]
+    for job in jobs:
+        if (slurm / (job + ".json")).exists():
+            now = change(job)
+            print(job, now["state"], now["reason"], now["restarts"], now["preempt"], now["end"], "", sep="|")
 elif name == "sacct":
-    print("JobID|State|NodeList")
-    for job in args[args.index("-j") + 1::2]:
-        print(job + "|" + (slurm / (job + ".state")).read_text() + "|")
+    for job in args[-1].split(","):
+        print(job, change(job).get("state", "UNKNOWN"), sep="|")
 """
 SLOW = """
 for _ in range(600):
@@ -82,28 +150,40 @@ for _ in range(600):
 class Slurm:
     """Job system of small scripts."""
 
+    programs = ("sbatch", "srun", "scontrol", "scancel", "squeue", "sacct")
+    own = ("node", "killwait", "timelimit", "warning", "grace")
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def __call__(self, program: str, *arguments: object) -> None:
+        """Call a program."""
+        subprocess.run([self.folder / program, *map(str, arguments)], check=True)
+
+    def job(self, job_id: int = 1) -> dict[str, Any]:
+        path = self.folder / f"{job_id}.json"
+        return json.loads(path.read_text()) if path.exists() else {"state": "", "session": 0}
+
+    def set(self, state: str, job_id: int = 1) -> None:
+        (self.folder / f"{job_id}.json").write_text(json.dumps(self.job(job_id) | {"state": state}))
+
     def state(self, job_id: int = 1) -> str:
-        path = self.folder / f"{job_id}.state"
-        return path.read_text() if path.exists() else ""
+        return str(self.job(job_id)["state"])
+
+    def exits(self, job_id: int = 1) -> list[int]:
+        """Return the exit codes of all starts of a job that is over."""
+        wait_until(lambda: self.state(job_id) in ("COMPLETED", "FAILED"), 20.0)
+        return list(self.job(job_id)["exits"])
 
     @property
     def n_jobs(self) -> int:
         return len(list(self.folder.glob("*.batch")))
 
     def session(self, job_id: int = 1) -> list[int]:
-        """Return the processes of a job, as SLURM signals them."""
-        path = self.folder / f"{job_id}.pid"
-        session = path.read_text() if path.exists() else "0"
-        found = subprocess.run(["ps", "-o", "pid=", "-s", session or "0"], capture_output=True, text=True)
+        """Return the processes of a job."""
+        session = str(self.job(job_id).get("session", 0))
+        found = subprocess.run(["ps", "-o", "pid=", "-s", session], capture_output=True, text=True)
         return [int(pid) for pid in found.stdout.split()]
-
-    def signal(self, signum: int, job_id: int = 1) -> None:
-        """Send a signal to all processes of the job's step, as SLURM does; not to the batch shell."""
-        for pid in self.session(job_id)[1:]:
-            os.kill(pid, signum)
 
 
 @pytest.fixture
@@ -112,22 +192,22 @@ def slurm(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "slurm.py").write_text(SLURM)
     python = shlex.join([sys.executable, "-S", str(folder / "slurm.py")])  # no `#!` line: it would end at a blank
-    for name in ("sbatch", "node", "srun", "scontrol", "scancel", "sacct"):
+    for name in Slurm.programs + Slurm.own:
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec {python} {name} "$@"\n')
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 0.5)
-    submitit.SlurmJob.watcher.clear()
-    submitit.SlurmJob.watcher._registered.clear()
-    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 0.2)
+    monkeypatch.setattr(cluster, "_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(system, "_ASK_SECONDS", 0.5)
     slurm = Slurm(folder)
     yield slurm
     (folder / "full").unlink(missing_ok=True)
     for number in range(1, slurm.n_jobs + 1):
-        (folder / f"{number}.state").write_text("CANCELLED")
+        slurm.set("CANCELLED", number)
         for pid in slurm.session(number):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def executor(tmp_path, kind="slurm", **parameters):
@@ -136,10 +216,11 @@ def executor(tmp_path, kind="slurm", **parameters):
     return made
 
 
-def launch(tmp_path, rest, kind="slurm", retries=0, **parameters):
+def launch(tmp_path, rest, kind="slurm", retries=0, table=None, **parameters):
     path = tmp_path / "run.py"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(RUN + rest)
-    table = io.StringIO()
+    table = table or io.StringIO()
     slots = ClusterSlots(executor(tmp_path, kind, **parameters), 2)
     code = run_experiments(path, slots, "study", 1, *ONE, data_dir=tmp_path / "data", file=table, retries=retries)
     return code, table.getvalue()
@@ -167,36 +248,98 @@ def when(condition, action):
 
 
 def test_a_run_goes_through_slurm(tmp_path, slurm):
+    (slurm.folder / "gpus").write_text("7")
     code, table = launch(tmp_path, "print('device', os.environ['CUDA_VISIBLE_DEVICES'])\n" + QUICK)
     assert code == 0, table
     output = (folder(tmp_path) / "run_0.txt").read_text()
-    assert "code 0slt_1aut" in output
+    assert "code 0slt_1aut_1gpu" in output
     assert "device 7" in output
     assert "x_1/0 queued" in table
     assert "1 finished" in table
 
 
-def test_a_job_that_is_preempted_saves_its_work_and_is_requeued(tmp_path, slurm):
-    """SLURM signals every process of the job: SIGTERM and submitit's signal."""
+# ---- what SLURM does to a job ----
 
-    def preempt():
-        slurm.signal(signal.SIGTERM)
-        slurm.signal(signal.SIGUSR2)
+SAVES = """
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), finish("interrupted", 85)))
+n_starts == 1 and time.sleep(60)
+"""
+"""A run whose first start ends by a signal, once it has saved its work."""
 
-    saved = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), finish('interrupted', 85)))\n"
-    thread = when(lambda: n_starts(tmp_path) == 1, preempt)
-    code, table = launch(tmp_path, "if n_starts == 1:\n    " + saved + "    time.sleep(60)\n" + QUICK)
+
+@pytest.mark.parametrize("what", [("warning", 1, 60), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)])
+def test_a_job_that_slurm_ends_saves_its_work_and_goes_on_under_its_number(tmp_path, slurm, what):
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm(*what))
+    code, table = launch(tmp_path, SAVES + QUICK)
     thread.join()
-    assert code == 0, table
-    assert n_starts(tmp_path) == 2
-    assert slurm.n_jobs == 1, "the same job went on"
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 1), table
+    assert slurm.exits() == [85, 0]
+    assert "x_1/0 queued: PENDING, BeginTime" in table
 
 
-def test_a_job_that_is_told_to_end_by_sigterm_alone_is_requeued_too(tmp_path, slurm):
-    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm.signal(signal.SIGTERM))
-    code, table = launch(tmp_path, "n_starts == 1 and time.sleep(60)\n" + QUICK)
+def test_a_job_that_slurm_ends_goes_on_without_a_launcher(tmp_path, slurm):
+    first = launcher(tmp_path, SAVES + QUICK)
+    wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
+    first.kill()
+    first.wait(20)
+    slurm("scontrol", "requeue", 1)
+    wait_until(lambda: slurm.state() == "COMPLETED", 60.0)
+    assert slurm.exits() == [85, 0]
+    assert launch(tmp_path, SAVES + QUICK)[0] == 0
+    assert (n_starts(tmp_path), slurm.n_jobs) == (2, 1)
+
+
+def test_a_job_that_is_cancelled_stays_so_and_its_run_is_not_started_again(tmp_path, slurm):
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("scancel", 1))
+    code, table = launch(tmp_path, SAVES + QUICK, retries=1)
     thread.join()
-    assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 2), table
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 1, 1), table
+    assert "its job 1 was cancelled, and the run was ended by SIGTERM" in table
+    wait_until(lambda: slurm.state() == "CANCELLED", 10.0)
+    assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
+
+
+def test_a_waiting_job_that_is_cancelled_is_not_submitted_again(tmp_path, slurm):
+    (slurm.folder / "full").touch()
+    thread = when(lambda: slurm.state() == "PENDING", lambda: slurm("scancel", 1))
+    code, table = launch(tmp_path, QUICK, retries=1)
+    thread.join()
+    assert (code, slurm.n_jobs) == (1, 1), table
+    assert "its job 1 was cancelled (CANCELLED)" in table
+
+
+def test_a_run_that_saves_too_slowly_is_ended_in_time_and_goes_on(tmp_path, slurm):
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nn_starts == 1 and time.sleep(60)\n"
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 12))
+    code, table = launch(tmp_path, deaf + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 1), table
+    assert "Let the signal come earlier, by slurm_signal_delay_s" in (folder(tmp_path) / "run_0.txt").read_text()
+
+
+def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path, slurm):
+    (slurm.folder / "down_scontrol").write_text("Requested operation is presently disabled")
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 2), table
+    assert "cannot be queued again (Requested operation is presently disabled)" in (
+        (folder(tmp_path) / "run_0.txt").read_text()
+    )
+
+
+def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
+    code, table = launch(tmp_path, "finish('interrupted', 85)\n")
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 5, 1), table
+    assert slurm.exits() == [85, 85, 85, 85, 1]
+    assert "kept no more than before: nothing" in table
+
+
+def test_the_exit_code_of_a_job_is_that_of_its_run(tmp_path, slurm):
+    code, table = launch(tmp_path, "sys.exit(7)\n")
+    assert code == 1
+    assert "failed with exit code 7" in table
+    assert slurm.exits() == [7]
 
 
 # ---- the launcher is killed ----
@@ -267,33 +410,37 @@ def test_a_waiting_job_that_nobody_knows_does_not_run_beside_the_next_one(tmp_pa
 # ---- the job system fails ----
 
 
-def test_a_job_whose_node_is_lost_is_reported_with_what_it_has_printed_and_submitted_again(tmp_path, slurm):
+@pytest.mark.parametrize(("state", "code"), [("NODE_FAIL", 0), ("TIMEOUT", 0), ("OUT_OF_MEMORY", 1)])
+def test_a_job_that_is_lost_goes_on_in_another_one_if_its_run_is_not_to_blame(tmp_path, slurm, state, code):
     def lose():
         processes = slurm.session()
-        (slurm.folder / "1.state").write_text("NODE_FAIL")
-        for pid in processes:
-            os.kill(pid, signal.SIGKILL)
+        for pid in [slurm.job()["session"], *processes]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: slurm.state() == "FAILED")
+        slurm.set(state)
 
     thread = when(lambda: n_starts(tmp_path) == 1, lose)
-    code, table = launch(tmp_path, "n_starts == 1 and time.sleep(60)\n" + QUICK, retries=1)
+    found, table = launch(tmp_path, "n_starts == 1 and time.sleep(60)\n" + QUICK)
     thread.join()
-    assert (code, slurm.n_jobs) == (0, 2), table
-    assert "The job 1 has ended without an exit code." in table
-    assert "Starting with JobEnvironment" in table, "the end of the job's own log"
+    assert (found, slurm.n_jobs) == (code, 1 if code else 2), table
+    output = (folder(tmp_path) / "run_0.txt").read_text()
+    assert f"The job 1 has ended without an exit code ({state})." in output
+    assert "Starting with JobEnvironment" in output, "the end of the job's own log"
 
 
-def test_accounting_that_is_down_or_wrong_for_a_while_fails_no_run(tmp_path, slurm):
-    (slurm.folder / "down_sacct").touch()
+def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(tmp_path, slurm):
+    (slurm.folder / "down_squeue").touch()
 
     def wrong():
-        (slurm.folder / "1.state").write_text("NODE_FAIL")  # as before the job system requeues a job by itself
-        (slurm.folder / "down_sacct").unlink()
-        time.sleep(1.2)
-        (slurm.folder / "1.state").write_text("RUNNING")
-        time.sleep(1.0)
+        slurm.set("FAILED")
+        (slurm.folder / "down_squeue").unlink()
+        time.sleep(2.0)
+        slurm.set("RUNNING")
+        time.sleep(2.0)
         (folder(tmp_path) / "finish").touch()
 
-    cluster._SETTLE_SECONDS = 3.0  # the fixture puts it back
+    cluster._SETTLE_SECONDS = 5.0  # the fixture puts it back
     thread = when(lambda: n_starts(tmp_path) == 1, wrong)
     code, table = launch(tmp_path, SLOW)
     thread.join()
@@ -301,11 +448,36 @@ def test_accounting_that_is_down_or_wrong_for_a_while_fails_no_run(tmp_path, slu
     assert "failed" not in table
 
 
-def test_a_submission_that_is_refused_fails_its_run_and_tells_why(tmp_path, slurm):
-    (slurm.folder / "down_sbatch").touch()
-    code, table = launch(tmp_path, QUICK)
+def test_a_submission_that_can_never_succeed_fails_its_run_at_once_and_tells_why(tmp_path, slurm, capfd):
+    text = "sbatch: error: Batch job submission failed: Invalid partition name specified"
+    (slurm.folder / "down_sbatch").write_text(text)
+    code, table = launch(tmp_path, QUICK, retries=1)
     assert code == 1
-    assert "The job was not submitted: slurm is down" in table
+    assert table.count(f"the job was not submitted: {text}") == 1, "no retry"
+    assert text not in capfd.readouterr().err, "sbatch's own words are in the table"
+
+
+def test_a_submission_that_is_refused_for_a_while_is_tried_again_and_costs_no_retry(tmp_path, slurm):
+    refused = slurm.folder / "down_sbatch"
+    refused.write_text("sbatch: error: AssocMaxSubmitJobLimit")
+    seen = "not submitted, sbatch: error: AssocMaxSubmitJobLimit"
+    table = io.StringIO()
+    thread = when(lambda: seen in table.getvalue(), refused.unlink)
+    code, _ = launch(tmp_path, QUICK, table=table)
+    thread.join()
+    assert (code, slurm.n_jobs) == (0, 1), table.getvalue()
+    assert table.getvalue().count(seen) == 1
+    assert (folder(tmp_path) / "run_0.txt").read_text().count("The job was not submitted") == 1
+
+
+def test_ctrl_c_ends_a_run_whose_job_was_not_submitted(tmp_path, slurm):
+    (slurm.folder / "down_sbatch").touch()
+    output = folder(tmp_path) / "run_0.txt"
+    thread = when(output.exists, lambda: os.kill(os.getpid(), signal.SIGINT))
+    code, table = launch(tmp_path, QUICK)
+    thread.join()
+    assert code == 130
+    assert "1 stopped" in table
 
 
 def test_a_failed_run_is_reported_with_its_own_last_lines(tmp_path, slurm):
@@ -345,6 +517,25 @@ def test_ctrl_c_cancels_a_job_that_waits(tmp_path, slurm):
     (slurm.folder / "full").unlink()
     assert launch(tmp_path, QUICK)[0] == 0, "the next launcher submits it again"
     assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 1)
+
+
+def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
+    def stop():
+        (slurm.folder / "full").touch()
+        slurm("scontrol", "requeue", 1)
+        wait_until(lambda: slurm.state() == "PENDING")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = when(lambda: n_starts(tmp_path) == 1, stop)
+    start = time.monotonic()
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, slurm.state()) == (130, "CANCELLED"), table
+    assert "1 stopped" in table
+    assert time.monotonic() < start + 30
+    (slurm.folder / "full").unlink()
+    assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
+    assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 2)
 
 
 # ---- submitit's local executor ----
@@ -393,14 +584,14 @@ def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, 
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     log = folder(tmp_path) / "run_1/progress.csv"
-    stop = when(lambda: log.exists() and len(log.read_text().splitlines()) > 1, lambda: slurm.signal(signal.SIGUSR2, 2))
+    stop = when(lambda: log.exists() and len(log.read_text().splitlines()) > 1, lambda: slurm("warning", 2, 60))
     table = io.StringIO()
     slots = ClusterSlots(executor(tmp_path), 2)
     code = run_experiments(script, slots, "study", 2, *ONE, data_dir=tmp_path / "data", file=table)
     stop.join()
     assert code == 0, table.getvalue()
     assert slurm.n_jobs == 2
-    assert "Requeued job 2" in (tmp_path / "jobs/2_0_log.err").read_text() + (tmp_path / "jobs/2_0_log.out").read_text()
+    assert slurm.exits(2) == [85, 0]
     assert len(rows(tmp_path, 0)) == 7
     assert rows(tmp_path, 1) == rows(tmp_path, 0)
 
@@ -433,18 +624,43 @@ def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path
 
 def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
     """Two seconds over 500 running jobs, looked at five times a second, must not take 15 % of a core."""
-    (slurm.folder / "down_sacct").touch()
     slots = ClusterSlots(executor(tmp_path), 500)
     folder(tmp_path).mkdir(parents=True)
     runs = []
     for i in range(500):
-        files = JobFiles(folder(tmp_path) / f"run_{i}.job")
-        files.claim("token", str(i))
-        runs.append(
-            cluster.SubmittedRun(slots._job(str(i)), cluster.GridRun(folder(tmp_path), i, f"x_1/{i}"), files, "token")
-        )
+        run = GridRun(folder(tmp_path), i, f"x_1/{i}")
+        JobFiles.of(run).claim("token", str(i))
+        runs.append(cluster.ClusterRun(slots, run, "run.py", "token", str(i)))
     before, end = time.process_time(), time.monotonic() + 2.0
     while time.monotonic() < end:
         assert all(run.poll() is None for run in runs)
         time.sleep(0.2)
     assert time.process_time() - before < 0.3
+
+
+def test_jobs_have_the_names_of_study_and_run_and_may_be_requeued(tmp_path, slurm):
+    assert launch(tmp_path, QUICK)[0] == 0
+    batch = (slurm.folder / "1.batch").read_text()
+    assert "--job-name=study/x_1/0\n" in batch
+    assert "--requeue\n" in batch
+    parameters = dict(name="mine", slurm_additional_parameters={"no-requeue": True, "licenses": "x"})
+    assert launch(tmp_path / "b", QUICK, **parameters)[0] == 0
+    batch = (slurm.folder / "2.batch").read_text()
+    assert "--job-name=mine\n" in batch
+    assert "--licenses=x\n" in batch
+    assert "--requeue\n" not in batch
+
+
+def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, slurm):
+    first = launcher(tmp_path, SLOW)
+    wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
+    first.kill()
+    first.wait(20)
+    table = io.StringIO()
+    arguments = (tmp_path / "run.py", "1aut", "study", 1, *ONE)
+    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 1
+    assert "SLURM's job 1 has this run (RUNNING)" in table.getvalue()
+    (folder(tmp_path) / "finish").touch()
+    wait_until(lambda: slurm.state() == "COMPLETED", 60.0)
+    assert run_experiments(*arguments, data_dir=tmp_path / "data", file=table) == 0
+    assert n_starts(tmp_path) == 1

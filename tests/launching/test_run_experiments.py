@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlpyt.launching import launched_run, run_experiments, save_variant
+from rlpyt.launching import launched_run, quick_affinity_code, run_experiments, save_variant
 from rlpyt.launching.experiments import Launched, Queue, Runs, signals_to
 from rlpyt.launching.grid import held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots
@@ -35,6 +35,7 @@ def finish(status, exit_code):
 
 signal.signal(signal.SIGTERM, lambda *_: finish("interrupted", 85))
 print("run", run_ID, "pid", os.getpid(), "cores", sorted(os.sched_getaffinity(0)), "code", code, args, flush=True)
+print("may keep busy", os.environ.get("RLPYT_CORES"), flush=True)
 variant = json.loads((pathlib.Path(log_dir) / "variant_config.json").read_text())
 starts = folder / "starts"
 n_starts = int(starts.read_text()) + 1 if starts.exists() else 1
@@ -108,6 +109,18 @@ def test_a_run_that_leaves_no_record_in_its_folder_is_told_of(tmp_path):
 def test_runs_without_pinning_keep_all_cores(tmp_path):
     launch(tmp_path, QUICK, code=f"{CODE}_0saf")
     assert f"cores {CORES}" in output(tmp_path, "x_1")
+    assert f"may keep busy {max(1, len(CORES) // 2)}" in output(tmp_path, "x_1")
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="one core")
+def test_runs_of_a_job_without_binding_are_not_pinned(tmp_path, monkeypatch):
+    """The launchers of all jobs on the node would pin theirs to the same cores."""
+    monkeypatch.setenv("SLURM_JOB_ID", "109")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    assert quick_affinity_code(use_gpu=False) == "1aut_0saf"
+    launch(tmp_path, QUICK, code="1aut")
+    assert f"cores {CORES} code 0slt_1aut_0saf" in output(tmp_path, "x_1")
+    assert "may keep busy 1" in output(tmp_path, "x_1")
 
 
 def test_a_second_start_in_a_directory_beside_the_first_finishes_the_run(tmp_path):

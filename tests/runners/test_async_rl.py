@@ -168,7 +168,7 @@ def test_a_lag_that_cannot_be_meant_is_refused(lag, error, text):
     [
         ({"affinity": []}, "affinity is an empty list"),
         ({"n_replicas": 2, "affinity": {"optimizer": [{}] * 3, "sampler": {}}}, "affinity has 3 dictionaries"),
-        ({"n_replicas": 2, "affinity": {"optimizer": {"cpus": [0]}, "sampler": {}}}, "would all be pinned"),
+        ({"n_replicas": 2, "affinity": {"optimizer": {"cpus": [0]}, "sampler": {}}}, "would all work on them"),
         ({"n_replicas": 3}, "batch_B is 4, given for 3 replicas together"),
     ],
 )

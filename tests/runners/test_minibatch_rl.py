@@ -23,7 +23,10 @@ from rlpyt.algos import A2C, DQN, PPO
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
+from rlpyt.runners import plan as plan_module
 from rlpyt.runners.hints import divergence_hints
+from rlpyt.runners.plan import plan_of_job
+from rlpyt.samplers import CpuSampler
 from rlpyt.types import TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import available_cpus
@@ -278,6 +281,33 @@ def test_the_plan_is_printed_before_the_work(tmp_path, capsys):
     plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
     assert plan["steps"] == 140
     assert plan["updates an iteration"] == 4
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "expected"),
+    [
+        ("", "cpu", {"cores": "2 (SLURM job 109)"}),
+        ("3,5", "cuda:0", {"cores": "2 (SLURM job 109)", "GPUs": "2, CUDA_VISIBLE_DEVICES=3,5 (SLURM job 109)"}),
+    ],
+)
+def test_the_plan_says_what_a_job_has_given(visible, device, expected, monkeypatch):
+    monkeypatch.setattr(plan_module, "available_cores", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert plan_of_job(device) == {}
+    monkeypatch.setenv("SLURM_JOB_ID", "109")
+    assert plan_of_job(device) == expected
+    if visible:
+        assert str(plan_of_job("cpu")["GPUs"]).endswith("(SLURM job 109), which this run does not learn on")
+
+
+def test_a_job_of_one_cpu_on_a_node_without_binding_has_one_worker(tmp_path, monkeypatch):
+    """SLURM with TaskPlugin=task/none leaves the process all cores of the node."""
+    for name, value in {"JOB_ID": "109", "CPUS_ON_NODE": "1", "STEP_TASKS_PER_NODE": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    run(tmp_path, "ppo", CpuSampler(CountingEnv, {}, batch_T=5, batch_B=4), n_steps=40)
+    plan = json.loads((tmp_path / "run_0" / "params.json").read_text())["plan"]
+    assert (plan["cores"], plan["workers"]) == ("1 (SLURM job 109)", 1)
 
 
 def test_cautions_stand_apart_each_once_and_warnings_are_shown_at_every_verbosity(tmp_path, capsys):

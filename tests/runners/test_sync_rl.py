@@ -17,9 +17,11 @@ import torch
 from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import MinibatchRl, SyncRl, SyncRlEval, runner_from_params
+from rlpyt.utils import processes
 from rlpyt.utils.affinity import dealt_cpus
 from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
+from rlpyt.utils.worker_main import CORES
 from tests.runners.runner_kit import children, header_of, make_algo, make_sampler, rows_of, run, start_forkserver
 from tests.toy_envs import CountingEnv
 
@@ -53,6 +55,7 @@ class Noting(SyncRl):
         note = {
             "pid": os.getpid(),
             "cpus": available_cpus(),
+            "cores": available_cores(),
             "threads": torch.get_num_threads(),
             "workers": [child.cpu_affinity() for child in psutil.Process().children()] if self.replicas.rank else [],
             "drawn": torch.rand(1).item(),
@@ -116,6 +119,34 @@ def test_each_replica_has_its_own_streams_environments_and_cores(tmp_path):
         assert note["addresses"]
         assert {address.removeprefix("::ffff:") for address in note["addresses"]} == {"127.0.0.1"}
         assert note["threads"] <= max(1, len(note["cpus"]))
+
+
+def test_replicas_that_are_not_pinned_share_the_number_of_cores(tmp_path):
+    notes = notes_of(tmp_path, n_replicas=2, affinity={"set_affinity": False})
+    assert [note["cpus"] for note in notes] == [available_cpus()] * 2
+    assert [note["cores"] for note in notes] == [len(share) for share in dealt_cpus(range(available_cores()), 2)]
+    assert CORES not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("affinity", "tasks", "n_cores"),
+    [
+        ({}, ["9.0.0", "9.0.0"], 2),  # torchrun has started both in one task
+        ({}, ["9.0.0", "9.0.1"], 4),  # srun has started two tasks, with four cores each
+        ({"workers_cpus": [7, 8], "set_affinity": False}, ["9.0.0", "9.0.0"], 2),
+    ],
+)
+def test_replicas_are_not_pinned_to_cores_of_a_node_that_others_share(affinity, tasks, n_cores, monkeypatch):
+    monkeypatch.setattr(processes, "available_cpus", lambda: [*range(128)])
+    monkeypatch.setattr(processes, "job_cpus", lambda: 4.0)
+    runner: Any = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=2, affinity=affinity)
+    before = os.sched_getaffinity(0)
+    peers = [Peer("node0", i, "cpu", [*range(128)], task) for i, task in enumerate(tasks)]
+    with runner._on_own_cores(SimpleNamespace(peers=peers, rank=1)):
+        assert available_cores() == n_cores
+        assert os.sched_getaffinity(0) == before
+        assert not runner.cores.master_cpus
+    assert available_cores() == 4
 
 
 def test_a_list_of_affinities_is_one_replica_each(tmp_path):

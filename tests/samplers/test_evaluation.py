@@ -209,15 +209,18 @@ def test_an_evaluation_without_end_says_so_once(monkeypatch, capsys):
         assert not says_so()
 
 
-@pytest.mark.parametrize(("EnvCls", "n"), [(CountingEnv, 1), (DictCountingEnv, 2)])
-def test_an_evaluation_without_a_sampler_has_the_threads_that_fit(EnvCls, n):
+@pytest.mark.parametrize(
+    ("EnvCls", "n_available", "n"), [(CountingEnv, 4, 1), (DictCountingEnv, 4, 2), (DictCountingEnv, 1, 1)]
+)
+def test_an_evaluation_without_a_sampler_has_the_threads_that_fit(EnvCls, n_available, n, monkeypatch):
+    monkeypatch.setattr(sys.modules["rlpyt.samplers.evaluate"], "available_threads", lambda: n_available)
     agent, seen = random_agent(), set()
     agent.initialize(make_env(EnvCls, {}).spaces)
     agent.model.register_forward_hook(lambda *_: seen.add(torch.get_num_threads()))
     with torch_threads(2):
         evaluate(agent, EnvCls, n_trajectories=1)
         assert torch.get_num_threads() == 2
-    assert min(seen) == n, "one for vectors, and for images the caller's"
+    assert min(seen) == n, "one for vectors, and for images the caller's, at most those of a job"
 
 
 def test_an_evaluation_without_a_sampler_may_be_limited():

@@ -58,6 +58,7 @@ def test_the_smallest_quota_on_the_way_up_holds(groups, membership, files, expec
 
 def test_cores_and_threads_are_no_more_than_the_quota(groups, monkeypatch):
     monkeypatch.setattr(processes, "available_cpus", lambda: list(range(64)))
+    monkeypatch.setattr(processes, "job_cpus", lambda: math.inf)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     groups("0::/job\n", {})
     assert available_cores() == available_threads() == 64

@@ -26,7 +26,15 @@ from threadpoolctl import threadpool_limits
 
 from rlpyt.utils import process_start, processes, worker_main
 from rlpyt.utils.process_start import short_temporaries
-from rlpyt.utils.processes import START_METHODS, Worker, WorkerError, available_cpus, receive_all, stop_workers
+from rlpyt.utils.processes import (
+    START_METHODS,
+    Worker,
+    WorkerError,
+    available_cores,
+    available_cpus,
+    receive_all,
+    stop_workers,
+)
 from rlpyt.utils.shared_memory import dumps, shared_array
 from tests.utils.worker_servers import BrokenServer, ExitingServer, Server
 
@@ -410,6 +418,29 @@ def test_a_script_on_standard_input_starts_workers():
     assert done.stdout == "[5] <stdin>\n", done.stderr
 
 
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_worker_is_told_how_many_cores_it_may_keep_busy(method):
+    """Also one of a forkserver that began when there was another number, or none."""
+    with processes.cores_limited_to(1), workers(1, method=method) as made:
+        assert ask(made, "pools")[0][1][worker_main.CORES] == "1"
+    with workers(1, method=method) as made:
+        assert worker_main.CORES not in ask(made, "pools")[0][1]
+
+
+def test_a_limit_holds_within_its_block_alone(monkeypatch):
+    monkeypatch.setattr(processes, "available_cpus", lambda: [*range(8)])
+    for limit in ("cpu_quota", "job_cpus"):
+        monkeypatch.setattr(processes, limit, lambda: float("inf"))
+    monkeypatch.setenv(worker_main.CORES, "5")
+    n_cores = available_cores()
+    with processes.cores_limited_to(3):
+        assert available_cores() == 3
+        assert not processes.has_own_cores()
+    assert available_cores() == n_cores == 5
+    monkeypatch.setenv(worker_main.CORES, "none")
+    assert available_cores() == 8
+
+
 def test_an_unknown_start_method_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"start_method is 'threads'; expected one of .*forkserver.*spawn.*fork"):
         Worker(0, Server, (), "threads")
@@ -441,7 +472,8 @@ def test_cores_that_this_process_may_not_use_are_named(monkeypatch):
 )
 def test_threads_are_as_many_as_cores_or_as_openmp_was_told(variable, expected, monkeypatch):
     monkeypatch.setattr(processes, "available_cpus", lambda: [4, 7])
-    monkeypatch.setattr(processes, "cpu_quota", lambda: float("inf"))
+    for limit in ("cpu_quota", "job_cpus"):
+        monkeypatch.setattr(processes, limit, lambda: float("inf"))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if variable is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", variable)

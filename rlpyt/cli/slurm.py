@@ -1,0 +1,116 @@
+"""Option `--slurm` of `rlpyt launch`: what each job of a grid asks SLURM for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, get_type_hints
+
+from rlpyt.cli.values import kinds_of, list_of, split, value_of
+
+if TYPE_CHECKING:
+    import submitit
+
+
+def executor_of(texts: Sequence[str], folder: Path) -> submitit.AutoExecutor:
+    """Return what submits jobs to SLURM that ask for what texts say.
+
+    Args:
+        texts: such as "partition=gpu,mem_gb=16".
+        folder: of the files of the jobs, which all nodes see.
+
+    Raises:
+        ImportError: if submitit is missing.
+        ValueError: if there is no SLURM here, or no job can ask for this.
+    """
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError("--slurm: submitit is missing. Install it: pip install rlpyt[cluster]") from error
+    asked = requests_of(texts)
+    if shutil.which("srun") is None:
+        raise ValueError(
+            "--slurm: there is no srun in the PATH, so this is no machine of a SLURM cluster. Launch on its login "
+            "node, or without --slurm on the cores of this machine."
+        )
+    executor = submitit.AutoExecutor(folder, cluster="slurm")
+    executor.parameters["time"] = None  # a job has the time of its partition, and not the five minutes of submitit
+    executor.update_parameters(**asked)
+    return executor
+
+
+def requests_of(texts: Sequence[str]) -> dict[str, object]:
+    """Return the parameters of submitit's AutoExecutor that texts stand for.
+
+    Args:
+        texts: such as "partition=gpu,mem_gb=16", or "partition=gpu" and "mem-gb=16".
+
+    Raises:
+        ValueError: if a text is of another form, or submitit does not know the name.
+    """
+    from submitit import AutoExecutor, SlurmExecutor
+    from submitit.slurm.slurm import _make_sbatch_string  # its arguments are the options of sbatch
+
+    shared = AutoExecutor._typed_parameters()
+    hints = get_type_hints(_make_sbatch_string)
+    # The hint of time is the number of minutes; sbatch takes 4:00:00 and 1-12 too.
+    own = {name: str if name == "time" else hints[name] for name in SlurmExecutor._valid_parameters()}
+    found: dict[str, object] = {}
+    for given, text in _pairs(texts):
+        name = given.replace("-", "_")
+        if name not in shared and name not in own:
+            close = get_close_matches(name, {*shared, *own}, n=1)
+            expected = (
+                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(sorted({*shared, *own}))}."
+            )
+            raise ValueError(
+                f"--slurm: got {given!r}; {expected} Another option of sbatch is an entry of additional_parameters: "
+                'additional_parameters={"reservation": "mine"}.'
+            )
+        try:
+            value = _value(text, shared.get(name, own.get(name)))
+        except ValueError as error:
+            raise ValueError(f"--slurm {given}: {error}") from None
+        key = name if name in shared else f"slurm_{name}"
+        if key in found:
+            raise ValueError(f"--slurm: got {given} twice; expected one value.")
+        found[key] = value
+    return found
+
+
+def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names and values; a comma that no name follows is part of the value, as in exclude=n1,n2."""
+    found: list[tuple[str, str]] = []
+    for text in texts:
+        for i, part in enumerate(split(text)):
+            name, equals, value = part.partition("=")
+            if equals and re.fullmatch(r"\s*[A-Za-z][\w-]*", name):
+                found.append((name.strip(), value.strip()))
+            elif i and part.strip():
+                found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
+            elif not i:
+                found.append((text, ""))
+    for name, value in found:
+        if not value or not name.replace("-", "_").isidentifier():
+            raise ValueError(f"--slurm: got {name!r} without a value; expected such as partition=gpu,mem_gb=16.")
+    if not found:
+        raise ValueError("--slurm: got no values; expected what a job asks for, such as partition=gpu,mem_gb=16.")
+    return found
+
+
+def _value(text: str, hint: object) -> object:
+    """Return the value for a parameter of submitit; a list that sbatch takes as a text has its commas there."""
+    kinds = kinds_of(hint) - {type(None)}
+    if list in kinds:
+        return [*list_of(text, _text)]
+    if str in kinds and text.startswith(("[", "(")):
+        return ",".join(map(str, list_of(text, _text)))
+    return value_of(text, kinds)
+
+
+def _text(text: str) -> str:
+    """Return a text without its quotes."""
+    return str(value_of(text, frozenset([str])))
