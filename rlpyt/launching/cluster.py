@@ -275,7 +275,9 @@ class ClusterSlots:
 
         if not self._is_named:
             self._executor.update_parameters(name=f"{_title(run)}/{run.name.removeprefix('./')}")
+        configuration = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
         with clean_env(), redirect_stderr(io.StringIO()):  # in a job itself, perhaps; sbatch's words are in the error
+            os.environ.update(configuration)  # which is SLURM's, and not the job's
             return self._executor.submit(RunOfJob(script, run, files, token)).job_id
 
     def printed(self, job_id: str) -> str:
