@@ -3,9 +3,9 @@
     python examples/grid.py [--ray | --submitit] [--smoke]
 
 The script launches itself once for each run, side by side on the cores of this machine, with --ray on those of all
-nodes of a Ray cluster, or with --submitit as jobs of SLURM (of this machine where there is none). With --smoke two short
-runs show that the script works; they stay on this machine. Call it again at any time: it goes on with what was stopped
-or killed. The runs are in data/ppo_cartpole_grid.
+nodes of a Ray cluster, or with --submitit as jobs of SLURM (of this machine where there is none). With --smoke two
+short runs show that the script works; they stay on this machine. Call it again at any time: it goes on with what was
+stopped or killed. The runs are in data/ppo_cartpole_grid.
 """
 
 from __future__ import annotations
