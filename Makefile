@@ -9,6 +9,8 @@
 #   make bench-short the benchmarks of imports, the collector and the replay
 #   make speed       fail where a hot path became 1.5 times slower
 #   make nightly-environments  packages of environments of others, in an environment of their own
+#   make slurm       grids and batch scripts on a SLURM of this machine alone, which it starts and ends: 15 minutes
+#   make nightly     what `make test` leaves out, as it needs other packages: the two before
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
@@ -21,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench bench-short speed nightly-environments durations venv format lint types pytest quick
+.PHONY: train test check fix docs bench bench-short speed nightly nightly-environments slurm durations venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -103,6 +105,12 @@ bench: venv $(PEERS:%=.bench/%/installed)
 
 nightly-environments: .nightly/environments/installed
 	.nightly/environments/bin/python -m pytest --timeout 600 -rs tests/nightly/test_real_environments.py
+
+# Debian's packages of SLURM must be installed; nothing of them need run.
+slurm: venv
+	$(BIN)/python -m tests.slurm $(ARGS)
+
+nightly: nightly-environments slurm
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py

@@ -3,8 +3,9 @@
     python examples/grid.py [--ray | --submitit] [--smoke]
 
 The script launches itself once for each run, side by side on the cores of this machine, with --ray on those of all
-nodes of a Ray cluster, or with --submitit as jobs of SLURM (of this machine where there is none). Call it again at any
-time: it goes on with what was stopped or killed. The runs are in data/ppo_cartpole_grid.
+nodes of a Ray cluster, or with --submitit as jobs of SLURM (of this machine where there is none). With --smoke two
+short runs show that the script works; they stay on this machine. Call it again at any time: it goes on with what was
+stopped or killed. The runs are in data/ppo_cartpole_grid.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def place() -> str | RayNodes | ClusterSlots:
     if "--submitit" in sys.argv:
         import submitit
 
-        executor = submitit.AutoExecutor("data/jobs")
+        executor = submitit.AutoExecutor("data/jobs", cluster="local" if "--smoke" in sys.argv else None)
         executor.update_parameters(timeout_min=60, cpus_per_task=1)
         return ClusterSlots(executor, n_slots=2)
     return RayNodes() if "--ray" in sys.argv else quick_affinity_code()

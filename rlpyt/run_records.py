@@ -235,7 +235,7 @@ def _holds(pid: object, directory: Path) -> bool:
 
 
 def job_of(directory: Path) -> str:
-    """Return the number of the newest job of a run; "" where it has had none.
+    """Return the number of a run's newest job of SLURM; "" where it has had none.
 
     Args:
         directory: of the run, which is not there before a job has begun.
@@ -244,7 +244,8 @@ def job_of(directory: Path) -> str:
     record = directory.with_name(f"{directory.name}{JOB_SUFFIX}")
     content, _ = read_json(record)
     token = content.get("token")
-    if not isinstance(token, str) or not token.isalnum():  # it becomes the name of a file
+    # The token becomes the name of a file. A record without a cluster is from before there was the entry.
+    if content.get("cluster", "slurm") != "slurm" or not isinstance(token, str) or not token.isalnum():
         return ""
     claim, _ = read_json(record.with_name(f"{record.name}.{token}.claim"))
     job_id = str(claim.get("job_id") or content.get("job_id"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -159,7 +160,12 @@ class Slurm:
         with suppress(OSError):
             self._cancelling.append(
                 subprocess.Popen(
-                    ["scancel", *options, job_id], stdin=null, stdout=null, stderr=null, start_new_session=True
+                    ["scancel", *options, job_id],
+                    stdin=null,
+                    stdout=null,
+                    stderr=null,
+                    start_new_session=True,
+                    env=_environment(),
                 )
             )
         self.ask_soon(job_id)
@@ -208,8 +214,20 @@ def _called(*command: str) -> tuple[int, str, str]:
     """Return exit code, output and errors of a program of SLURM; 127 if it is missing or does not answer."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+            env=_environment(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, "", str(error)
     return done.returncode, done.stdout, done.stderr.strip()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without a user's own filters and formats, such as SQUEUE_PARTITION."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))}
+    return {**kept, "SLURM_TIME_FORMAT": "standard"}

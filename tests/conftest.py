@@ -24,6 +24,13 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 # Two pytest processes share two cores: a team of threads beside a busy core is many times slower than one thread.
 torch.set_num_threads(1)
 
+# On a login node, or in a job, no test may find the real SLURM: its clients fail at once without a configuration. The
+# tests that `make slurm` runs have one of their own.
+if "RLPYT_SLURM" not in os.environ:
+    for variable in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "SUBMITIT_"))]:
+        del os.environ[variable]
+    os.environ["SLURM_CONF"] = os.devnull
+
 # A script that starts the suite in the background has it ignore SIGINT, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

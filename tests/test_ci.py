@@ -70,3 +70,10 @@ def run_nightly(tools: Path) -> None:
     assert locale == "C"
     assert called.endswith("/a b/rlpyt test")
     assert not Path(called.removesuffix("/a b/rlpyt test")).exists()
+
+
+@pytest.mark.skipif(not shutil.which("sbatch"), reason="needs SLURM's clients")
+def test_no_test_reaches_the_slurm_of_this_machine() -> None:
+    done = subprocess.run(["sbatch", "--wrap=true"], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode != 0
+    assert "Submitted" not in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +42,11 @@ OF_ONE_RUN = {
     "--if-taken": "the same command goes on with a grid that was stopped",
 }
 """Options of `rlpyt train` that a grid sets itself, and what to do instead."""
+OF_THIS_MACHINE = {
+    "--affinity": "a run uses the cores that SLURM gives its job. Ask for them by --slurm cpus_per_task=4",
+    "--device": "a run uses the devices that SLURM gives its job. Ask for one by --slurm gpus_per_node=1",
+}
+"""Options that have no meaning beside --slurm, and what to do instead."""
 
 
 @dataclass(kw_only=True)
@@ -86,20 +91,19 @@ def launch(arguments: Sequence[str]) -> int:
         if number is not None and number < least:
             raise ValueError(f"{name}: got {number}; expected a whole number from {least}.")
     variants, log_dirs = variants_of(grid.vary)
-    script, title, on_slots, device = SCRIPT, grid.title, [], None
+    script, title, on_slots = SCRIPT, grid.title, []
     if of_runs and of_runs[0].endswith(".py"):
         script, of_runs = Path(of_runs[0]), of_runs[1:]
         title = title or script.stem
     else:
-        _refuse_options_of_one_run(of_runs)
+        _refuse_options(of_runs, OF_ONE_RUN if grid.slurm is None else OF_ONE_RUN | OF_THIS_MACHINE)
         start = start_of(of_runs)
-        device = start.choices.device
         runners = _checked(start, variants)
-        on_slots = runners if device is None else []
+        on_slots = runners if start.choices.device is None else []
         title = title or f"{start.name}_grid"
     folder = Path(grid.data_dir) / title
     try:
-        jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder, device)
+        jobs = None if grid.slurm is None else _jobs(grid, grid.slurm, folder, on_slots)
         if grid.dry_run:
             print("\n".join(listing(folder, log_dirs, grid.seeds, jobs)))
             return 0
@@ -119,15 +123,16 @@ def launch(arguments: Sequence[str]) -> int:
         raise ValueError(str(error)) from error
 
 
-def _jobs(grid: Grid, asked: Sequence[str], folder: Path, device: str | None) -> ClusterSlots:
+def _jobs(grid: Grid, asked: Sequence[str], folder: Path, runners: Sequence[MinibatchRlBase]) -> ClusterSlots:
     """Return the place of runs that are jobs of SLURM, which gives each of them its cores and devices."""
-    for name, value, instead in (("affinity", grid.affinity, "cpus_per_task=4"), ("device", device, "gpus_per_node=1")):
-        if value is not None:
-            raise ValueError(
-                f"got --{name} {value} beside --slurm; expected one of them, as a run uses what SLURM gives its job. "
-                f"Ask for that by --slurm {instead}."
-            )
-    return ClusterSlots(executor_of(asked, folder / JOBS), grid.runs_at_once or JOBS_AT_ONCE)
+    if grid.affinity is not None:
+        raise ValueError(f"got --affinity beside --slurm; {OF_THIS_MACHINE['--affinity']}.")
+    executor = executor_of(asked, folder / JOBS)
+    slots = ClusterSlots(executor, grid.runs_at_once or JOBS_AT_ONCE)
+    n_gpus = executor.parameters.get("gpus_per_node", 0)
+    for runner in runners if n_gpus > 1 else ():
+        on_slot(runner, [{} for _ in range(n_gpus)])  # else each job would refuse them after its time in the queue
+    return slots
 
 
 def _shares_of_machine(grid: Grid, runners: Sequence[MinibatchRlBase]) -> str:
@@ -162,12 +167,13 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return joined(own), of_runs
 
 
-def _refuse_options_of_one_run(arguments: Sequence[str]) -> None:
+def _refuse_options(arguments: Sequence[str], refused: Mapping[str, str]) -> None:
     arguments, file = taken_from(arguments)
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     for name in [*names, *(f"--{name}".replace("_", "-") for name in file.values)]:
-        if name in OF_ONE_RUN:
-            raise ValueError(f"got {name}; {OF_ONE_RUN[name]}.")
+        if name in refused:
+            beside = " beside --slurm" if name in OF_THIS_MACHINE else ""
+            raise ValueError(f"got {name}{beside}; {refused[name]}.")
 
 
 def variants_of(texts: Sequence[str]) -> tuple[list[dict[str, object]], list[str]]:

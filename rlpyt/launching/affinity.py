@@ -74,6 +74,11 @@ class Slots:
             if type(value) is not int or value < least:
                 raise ValueError(f"{self._who}: {f.name} is {value!r}; expected a whole number from {least}.")
         if self.n_parallel:
+            if self.gpu_per_run > 1 and self.n_parallel * self.gpu_per_run > self.n_gpu:
+                raise ValueError(
+                    f"{self._who}: {self.n_parallel} runs take {self.gpu_per_run} GPUs each; expected at most "
+                    f"{self.n_gpu} in all. Name more GPUs (gpu), or fewer for a run (gpr) or runs (aut)."
+                )
             return
         self._check_least("n_cpu_core", "contexts_per_gpu", "gpu_per_run", "cpu_per_run", "cpu_per_worker", "n_socket")
         self._check_shares()

@@ -181,10 +181,12 @@ class ClusterRun:
     def _submit(self, now: float) -> int | None:
         self._token = uuid.uuid4().hex
         try:
-            self._files.begin(self._token)  # an earlier job that starts after this finds another token, and ends
+            self._files.begin(
+                self._token, cluster=self._slots.cluster
+            )  # an earlier job that starts after this finds another token, and ends
             self._files.remove()
             self._job_id = self._slots.submit(self._script, self._run, self._files, self._token)
-            self._files.begin(self._token, self._job_id)
+            self._files.begin(self._token, self._job_id, self._slots.cluster)
         except Exception as error:  # of many kinds, those of sbatch among them; other runs go on
             self._refused(error, now)
         return None
@@ -245,7 +247,7 @@ class ClusterSlots:
                     f"ClusterSlots: the executor has {name}={executor.parameters[name]}; expected 1, as a run is one "
                     "process with its workers. Ask for cpus_per_task and gpus_per_node."
                 )
-        self._executor, self.n_slots = executor, n_slots
+        self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
         self.system: JobSystem = LocalJobs() if executor.cluster == "local" else Slurm()
         if executor.cluster == "slurm":
@@ -273,7 +275,9 @@ class ClusterSlots:
 
         if not self._is_named:
             self._executor.update_parameters(name=f"{_title(run)}/{run.name.removeprefix('./')}")
+        configuration = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
         with clean_env(), redirect_stderr(io.StringIO()):  # in a job itself, perhaps; sbatch's words are in the error
+            os.environ.update(configuration)  # which is SLURM's, and not the job's
             return self._executor.submit(RunOfJob(script, run, files, token)).job_id
 
     def printed(self, job_id: str) -> str:

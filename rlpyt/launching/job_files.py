@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlpyt.logging.files import remove_file, write_json
-from rlpyt.run_records import read_json
+from rlpyt.run_records import JOB_SUFFIX, job_of, read_json
 
 if TYPE_CHECKING:
     from rlpyt.launching.grid import GridRun, Progress
@@ -30,11 +30,17 @@ class JobFiles:
     @classmethod
     def of(cls, run: GridRun) -> JobFiles:
         """Return the files of a run."""
-        return cls(run.log_dir / f"run_{run.run_ID}.job")
+        return cls(run.log_dir / f"run_{run.run_ID}{JOB_SUFFIX}")
 
-    def begin(self, token: str, job_id: str = "") -> None:
-        """Write the record: before the submission without the job's id, and after it again."""
-        write_json(self._record, {"token": token, "job_id": job_id})
+    def begin(self, token: str, job_id: str = "", cluster: str = "slurm") -> None:
+        """Write the record: before the submission without the job's id, and after it again.
+
+        Args:
+            token: of the submission.
+            job_id: number of the job.
+            cluster: job system that knows the number.
+        """
+        write_json(self._record, {"token": token, "job_id": job_id, "cluster": cluster})
 
     def read(self) -> tuple[str, str]:
         """Return token and job id of the record; empty where there is none."""
@@ -95,10 +101,9 @@ class JobFiles:
 
 
 def job_at_work(run: GridRun) -> str:
-    """Return the number of the job that has a run, as far as its files tell; "" for none."""
-    files = JobFiles.of(run)
-    token, job_id = files.read()
-    return (files.owner(token) or job_id) if token and files.exit_code(token) is None else ""
+    """Return the number of SLURM's job that has a run, as far as its files tell; "" for none."""
+    token, _ = JobFiles.of(run).read()
+    return job_of(run.directory) if token and JobFiles.of(run).exit_code(token) is None else ""
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -153,8 +153,9 @@ class LocalSlots:
         if not self._all.set_affinity:  # nothing else tells a run its share
             changes[CORES] = str(len(self.cpus(slot)))
         if self._all.n_parallel and self._all.n_gpu:
-            gpus = [self._machine.devices[slot % self._all.n_gpu]]
-            changes["CUDA_VISIBLE_DEVICES"] = gpus[0]
+            first = slot * self._all.n_replicas % self._all.n_gpu
+            gpus = [*self._machine.devices[first : first + self._all.n_replicas]]
+            changes["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         elif self._all.n_gpu:
             gpus = [*map(str, self._slot(slot).gpus())]
         if self._set_egl_device and gpus:
@@ -164,7 +165,7 @@ class LocalSlots:
 
 def _refuse_run_of_a_job(run: GridRun) -> None:
     job_id = job_at_work(run)
-    state = (states_of([job_id]) or {}).get(job_id) if job_id.isdecimal() else None
+    state = (states_of([job_id]) or {}).get(job_id) if job_id else None
     if state is not None and not state.is_over:
         raise RunRefused(
             f"SLURM's job {job_id} has this run ({state}), which an earlier launch has submitted. Wait for its end, "

@@ -1,4 +1,4 @@
-"""Process of the run slots on another machine: `python -m rlpyt.launching.node_slots`.
+"""Process of the run slots on another machine, whose `main` an actor of Ray starts.
 
 It takes requests as lines of JSON from standard input, and answers each with a line. It ends with its input, and the
 kernel then sends SIGTERM to its runs, as to those of a launcher that dies. An actor of Ray could not own the runs: Ray
@@ -146,7 +146,3 @@ def main() -> None:
                 slots.stop(number, signum)
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -41,7 +41,8 @@ class SlotsActor:
         if threads is not None:
             environment["OMP_NUM_THREADS"] = threads
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rlpyt.launching.node_slots"],
+            # Not by -m, which warns that the package has imported the module already.
+            [sys.executable, "-c", "from rlpyt.launching.node_slots import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -67,10 +67,13 @@ class Affinity:
             ValueError: if a key is not known.
             TypeError: if it is no mapping, or a value is of the wrong kind.
         """
-        given: Any = {} if affinity is None else affinity
+        given: object = {} if affinity is None else affinity
         if not isinstance(given, Mapping) or {"optimizer", "sampler"} <= set(given):
-            is_list = isinstance(given, Sequence) and not isinstance(given, str)
-            got = f"a list of {len(given)}" if is_list else f"{given!r:.100}"
+            got = (
+                f"a list of {len(given)}"
+                if isinstance(given, Sequence) and not isinstance(given, str)
+                else f"{given!r:.100}"
+            )
             raise TypeError(
                 f"affinity: got {got}; expected one dictionary of this run. A list of affinities, as of a job with "
                 "several GPUs, is for SyncRl, and one with optimizer and sampler for AsyncRl. Use these, give one "

@@ -293,9 +293,11 @@ def batch_file(texts, folder):
         (["--slurm", "partition=a", "partition=b"], "got partition twice"),
         (["--slurm", "mem_gb=16G"], "mem_gb: got '16G'; expected NUMBER"),
         (["--slurm", "nodes=2"], "nodes=2; expected 1"),
+        (["--slurm", "gpus_per_node=2"], "2 GPUs and 1 replicas; expected a GPU for each"),
+        (["--slurm", "gpus_per_node=2", "--replicas", "3"], "2 GPUs and 3 replicas; expected a GPU for each"),
         (["--slurm", "partition=gpu", "--runs-at-once", "0"], "--runs-at-once: got 0"),
-        (["--slurm", "partition=gpu", "--affinity", "4aut"], "--affinity 4aut beside --slurm"),
-        (["--slurm", "partition=gpu", "--device", "cpu"], "--device cpu beside --slurm"),
+        (["--slurm", "partition=gpu", "--affinity", "4aut"], "got --affinity beside --slurm"),
+        (["--slurm", "partition=gpu", "--device=cuda:7"], "got --device beside --slurm"),
     ],
 )
 @pytest.mark.parametrize("is_dry", [False, True])

@@ -79,6 +79,7 @@ def test_every_number_has_a_name_of_three_letters_of_its_own():
         ("4cpu_2hto", "hyperthread_offset is 2; expected 0, or at least the 4 cores"),
         ("1cpu_1ass", r"there are 1 cores for a run; .* at least 2.* by cpu_per_run=2 \(2cpr in the code\)"),
         ("8cpu_2gpu_2gpr_2cxg", "expected contexts_per_gpu 1"),
+        ("2aut_3gpu_2gpr", "2 runs take 2 GPUs each; expected at most 3 in all"),
     ],
 )
 def test_a_wrong_code_is_refused(code, text):

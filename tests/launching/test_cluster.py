@@ -97,7 +97,7 @@ elif name == "srun":
     command = args[args.index("--error") + 2:]
     os.execvp(command[0], command)
 elif name == "killwait":
-    time.sleep(3)
+    time.sleep(2 if (slurm / "short").exists() else 10)
     for pid in processes(args[0]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -351,10 +351,10 @@ from rlpyt.launching import cluster
 from pathlib import Path
 if {dies!r} == "between":
     class Dying(cluster.JobFiles):
-        def begin(self, token, job_id=""):
+        def begin(self, token, job_id="", cluster=""):
             if job_id:
                 os.kill(os.getpid(), signal.SIGKILL)
-            super().begin(token)
+            super().begin(token, cluster=cluster)
     cluster.JobFiles = Dying
 test_cluster.launch(Path({path!r}), {rest!r}, {kind!r})
 """
@@ -497,6 +497,7 @@ def test_a_signal_is_passed_on_and_a_second_one_cancels(tmp_path, slurm, times):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1.5)
 
+    (slurm.folder / "short").touch()
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     thread = when(lambda: n_starts(tmp_path) == 1 and slurm.state() == "RUNNING", stop)
     code, table = launch(tmp_path, (deaf if times == 2 else "") + SLOW)

@@ -89,6 +89,16 @@ def test_all_runs_finish_each_on_the_cores_of_its_slot(tmp_path):
     assert "['--a', 'c']" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("code", "visible"), [("1aut_4gpu", ["5"]), ("1aut_4gpu_3gpr", ["5,6,7"]), ("1aut_4gpu_4gpr", ["5,6,7,8"])]
+)
+def test_a_run_sees_as_many_gpus_as_it_has_replicas(code, visible, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7,8")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    launch(tmp_path, f"print('sees', [os.environ['CUDA_VISIBLE_DEVICES']])\n{QUICK}", code=code)
+    assert f"sees {visible}" in output(tmp_path, "x_1")
+
+
 def test_a_second_call_leaves_finished_runs_out(tmp_path):
     launch(tmp_path, QUICK)
     exit_code, table = launch(tmp_path, 'raise AssertionError("started again")', runs_per_setting=1)

@@ -109,3 +109,10 @@ def test_without_slurm_there_is_no_answer(tmp_path, monkeypatch):
     assert slurm.states_of(["7"]) is None
     assert "squeue" not in os.listdir(tmp_path)
     assert "No such file" in slurm.requeue("7")
+
+
+def test_a_users_own_filters_and_formats_of_slurm_change_no_answer(programs, monkeypatch):
+    monkeypatch.setenv("SQUEUE_PARTITION", "other")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    programs(squeue='echo "7|RUNNING|$SQUEUE_PARTITION$SLURM_TIME_FORMAT|0|N/A|N/A|"')
+    assert slurm.states_of(["7"]) == {"7": JobState("RUNNING", "standard")}

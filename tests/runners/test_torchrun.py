@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -170,28 +171,35 @@ def test_tasks_of_srun_stop_together_with_code_85_and_go_on(tmp_path):
         torch.testing.assert_close(one["agent_state_dict"], here["agent_state_dict"], rtol=0, atol=0)
 
 
-def test_replicas_save_their_work_when_torchrun_is_killed(tmp_path):
+def test_two_torchruns_on_a_machine_whose_replicas_save_their_work_when_one_is_stopped_and_one_killed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(TWO_RUNS))
-    options = ["--standalone", "--nproc-per-node=2", str(script), str(tmp_path), "1e9", "none"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    torchrun = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *options], env=environment)
+    code_of = {signal.SIGTERM: 1, signal.SIGKILL: -signal.SIGKILL}
+    folders = {number: tmp_path / number.name for number in code_of}
+    torchruns = {
+        n: subprocess.Popen([*launcher, str(path), "1e9", "none"], env=environment) for n, path in folders.items()
+    }
     replicas: list[psutil.Process] = []
     try:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("run_0/checkpoints/*/manifest.json")):
+        deadline = time.monotonic() + 90
+        while not all(list(path.glob("run_0/checkpoints/*/manifest.json")) for path in folders.values()):
             assert time.monotonic() < deadline, "no checkpoint"
             time.sleep(0.05)
-        replicas = psutil.Process(torchrun.pid).children()
-        assert len(replicas) == 2
-        torchrun.kill()
+        for number, torchrun in torchruns.items():
+            replicas += psutil.Process(torchrun.pid).children()
+            torchrun.send_signal(number)
+        assert len(replicas) == 4
+        assert {number: torchrun.wait(30) for number, torchrun in torchruns.items()} == code_of
         assert not psutil.wait_procs(replicas, timeout=20)[1], "none is left"
     finally:
-        torchrun.kill()
+        for torchrun in torchruns.values():
+            torchrun.kill()
         for replica in replicas:
             with suppress(psutil.NoSuchProcess):
                 replica.kill()
-    assert status_of(tmp_path)["status"] == "interrupted"
+    assert [status_of(path)["status"] for path in folders.values()] == ["interrupted"] * 2
 
 
 def test_the_store_of_replica_0_outlives_a_run_as_the_others_may_be_at_the_next_one_already(monkeypatch):
