@@ -10,6 +10,8 @@
 #   make speed       fail where a hot path became 1.5 times slower
 #   make nightly-environments  packages of environments of others, in an environment of their own
 #   make slurm       grids and batch scripts on a SLURM of this machine alone, which it starts and ends: 15 minutes
+#   make gravest     make the forty gravest mistakes, one at a time: does a test fail?
+#   make mutants ROOM=functional  the same for all changes that mutmut knows in a room
 #   make nightly     what `make test` leaves out, as it needs other packages: the two before
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
@@ -23,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench bench-short speed nightly nightly-environments slurm durations venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-environments slurm durations venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -110,7 +112,19 @@ nightly-environments: .nightly/environments/installed
 slurm: venv
 	$(BIN)/python -m tests.slurm $(ARGS)
 
-nightly: nightly-environments slurm
+nightly: nightly-environments slurm gravest
+	$(BIN)/python -m pytest --timeout 600 tests/nightly/test_lost_head.py
+
+# mutmut runs the tests in its own process: its packages stand beside those of .venv, and not among them.
+.nightly/mutmut/installed: .ci/mutants.lock
+	$(BIN)/python -m pip install --quiet --no-deps --target .nightly/mutmut --requirement $<
+	touch $@
+
+mutants: venv .nightly/mutmut/installed
+	PYTHONPATH="$(CURDIR)/.nightly/mutmut" $(BIN)/python -m tests.mutants $(ROOM) $(ARGS)
+
+gravest: venv
+	$(BIN)/python -m tests.nightly.gravest $(ARGS)
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py
