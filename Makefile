@@ -11,7 +11,9 @@
 #   make nightly-environments  packages of environments of others, in an environment of their own
 #   make slurm       grids and batch scripts on a SLURM of this machine alone, which it starts and ends: 20 minutes
 #   make nightly-ray clusters of Ray whose head dies
-#   make nightly     what `make test` leaves out, for its packages or its time: the three before
+#   make gravest     make the forty gravest mistakes, one at a time: does a test fail?
+#   make nightly     what `make test` leaves out, for its packages or its time: the four above
+#   make mutants ROOM=functional  make all changes that mutmut knows in a room, one at a time
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
 PYTHON ?= python3
@@ -24,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
 RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
 
-.PHONY: train test check fix docs bench bench-short speed nightly nightly-environments nightly-ray slurm durations venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-environments nightly-ray slurm durations venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -114,7 +116,18 @@ slurm: venv
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
-nightly: nightly-environments nightly-ray slurm
+nightly: nightly-environments nightly-ray slurm gravest
+
+# mutmut runs the tests in its own process: its packages stand beside those of .venv, and not among them.
+.nightly/mutmut/installed: .ci/mutants.lock
+	$(BIN)/python -m pip install --quiet --no-deps --target .nightly/mutmut --requirement $<
+	touch $@
+
+mutants: venv .nightly/mutmut/installed
+	PYTHONPATH="$(CURDIR)/.nightly/mutmut" $(BIN)/python -m tests.mutants $(ROOM) $(ARGS)
+
+gravest: venv
+	$(BIN)/python -m tests.nightly.gravest $(ARGS)
 
 bench-short: venv
 	$(BIN)/python benchmarks/imports.py

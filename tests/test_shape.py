@@ -1,0 +1,113 @@
+"""The shape of the library: limits on how much a class, a file and a room is, which may only fall.
+
+Each limit is today's figure. The aim beside it is that of the design: no class that is many things, no long chains of
+bases, and nothing that an editor cannot follow. A figure above its limit fails, and so does one that has fallen below
+it: lower the limit then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from rlpyt.core import Agent
+from tests import shape
+
+
+class Limit(NamedTuple):
+    """Largest figure that is allowed, and the one that is aimed at."""
+
+    what: str
+    measure: Callable[[], int]
+    limit: int
+    aim: int
+
+
+def classes_over(n_methods: int, room: str = "") -> int:
+    return sum(
+        len(shape.methods(cls)) > n_methods
+        for cls in shape.classes()
+        if cls.__module__.startswith(f"rlpyt.{room}".rstrip("."))
+    )
+
+
+LIMITS = [
+    Limit("classes of more than 25 methods and properties", lambda: classes_over(25), 83, 0),
+    Limit("such classes in samplers", lambda: classes_over(25, "samplers."), 11, 0),
+    Limit("most methods of a class", lambda: max(len(shape.methods(cls)) for cls in shape.classes()), 118, 25),
+    Limit("methods of core.Agent", lambda: len(shape.methods(Agent)), 35, 16),
+    Limit("longest chain of bases", lambda: max(map(shape.depth, shape.classes())), 10, 4),
+    Limit("classes on longer chains than 4", lambda: sum(shape.depth(cls) > 4 for cls in shape.classes()), 70, 0),
+    Limit("circles of files", lambda: len(shape.circles(shape.imported())), 4, 0),
+    Limit("inner floors of samplers", lambda: shape.floors(shape.room("samplers")), 12, 8),
+    Limit("inner floors of any room", lambda: max(shape.floors(shape.room(r)) for r in shape.rooms()), 12, 8),
+    Limit("requests that are told apart by texts", lambda: len(shape.places(shape.tagged_requests)), 50, 0),
+    Limit("metaclasses, and classes that name one", lambda: len(shape.places(shape.is_metaclass)), 8, 0),
+    Limit("reads of source, bytecode or frames", lambda: len(shape.places(shape.reads_code)), 11, 0),
+    Limit("objects whose __dict__ is replaced", lambda: len(shape.places(shape.replaces_dict)), 16, 0),
+    Limit("questions whether a method was overridden", lambda: len(shape.places(shape.probes_override)), 18, 0),
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.what)
+def test_a_figure_of_the_shape_only_falls(limit: Limit) -> None:
+    figure = limit.measure()
+    assert figure <= limit.limit, f"{limit.what}: {figure}; the limit is {limit.limit}, and the aim {limit.aim}"
+    assert figure == limit.limit, f"{limit.what} fell to {figure}: lower the limit of {limit.limit} in this file"
+
+
+# ---- the measures ----
+
+
+def test_circles_and_floors() -> None:
+    graph = {"a": ["b"], "b": ["c", "d"], "c": ["b"], "d": [], "e": ["a", "outside"]}
+    assert shape.circles(graph) == [{"b", "c"}]
+    assert shape.floors(graph) == 4
+
+
+@pytest.mark.parametrize(
+    ("measure", "source", "n"),
+    [
+        (
+            shape.tagged_requests,
+            'match x:\n case ("act", y):\n  pass\n case ["stop"]:\n  pass\n case (1, y):\n  pass',
+            2,
+        ),
+        (shape.is_metaclass, "class A(type):\n pass\nclass B(metaclass=A):\n pass\nclass C(B):\n pass", 2),
+        (shape.reads_code, "import ast\ninspect.getsource(f)\nsys._getframe()\nf.code", 3),
+        (shape.replaces_dict, "x.__dict__ = y\nx.__dict__.update(y)\nvars(x).clear()\nx.y.update(z)\nvars(x)[1]", 3),
+        (shape.probes_override, "type(self).f is Base.f\ncls.f is not Base.f\nself.f is None\nself.f is self.g", 2),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_places_are_found(measure, source: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ast
+
+    monkeypatch.setattr(shape, "sources", lambda: {"m": ast.parse(source)})
+    assert len(shape.places(measure)) == n
+
+
+def test_methods_and_chains_count_the_bases_of_the_library() -> None:
+    module = "rlpyt.x"
+
+    class Base:
+        __module__ = module
+
+        def one(self) -> None: ...
+
+        @property
+        def two(self) -> None: ...
+
+        def __len__(self) -> int:
+            return 0
+
+    class Below(Base, Exception):
+        __module__ = module
+        three = 3
+
+        def one(self) -> None: ...
+
+    assert shape.methods(Below) == {"one", "two"}
+    assert (shape.depth(Base), shape.depth(Below)) == (1, 2)
