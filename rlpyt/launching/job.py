@@ -43,6 +43,7 @@ class RunOfJob:
         self._job_id, self._is_slurm = "", False
         self._process: subprocess.Popen[bytes] | None = None
         self._n_told = 0
+        self._is_asked_to_save = False
         self._end: float | None = None
         self._is_queued_again = False
 
@@ -103,7 +104,10 @@ class RunOfJob:
             asked = self._files.asked(self._token)
             if asked != passed_on:
                 passed_on = asked
-                self._send(asked)
+                if asked != signal.SIGTERM:
+                    self._send(asked)
+            if self._n_told or asked == signal.SIGTERM:  # a signal may have come before there was a process
+                self._ask_to_save()
             if n_looked < self._n_told and not asked:
                 n_looked = self._n_told
                 ending = self._look()
@@ -123,9 +127,17 @@ class RunOfJob:
     # ---- what SLURM does ----
 
     def _tell(self, signum: int, frame: FrameType | None) -> None:
-        """Ask the run to save its work. SLURM may have sent it SIGTERM too; a run counts both as one request."""
         self._n_told += 1
-        self._send(signal.SIGTERM)
+        self._ask_to_save()
+
+    def _ask_to_save(self) -> None:
+        """Ask the run to save its work, once: the warning of SLURM, its next one and the launcher may all come.
+
+        A second SIGTERM would end the run at once. SLURM may have sent the first one too; a run counts both as one.
+        """
+        if self._process is not None and not self._is_asked_to_save:
+            self._is_asked_to_save = True
+            self._send(signal.SIGTERM)
 
     def _look(self) -> Ending:
         """Ask SLURM what it does to the job."""

@@ -317,6 +317,32 @@ def test_a_run_that_saves_too_slowly_is_ended_in_time_and_goes_on(tmp_path, slur
     assert "Let the signal come earlier, by slurm_signal_delay_s" in (folder(tmp_path) / "run_0.txt").read_text()
 
 
+@pytest.mark.parametrize("second", ["slurm", "launcher"])
+def test_a_run_that_saves_its_work_is_not_asked_again_which_would_end_it(tmp_path, slurm, second):
+    def twice():
+        slurm("warning", 1, 60)
+        wait_until((folder(tmp_path) / "saves").exists)
+        slurm("warning", 1, 60) if second == "slurm" else os.kill(os.getpid(), signal.SIGINT)
+
+    saves = """
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if asked else asked.append(1))
+while n_starts == 1 and not asked:
+    time.sleep(0.05)
+if n_starts == 1:
+    pathlib.Path(log_dir, "saves").touch()
+    time.sleep(3.0)
+    finish("interrupted", 85)
+"""
+    thread = when(lambda: n_starts(tmp_path) == 1, twice)
+    code, table = launch(tmp_path, saves + QUICK)
+    thread.join()
+    assert code == (0 if second == "slurm" else 130), table
+    assert slurm.exits()[0] == (85 if second == "slurm" else 0)
+    status = json.loads((folder(tmp_path) / "run_0/status.json").read_text())["status"]
+    assert status == ("finished" if second == "slurm" else "interrupted")
+
+
 def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path, slurm):
     (slurm.folder / "down_scontrol").write_text("Requested operation is presently disabled")
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
