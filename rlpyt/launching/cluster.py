@@ -32,13 +32,18 @@ _PAUSE_SECONDS = 30.0
 _LONGEST_PAUSE_SECONDS = 600.0
 _FOR_GOOD = re.compile(
     r"invalid (partition|account|qos|feature|generic resource|wckey|node name|trackable|job constraint|user id)"
-    r"|specification invalid|is invalid|configuration is not available|can not be satisfied|not permitted"
-    r"|permission denied|processors requested|unrecognized option|invalid option|sbatch: error: invalid",
+    r"|invalid [^\n]*specifi(ed|cation)|is invalid|configuration is not available|can not be satisfied|not permitted"
+    r"|permission denied|processors requested|unrecognized option|invalid option|sbatch: error: invalid"
+    r"|(allow|requires) an argument",
     re.IGNORECASE,
 )
 """Refusals of sbatch that waiting does not mend. All others pass: limits of jobs, a controller that is away."""
 _GOES_ON = frozenset(("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"))
 """Ends of jobs that say nothing against their runs, which go on from their checkpoints in another job."""
+_PASSED_ON = ("SLURM_CONF", "SUBMITIT_PREEMPT_SIGNAL")
+"""Variables that a job needs: where SLURM is, and the signal that it gets before its end."""
+_USUAL = ("account", "partition", "qos", "reservation")
+"""Options of sbatch for which many users have a variable, such as SBATCH_ACCOUNT."""
 
 
 class JobSystem(Protocol):
@@ -241,19 +246,24 @@ class ClusterSlots:
             raise ValueError(f"ClusterSlots: the executor is for {executor.cluster!r}; expected 'slurm' or 'local'.")
         if type(n_slots) is not int or n_slots < 1:
             raise ValueError(f"ClusterSlots: n_slots is {n_slots!r}; expected a whole number from 1. Correct it.")
-        for name in ("nodes", "tasks_per_node", "ntasks_per_node"):
-            if executor.parameters.get(name, 1) != 1:
+        if "%" in str(Path(executor.folder).absolute()):
+            raise ValueError(
+                f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, as "
+                "SLURM puts numbers of jobs in its place, and such a job ends without a word. Choose another folder."
+            )
+        further = dict(executor.parameters.get("additional_parameters") or {})
+        given = {name.replace("-", "_"): value for name, value in {**executor.parameters, **further}.items()}
+        for name in ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node", "array"):
+            if str(given.get(name, 1)) != "1":
                 raise ValueError(
-                    f"ClusterSlots: the executor has {name}={executor.parameters[name]}; expected 1, as a run is one "
-                    "process with its workers. Ask for cpus_per_task and gpus_per_node."
+                    f"ClusterSlots: the executor has {name}={given[name]}; expected 1, as a run is one process with "
+                    "its workers, and a job has one run. Ask for cpus_per_task and gpus_per_node."
                 )
         self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
         self.system: JobSystem = LocalJobs() if executor.cluster == "local" else Slurm()
-        if executor.cluster == "slurm":
-            further = dict(executor.parameters.get("additional_parameters") or {})
-            if "no-requeue" not in further:
-                executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
+        if executor.cluster == "slurm" and "no_requeue" not in given:
+            executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> ClusterRun:
         """Submit a run at its first poll, or go on watching the job that an earlier launcher has submitted for it."""
@@ -275,10 +285,17 @@ class ClusterSlots:
 
         if not self._is_named:
             self._executor.update_parameters(name=f"{_title(run)}/{run.name.removeprefix('./')}")
-        configuration = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-        with clean_env(), redirect_stderr(io.StringIO()):  # in a job itself, perhaps; sbatch's words are in the error
-            os.environ.update(configuration)  # which is SLURM's, and not the job's
-            return self._executor.submit(RunOfJob(script, run, files, token)).job_id
+        given = {**self._executor.parameters, **(self._executor.parameters.get("additional_parameters") or {})}
+        usual = [f"SBATCH_{name.upper()}" for name in _USUAL if name not in given]
+        kept = {name: os.environ[name] for name in (*_PASSED_ON, *usual) if name in os.environ}
+        try:
+            with clean_env(), redirect_stderr(io.StringIO()):  # in a job, perhaps; sbatch's words are in the error
+                os.environ.update(kept)  # which are a user's, and not of that job
+                return self._executor.submit(RunOfJob(script, run, files, token)).job_id
+        finally:
+            if not self._is_named:  # by the user: the executor may serve another study
+                for name in ("name", "job_name"):
+                    self._executor.parameters.pop(name, None)
 
     def printed(self, job_id: str) -> str:
         """Return what a job has printed, its errors if there are any."""

@@ -474,8 +474,15 @@ def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(tmp_path, s
     assert "failed" not in table
 
 
-def test_a_submission_that_can_never_succeed_fails_its_run_at_once_and_tells_why(tmp_path, slurm, capfd):
-    text = "sbatch: error: Batch job submission failed: Invalid partition name specified"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sbatch: error: Batch job submission failed: Invalid partition name specified",
+        "sbatch: error: Batch job submission failed: Invalid license specification",
+        "sbatch: option '--requeue' doesn't allow an argument",
+    ],
+)
+def test_a_submission_that_can_never_succeed_fails_its_run_at_once_and_tells_why(tmp_path, slurm, capfd, text):
     (slurm.folder / "down_sbatch").write_text(text)
     code, table = launch(tmp_path, QUICK, retries=1)
     assert code == 1
@@ -632,11 +639,18 @@ def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, 
         ({}, 0, "n_slots is 0"),
         ({"nodes": 2}, 1, "nodes=2"),
         ({"tasks_per_node": 4}, 1, "tasks_per_node=4"),
+        ({"slurm_additional_parameters": {"ntasks": 2}}, 1, "ntasks=2"),
+        ({"slurm_additional_parameters": {"array": "0-3"}}, 1, "array=0-3"),
     ],
 )
 def test_wrong_slots_are_refused(tmp_path, slurm, parameters, n_slots, text):
     with pytest.raises(ValueError, match=text):
         ClusterSlots(executor(tmp_path, **parameters), n_slots)
+
+
+def test_a_folder_in_whose_name_slurm_would_put_numbers_is_refused(tmp_path, slurm):
+    with pytest.raises(ValueError, match="without the sign %"):
+        ClusterSlots(executor(tmp_path / "50%"), 1)
 
 
 def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path, monkeypatch):
@@ -666,16 +680,35 @@ def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
 
 
 def test_jobs_have_the_names_of_study_and_run_and_may_be_requeued(tmp_path, slurm):
-    assert launch(tmp_path, QUICK)[0] == 0
-    batch = (slurm.folder / "1.batch").read_text()
-    assert "--job-name=study/x_1/0\n" in batch
-    assert "--requeue\n" in batch
-    parameters = dict(name="mine", slurm_additional_parameters={"no-requeue": True, "licenses": "x"})
+    made = executor(tmp_path)
+    path = tmp_path / "run.py"
+    path.write_text(RUN + QUICK)
+    for title in ("study", "other"):
+        run_experiments(path, ClusterSlots(made, 1), title, 1, *ONE, data_dir=tmp_path / "data", file=io.StringIO())
+    for number, title in enumerate(("study", "other"), 1):
+        batch = (slurm.folder / f"{number}.batch").read_text()
+        assert f"--job-name={title}/x_1/0\n" in batch
+        assert "--requeue\n" in batch
+    parameters = dict(name="mine", slurm_additional_parameters={"no_requeue": True, "licenses": "x"})
     assert launch(tmp_path / "b", QUICK, **parameters)[0] == 0
-    batch = (slurm.folder / "2.batch").read_text()
+    batch = (slurm.folder / "3.batch").read_text()
     assert "--job-name=mine\n" in batch
     assert "--licenses=x\n" in batch
     assert "--requeue\n" not in batch
+
+
+def test_a_job_is_submitted_with_a_users_own_variables_and_not_with_those_of_a_job(tmp_path, slurm, monkeypatch):
+    monkeypatch.setenv("SBATCH_ACCOUNT", "me")
+    monkeypatch.setenv("SBATCH_PARTITION", "cpu")  # would win over the script's
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.setenv("SUBMITIT_PREEMPT_SIGNAL", "USR1")
+    code, table = launch(tmp_path, "print('ENV', dict(os.environ))\n" + QUICK, slurm_partition="gpu")
+    assert code == 0, table
+    output = (folder(tmp_path) / "run_0.txt").read_text()
+    assert "'SBATCH_ACCOUNT': 'me'" in output
+    assert "'SUBMITIT_PREEMPT_SIGNAL': 'USR1'" in output
+    assert "SBATCH_PARTITION" not in output
+    assert "SLURM_NTASKS" not in output
 
 
 def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, slurm):
