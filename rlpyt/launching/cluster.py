@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     import submitit
 
 _LOOK_SECONDS = 1.0
-_SETTLE_SECONDS = 30.0
-"""Time until a job without an exit code is lost. Network file systems show files late, and jobs are requeued."""
+_SETTLE_SECONDS = 90.0
+"""Time until a job without an exit code is lost. NFS may show a file a minute late, and jobs are requeued."""
 _CANCEL_SECONDS = 10.0
 _PAUSE_SECONDS = 30.0
 """Time from the first refusal of a job to the next try; it doubles each time."""
 _LONGEST_PAUSE_SECONDS = 600.0
 _FOR_GOOD = re.compile(
     r"invalid (partition|account|qos|feature|generic resource|wckey|node name|trackable|job constraint|user id)"
-    r"|invalid [^\n]*specifi(ed|cation)|is invalid|configuration is not available|can not be satisfied|not permitted"
-    r"|permission denied|processors requested|unrecognized option|invalid option|sbatch: error: invalid"
+    r"|invalid [^\n]*specifi(ed|cation)|specification invalid|is invalid|configuration is not available"
+    r"|can not be satisfied|not permitted|permission denied|processors requested|unrecognized option|invalid option"
+    r"|sbatch: error: invalid"
     r"|(allow|requires) an argument",
     re.IGNORECASE,
 )
@@ -128,7 +129,7 @@ class ClusterRun:
             raise RunRefused(
                 f"its job {self._job_id} was cancelled, and the run was ended by SIGTERM. Launch again to go on."
             )
-        return code
+        return self._unless_cancelled(code, now) if code == PREEMPTED and not self._asked else code
 
     def waiting(self) -> str | None:
         """Return what the job system says of a job in its queue; None once the run goes on."""
@@ -141,19 +142,45 @@ class ClusterRun:
 
     def stop(self, signum: int) -> None:
         """Send a signal. A job that waits is cancelled, and every job is after the first signal."""
-        self._asked = signum
-        is_ours = self._files.claim(self._token, "") == "" if self._token else True
-        if signum == signal.SIGTERM and is_ours:
-            self._stopped = -signum
-        elif signum == signal.SIGTERM:
-            self._files.ask(self._token, signum)
-        elif self._cancelled_at is None:
-            self._files.ask(self._token, signum)
-            self._cancelled_at, self._look_at = time.monotonic(), 0.0
+        if self._cancelled_at is not None:
+            return
+        self._asked, waiting_only = signum, False
+        with suppress(OSError):  # a full disk takes no request: the job system's own signal is one too
+            waiting_only = self._ask(signum)
         if self._job_id:  # a job that has been requeued waits too, and its run has saved its work
-            self._slots.system.cancel(self._job_id, waiting_only=signum == signal.SIGTERM and not is_ours)
+            self._slots.system.cancel(self._job_id, waiting_only)
+
+    def _ask(self, signum: int) -> bool:
+        """Ask the job to end; return whether it may go on until its run has saved its work."""
+        if signum != signal.SIGTERM:
+            self._cancelled_at, self._look_at = time.monotonic(), 0.0
+        is_ours = not self._token or self._files.claim(self._token, "") == ""
+        if is_ours and signum == signal.SIGTERM:
+            self._stopped = -signum
+        elif not is_ours:
+            self._files.ask(self._token, signum)
+        return signum == signal.SIGTERM and not is_ours
 
     # ---- the end of a job ----
+
+    def _unless_cancelled(self, code: int, now: float) -> int | None:
+        """Return the code of a run that goes on in another job, when the job system has said how this one ended.
+
+        A job that could not ask, as without `squeue` in its container, does not know that it was cancelled.
+        """
+        if self._over_since is None:
+            self._over_since = now
+            self._slots.system.ask_soon(self._job_id)
+        state = self._slots.system.state(self._job_id)
+        has_ended = state is not None and (state.is_over or state.waits)
+        if not has_ended and now < self._over_since + _SETTLE_SECONDS:
+            return None
+        self._refuse_cancelled(state)
+        return code
+
+    def _refuse_cancelled(self, state: JobState | None) -> None:
+        if state is not None and state.name == "CANCELLED":
+            raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
 
     def _end_without_code(self, now: float) -> int | None:
         """Return the exit code of a run whose job has ended without one, and still has after some time."""
@@ -162,6 +189,8 @@ class ClusterRun:
             return None
         if not state.is_over:
             self._over_since, self._is_adopted = None, False
+            if self._asked and state.waits:  # it was on its way into the queue when it was asked
+                self._slots.system.cancel(self._job_id, waiting_only=True)
             return None
         if self._asked and (self._is_adopted or state.name == "CANCELLED"):
             return -self._asked
@@ -177,8 +206,7 @@ class ClusterRun:
             return None
         text = f"The job {self._job_id} has ended without an exit code ({state})."
         self._note(text, self._slots.printed(self._job_id))
-        if state.name == "CANCELLED":
-            raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
+        self._refuse_cancelled(state)
         return PREEMPTED if state.name in _GOES_ON else 1
 
     # ---- the submission ----

@@ -70,7 +70,7 @@ class RunOfJob:
                 code = self._exit_code()
             finally:
                 self._kill()
-                if not self._is_queued_again:
+                if not self._is_queued_again or code == 0:  # it may finish after all, once the job waits again
                     self._files.end(self._token, code)
         if code == 0 or self._files.asked(self._token):
             return 0

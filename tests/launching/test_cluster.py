@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -299,6 +300,37 @@ def test_a_job_that_is_cancelled_stays_so_and_its_run_is_not_started_again(tmp_p
     assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
 
 
+def test_a_cancelled_job_that_could_not_ask_slurm_is_not_submitted_again(tmp_path, slurm):
+    """As in a container without SLURM's programs."""
+
+    def cancel():
+        for name in ("squeue", "scontrol"):
+            (slurm.folder / f"down_{name}").write_text("not found")
+        slurm("scancel", 1)
+        wait_until(lambda: list(folder(tmp_path).glob("run_0.job.*.exit")), 60.0)
+        (slurm.folder / "down_squeue").unlink()
+
+    cluster._SETTLE_SECONDS = 20.0  # the fixture puts it back
+    thread = when(lambda: n_starts(tmp_path) == 1, cancel)
+    code, table = launch(tmp_path, SAVES + QUICK, retries=1)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 1, 1), table
+    assert "its job 1 was cancelled (CANCELLED)" in table
+
+
+def test_a_run_that_finishes_when_its_job_waits_again_is_not_started_again(tmp_path, slurm):
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("timelimit", 1))
+    finishes = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while "waits again" not in pathlib.Path(log_dir, f"run_{run_ID}.txt").read_text():
+    time.sleep(0.05)
+"""
+    code, table = launch(tmp_path, finishes + QUICK)
+    thread.join()
+    assert slurm.exits() == [0, 0]
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 1, 1), table
+
+
 def test_a_waiting_job_that_is_cancelled_is_not_submitted_again(tmp_path, slurm):
     (slurm.folder / "full").touch()
     thread = when(lambda: slurm.state() == "PENDING", lambda: slurm("scancel", 1))
@@ -570,6 +602,54 @@ def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
     (slurm.folder / "full").unlink()
     assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
     assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 2)
+
+
+def test_ctrl_c_cancels_a_job_that_is_on_its_way_into_the_queue(tmp_path, slurm):
+    def stop():
+        slurm("timelimit", 1)
+        wait_until(lambda: slurm.job()["restarts"] == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    (slurm.folder / "full").touch()
+    begin = when(lambda: slurm.state() == "PENDING", (slurm.folder / "full").unlink)
+    again = when(lambda: n_starts(tmp_path) == 1, (slurm.folder / "full").touch)
+    thread = when(lambda: n_starts(tmp_path) == 1, stop)
+    saves = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(3), finish('interrupted', 85)))\n"
+    start = time.monotonic()
+    code, table = launch(tmp_path, saves + "time.sleep(60)\n")
+    for x in (begin, again, thread):
+        x.join()
+    assert (code, slurm.state(), n_starts(tmp_path)) == (130, "CANCELLED", 1), table
+    assert time.monotonic() < start + 30
+
+
+def test_a_full_disk_does_not_keep_ctrl_c_from_the_jobs(tmp_path, slurm, monkeypatch):
+    def stop():
+        monkeypatch.setattr(cluster.JobFiles, "claim", full)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    thread = when(lambda: n_starts(tmp_path) == 1 and slurm.state() == "RUNNING", stop)
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path)) == (130, 1), table
+    wait_until(lambda: slurm.state() == "CANCELLED")
+    assert json.loads((folder(tmp_path) / "run_0/status.json").read_text())["status"] == "interrupted"
+
+
+def test_a_job_is_cancelled_once(tmp_path, slurm):
+    folder(tmp_path).mkdir(parents=True)
+    run = cluster.ClusterRun(
+        ClusterSlots(executor(tmp_path), 1), GridRun(folder(tmp_path), 0, "x_1/0"), "run.py", "token", "1"
+    )
+    (slurm.folder / "1.json").write_text('{"state": "COMPLETED"}')
+    for _ in range(3):  # as a queue does that waits for its end
+        run.stop(signal.SIGKILL)
+    wait_until((slurm.folder / "cancelled").exists)
+    time.sleep(0.5)
+    assert (slurm.folder / "cancelled").read_text().split() == ["1"]
 
 
 # ---- submitit's local executor ----
