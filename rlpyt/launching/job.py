@@ -47,6 +47,10 @@ class RunOfJob:
         self._end: float | None = None
         self._is_queued_again = False
 
+    def __reduce__(self) -> tuple[type[RunOfJob], tuple[str, GridRun, JobFiles, str]]:
+        """Return what a job is made of again: it may wait for days, and meet a newer version of this class."""
+        return RunOfJob, (self._script, self._run, self._files, self._token)
+
     def __call__(self) -> int:
         """Run; return 0 if the run has finished, or was stopped by the launcher.
 
@@ -155,7 +159,8 @@ class RunOfJob:
         if not progress.goes_on(self._run.steps_kept()):
             self._say(progress.told())
             return 1
-        self._files.keep_progress(self._token, progress)
+        with suppress(OSError):  # a full disk is no reason to leave the queue
+            self._files.keep_progress(self._token, progress)
         _handle_signals(signal.SIG_IGN)  # SLURM ends a job that it puts into the queue again
         refusal = requeue(self._job_id) if self._is_slurm else "it is no job of SLURM"
         self._is_queued_again = not refusal

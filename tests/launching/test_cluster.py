@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import pickle
 import shlex
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 from rlpyt import slurm as system
 from rlpyt.launching import ClusterSlots, cluster, run_experiments
 from rlpyt.launching.grid import GridRun
+from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until
 
@@ -391,6 +393,29 @@ def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
     assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 5, 1), table
     assert slurm.exits() == [85, 85, 85, 85, 1]
     assert "kept no more than before: nothing" in table
+
+
+def test_a_full_disk_does_not_keep_a_job_from_the_queue(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = GridRun(tmp_path, 0, "x_1/0")
+    job = RunOfJob("run.py", run, JobFiles.of(run), "token")
+    monkeypatch.setattr(JobFiles, "keep_progress", full)
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGUSR2)}
+    try:
+        assert job._go_on(system.WARNED) == 85
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+
+
+def test_a_job_that_was_submitted_by_an_older_version_runs(tmp_path):
+    run = GridRun(tmp_path, 0, "x_1/0")
+    old = RunOfJob("run.py", run, JobFiles.of(run), "token")
+    n = len(vars(old))
+    del old._end  # as if it were new
+    assert len(vars(pickle.loads(pickle.dumps(old)))) == n
 
 
 def test_the_exit_code_of_a_job_is_that_of_its_run(tmp_path, slurm):
