@@ -163,6 +163,8 @@ class RunOfJob:
             self._files.keep_progress(self._token, progress)
         _handle_signals(signal.SIG_IGN)  # SLURM ends a job that it puts into the queue again
         refusal = requeue(self._job_id) if self._is_slurm else "it is no job of SLURM"
+        if refusal and self._look().requeue == "by SLURM":  # the answer was lost, or SLURM was faster
+            refusal = ""
         self._is_queued_again = not refusal
         self._say(f"cannot be queued again ({refusal}): the launcher submits another one" if refusal else "waits again")
         return PREEMPTED

@@ -127,7 +127,7 @@ elif name == "timelimit":  # no program of SLURM, as the next ones
     end(args[0], reason="TimeLimit", next="TIMEOUT")
 elif name == "warning":
     soon = time.time() + float(args[1])
-    change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon)))
+    change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)))
     send(args[0], signal.SIGUSR2)
 elif name == "grace":
     change(args[0], preempt="2026-01-01T00:00:00")
@@ -386,6 +386,18 @@ def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path,
     assert "cannot be queued again (Requested operation is presently disabled)" in (
         (folder(tmp_path) / "run_0.txt").read_text()
     )
+
+
+def test_a_job_that_is_queued_again_though_the_answer_is_lost_goes_on_under_its_number(tmp_path, slurm):
+    scontrol = slurm.folder / "scontrol"
+    scontrol.write_text(
+        f"{scontrol.read_text().replace('exec ', '')}echo 'Socket timed out on send/recv' >&2; exit 1\n"
+    )
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 1), table
+    assert slurm.exits() == [85, 0]
 
 
 def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
