@@ -203,8 +203,8 @@ class RunOfJob:
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    """Handle SIGTERM, and the signal that submitit lets SLURM send before the end of the time."""
-    for name in ("TERM", os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")):
+    """Handle SIGTERM, and the signal that SLURM sends before the end of the time: submitit's, or one of a user's."""
+    for name in ("TERM", "USR1", "USR2", os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")):
         signal.signal(signal.Signals[f"SIG{name}"], handler)
 
 

@@ -128,7 +128,7 @@ elif name == "timelimit":  # no program of SLURM, as the next ones
 elif name == "warning":
     soon = time.time() + float(args[1])
     change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)))
-    send(args[0], signal.SIGUSR2)
+    send(args[0], getattr(signal, (args[2:] or ["SIGUSR2"])[0]))
 elif name == "grace":
     change(args[0], preempt="2026-01-01T00:00:00")
     send(args[0], signal.SIGTERM)
@@ -270,7 +270,10 @@ n_starts == 1 and time.sleep(60)
 """A run whose first start ends by a signal, once it has saved its work."""
 
 
-@pytest.mark.parametrize("what", [("warning", 1, 60), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)])
+@pytest.mark.parametrize(
+    "what",
+    [("warning", 1, 60), ("warning", 1, 60, "SIGUSR1"), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)],
+)
 def test_a_job_that_slurm_ends_saves_its_work_and_goes_on_under_its_number(tmp_path, slurm, what):
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm(*what))
     code, table = launch(tmp_path, SAVES + QUICK)
@@ -414,7 +417,7 @@ def test_a_full_disk_does_not_keep_a_job_from_the_queue(tmp_path, monkeypatch):
     run = GridRun(tmp_path, 0, "x_1/0")
     job = RunOfJob("run.py", run, JobFiles.of(run), "token")
     monkeypatch.setattr(JobFiles, "keep_progress", full)
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGUSR2)}
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}
     try:
         assert job._go_on(system.WARNED) == 85
     finally:
