@@ -274,10 +274,11 @@ class ClusterSlots:
             raise ValueError(f"ClusterSlots: the executor is for {executor.cluster!r}; expected 'slurm' or 'local'.")
         if type(n_slots) is not int or n_slots < 1:
             raise ValueError(f"ClusterSlots: n_slots is {n_slots!r}; expected a whole number from 1. Correct it.")
-        if "%" in str(Path(executor.folder).absolute()):
+        if re.search("%(?!j)", str(Path(executor.folder).absolute())):
             raise ValueError(
-                f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, as "
-                "SLURM puts numbers of jobs in its place, and such a job ends without a word. Choose another folder."
+                f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, but "
+                "for %j, the job's number. SLURM puts other words in its place, and such a job ends without a word. "
+                "Choose another folder."
             )
         further = dict(executor.parameters.get("additional_parameters") or {})
         given = {name.replace("-", "_"): value for name, value in {**executor.parameters, **further}.items()}

@@ -771,6 +771,7 @@ def test_wrong_slots_are_refused(tmp_path, slurm, parameters, n_slots, text):
 def test_a_folder_in_whose_name_slurm_would_put_numbers_is_refused(tmp_path, slurm):
     with pytest.raises(ValueError, match="without the sign %"):
         ClusterSlots(executor(tmp_path / "50%"), 1)
+    ClusterSlots(executor(tmp_path / "%j"), 1)
 
 
 def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path, monkeypatch):
