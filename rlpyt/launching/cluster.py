@@ -204,6 +204,8 @@ class ClusterRun:
             return None
         if now < self._over_since + _SETTLE_SECONDS:
             return None
+        if self._run.is_finished:  # and the disk was too full for the code
+            return 0
         text = f"The job {self._job_id} has ended without an exit code ({state})."
         self._note(text, self._slots.printed(self._job_id))
         self._refuse_cancelled(state)

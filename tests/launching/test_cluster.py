@@ -425,6 +425,23 @@ def test_a_full_disk_does_not_keep_a_job_from_the_queue(tmp_path, monkeypatch):
             signal.signal(signum, handler)
 
 
+def test_a_job_that_has_its_run_starts_again_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    files = JobFiles(tmp_path / "run_0.job")
+    assert files.claim("token", "7") == "7"
+    monkeypatch.setattr("rlpyt.launching.job_files.write_json", full)
+    assert files.claim("token", "7") == "7"
+    assert files.claim("token", "8") == "7"
+
+
+def test_a_run_that_has_finished_needs_no_exit_code(tmp_path, slurm, monkeypatch):
+    monkeypatch.setattr(JobFiles, "exit_code", lambda *_: None)
+    code, table = launch(tmp_path, QUICK)
+    assert (code, slurm.n_jobs) == (0, 1), table
+
+
 def test_a_job_that_was_submitted_by_an_older_version_runs(tmp_path):
     run = GridRun(tmp_path, 0, "x_1/0")
     old = RunOfJob("run.py", run, JobFiles.of(run), "token")
