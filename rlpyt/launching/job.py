@@ -86,6 +86,8 @@ class RunOfJob:
             return PREEMPTED
         code = self._run_to_its_end()
         is_cut_short = code == PREEMPTED or (self._n_told > 0 and code not in (0, 1))
+        if code == -signal.SIGTERM and not is_cut_short:  # by someone's kill: the negative one says that SLURM did it
+            return 128 + signal.SIGTERM
         if not is_cut_short or self._files.asked(self._token):
             return code
         ending = self._look()

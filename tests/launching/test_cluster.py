@@ -410,6 +410,13 @@ def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
     assert "kept no more than before: nothing" in table
 
 
+def test_a_run_that_someone_has_killed_was_not_cancelled_and_is_started_again(tmp_path, slurm):
+    killed = "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nn_starts == 1 and os.kill(os.getpid(), signal.SIGTERM)\n"
+    code, table = launch(tmp_path, killed + QUICK, retries=1)
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 2), table
+    assert "failed with exit code 143" in table
+
+
 def test_a_full_disk_does_not_keep_a_job_from_the_queue(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
