@@ -207,7 +207,7 @@ def _state(row: Mapping[str, str]) -> JobState:
         int(restarts) if restarts.isdigit() else 0,
         row["PreemptTime"][:1].isdigit(),
     )
-    return replace(state, end=datetime.fromisoformat(end).timestamp()) if end[:1].isdigit() else state
+    return replace(state, end=datetime.fromisoformat(f"{end}+00:00").timestamp()) if end[:1].isdigit() else state
 
 
 def _called(*command: str) -> tuple[int, str, str]:
@@ -228,6 +228,6 @@ def _called(*command: str) -> tuple[int, str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without a user's own filters and formats, such as SQUEUE_PARTITION."""
+    """Return the environment without a user's own filters and formats, such as SQUEUE_PARTITION, in UTC."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))}
-    return {**kept, "SLURM_TIME_FORMAT": "standard"}
+    return {**kept, "SLURM_TIME_FORMAT": "standard", "TZ": "UTC0"}  # local times have an hour twice a year

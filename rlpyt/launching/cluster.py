@@ -24,21 +24,27 @@ if TYPE_CHECKING:
     import submitit
 
 _LOOK_SECONDS = 1.0
-_SETTLE_SECONDS = 30.0
-"""Time until a job without an exit code is lost. Network file systems show files late, and jobs are requeued."""
+_SETTLE_SECONDS = 90.0
+"""Time until a job without an exit code is lost. NFS may show a file a minute late, and jobs are requeued."""
 _CANCEL_SECONDS = 10.0
 _PAUSE_SECONDS = 30.0
 """Time from the first refusal of a job to the next try; it doubles each time."""
 _LONGEST_PAUSE_SECONDS = 600.0
 _FOR_GOOD = re.compile(
     r"invalid (partition|account|qos|feature|generic resource|wckey|node name|trackable|job constraint|user id)"
-    r"|specification invalid|is invalid|configuration is not available|can not be satisfied|not permitted"
-    r"|permission denied|processors requested|unrecognized option|invalid option|sbatch: error: invalid",
+    r"|invalid [^\n]*specifi(ed|cation)|specification invalid|is invalid|configuration is not available"
+    r"|can not be satisfied|not permitted|permission denied|processors requested|unrecognized option|invalid option"
+    r"|sbatch: error: invalid"
+    r"|(allow|requires) an argument",
     re.IGNORECASE,
 )
 """Refusals of sbatch that waiting does not mend. All others pass: limits of jobs, a controller that is away."""
 _GOES_ON = frozenset(("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"))
 """Ends of jobs that say nothing against their runs, which go on from their checkpoints in another job."""
+_PASSED_ON = ("SLURM_CONF", "SUBMITIT_PREEMPT_SIGNAL")
+"""Variables that a job needs: where SLURM is, and the signal that it gets before its end."""
+_USUAL = ("account", "partition", "qos", "reservation")
+"""Options of sbatch for which many users have a variable, such as SBATCH_ACCOUNT."""
 
 
 class JobSystem(Protocol):
@@ -123,7 +129,7 @@ class ClusterRun:
             raise RunRefused(
                 f"its job {self._job_id} was cancelled, and the run was ended by SIGTERM. Launch again to go on."
             )
-        return code
+        return self._unless_cancelled(code, now) if code == PREEMPTED and not self._asked else code
 
     def waiting(self) -> str | None:
         """Return what the job system says of a job in its queue; None once the run goes on."""
@@ -136,19 +142,45 @@ class ClusterRun:
 
     def stop(self, signum: int) -> None:
         """Send a signal. A job that waits is cancelled, and every job is after the first signal."""
-        self._asked = signum
-        is_ours = self._files.claim(self._token, "") == "" if self._token else True
-        if signum == signal.SIGTERM and is_ours:
-            self._stopped = -signum
-        elif signum == signal.SIGTERM:
-            self._files.ask(self._token, signum)
-        elif self._cancelled_at is None:
-            self._files.ask(self._token, signum)
-            self._cancelled_at, self._look_at = time.monotonic(), 0.0
+        if self._cancelled_at is not None:
+            return
+        self._asked, waiting_only = signum, False
+        with suppress(OSError):  # a full disk takes no request: the job system's own signal is one too
+            waiting_only = self._ask(signum)
         if self._job_id:  # a job that has been requeued waits too, and its run has saved its work
-            self._slots.system.cancel(self._job_id, waiting_only=signum == signal.SIGTERM and not is_ours)
+            self._slots.system.cancel(self._job_id, waiting_only)
+
+    def _ask(self, signum: int) -> bool:
+        """Ask the job to end; return whether it may go on until its run has saved its work."""
+        if signum != signal.SIGTERM:
+            self._cancelled_at, self._look_at = time.monotonic(), 0.0
+        is_ours = not self._token or self._files.claim(self._token, "") == ""
+        if is_ours and signum == signal.SIGTERM:
+            self._stopped = -signum
+        elif not is_ours:
+            self._files.ask(self._token, signum)
+        return signum == signal.SIGTERM and not is_ours
 
     # ---- the end of a job ----
+
+    def _unless_cancelled(self, code: int, now: float) -> int | None:
+        """Return the code of a run that goes on in another job, when the job system has said how this one ended.
+
+        A job that could not ask, as without `squeue` in its container, does not know that it was cancelled.
+        """
+        if self._over_since is None:
+            self._over_since = now
+            self._slots.system.ask_soon(self._job_id)
+        state = self._slots.system.state(self._job_id)
+        has_ended = state is not None and (state.is_over or state.waits)
+        if not has_ended and now < self._over_since + _SETTLE_SECONDS:
+            return None
+        self._refuse_cancelled(state)
+        return code
+
+    def _refuse_cancelled(self, state: JobState | None) -> None:
+        if state is not None and state.name == "CANCELLED":
+            raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
 
     def _end_without_code(self, now: float) -> int | None:
         """Return the exit code of a run whose job has ended without one, and still has after some time."""
@@ -157,6 +189,8 @@ class ClusterRun:
             return None
         if not state.is_over:
             self._over_since, self._is_adopted = None, False
+            if self._asked and state.waits:  # it was on its way into the queue when it was asked
+                self._slots.system.cancel(self._job_id, waiting_only=True)
             return None
         if self._asked and (self._is_adopted or state.name == "CANCELLED"):
             return -self._asked
@@ -170,10 +204,11 @@ class ClusterRun:
             return None
         if now < self._over_since + _SETTLE_SECONDS:
             return None
+        if self._run.is_finished:  # and the disk was too full for the code
+            return 0
         text = f"The job {self._job_id} has ended without an exit code ({state})."
         self._note(text, self._slots.printed(self._job_id))
-        if state.name == "CANCELLED":
-            raise RunRefused(f"its job {self._job_id} was cancelled ({state}). Launch again to go on.")
+        self._refuse_cancelled(state)
         return PREEMPTED if state.name in _GOES_ON else 1
 
     # ---- the submission ----
@@ -241,19 +276,25 @@ class ClusterSlots:
             raise ValueError(f"ClusterSlots: the executor is for {executor.cluster!r}; expected 'slurm' or 'local'.")
         if type(n_slots) is not int or n_slots < 1:
             raise ValueError(f"ClusterSlots: n_slots is {n_slots!r}; expected a whole number from 1. Correct it.")
-        for name in ("nodes", "tasks_per_node", "ntasks_per_node"):
-            if executor.parameters.get(name, 1) != 1:
+        if re.search("%(?!j)", str(Path(executor.folder).absolute())):
+            raise ValueError(
+                f"ClusterSlots: the folder of the executor is {executor.folder}; expected one without the sign %, but "
+                "for %j, the job's number. SLURM puts other words in its place, and such a job ends without a word. "
+                "Choose another folder."
+            )
+        further = dict(executor.parameters.get("additional_parameters") or {})
+        given = {name.replace("-", "_"): value for name, value in {**executor.parameters, **further}.items()}
+        for name in ("nodes", "ntasks", "tasks_per_node", "ntasks_per_node", "array"):
+            if str(given.get(name, 1)) != "1":
                 raise ValueError(
-                    f"ClusterSlots: the executor has {name}={executor.parameters[name]}; expected 1, as a run is one "
-                    "process with its workers. Ask for cpus_per_task and gpus_per_node."
+                    f"ClusterSlots: the executor has {name}={given[name]}; expected 1, as a run is one process with "
+                    "its workers, and a job has one run. Ask for cpus_per_task and gpus_per_node."
                 )
         self._executor, self.n_slots, self.cluster = executor, n_slots, executor.cluster
         self._is_named = not {"name", "job_name"}.isdisjoint(executor.parameters)
         self.system: JobSystem = LocalJobs() if executor.cluster == "local" else Slurm()
-        if executor.cluster == "slurm":
-            further = dict(executor.parameters.get("additional_parameters") or {})
-            if "no-requeue" not in further:
-                executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
+        if executor.cluster == "slurm" and "no_requeue" not in given:
+            executor.update_parameters(slurm_additional_parameters={"requeue": True, **further})
 
     def start(self, slot: int, run: GridRun, script: str, inherited: int) -> ClusterRun:
         """Submit a run at its first poll, or go on watching the job that an earlier launcher has submitted for it."""
@@ -275,10 +316,17 @@ class ClusterSlots:
 
         if not self._is_named:
             self._executor.update_parameters(name=f"{_title(run)}/{run.name.removeprefix('./')}")
-        configuration = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-        with clean_env(), redirect_stderr(io.StringIO()):  # in a job itself, perhaps; sbatch's words are in the error
-            os.environ.update(configuration)  # which is SLURM's, and not the job's
-            return self._executor.submit(RunOfJob(script, run, files, token)).job_id
+        given = {**self._executor.parameters, **(self._executor.parameters.get("additional_parameters") or {})}
+        usual = [f"SBATCH_{name.upper()}" for name in _USUAL if name not in given]
+        kept = {name: os.environ[name] for name in (*_PASSED_ON, *usual) if name in os.environ}
+        try:
+            with clean_env(), redirect_stderr(io.StringIO()):  # in a job, perhaps; sbatch's words are in the error
+                os.environ.update(kept)  # which are a user's, and not of that job
+                return self._executor.submit(RunOfJob(script, run, files, token)).job_id
+        finally:
+            if not self._is_named:  # by the user: the executor may serve another study
+                for name in ("name", "job_name"):
+                    self._executor.parameters.pop(name, None)
 
     def printed(self, job_id: str) -> str:
         """Return what a job has printed, its errors if there are any."""

@@ -177,7 +177,8 @@ class Queue:
             while self._goes_on():
                 self._pass_signals_on()
                 for run in self.runs:
-                    self._look_at(run)
+                    if not self._has_signal():  # a look may take a minute, where a job system is away
+                        self._look_at(run)
                 self._fill_slots()
                 self._table.show(self.runs)
                 time.sleep(_POLL_SECONDS)
@@ -315,10 +316,13 @@ class Queue:
         else:
             self._source.has_ended(run)
 
+    def _has_signal(self) -> bool:
+        return self._passed_on < min(len(self._signals), 2)
+
     def _pass_signals_on(self) -> None:
         """Pass on the first two signals, and later kill what is left."""
         running = [run for run in self.runs if run.process is not None]
-        if self._passed_on < min(len(self._signals), 2):
+        if self._has_signal():
             self._passed_on += 1
             self._table.say(
                 f"{signal.Signals(self._signals[-1]).name}: {len(running)} runs save their work and end. A second "

@@ -43,8 +43,13 @@ class RunOfJob:
         self._job_id, self._is_slurm = "", False
         self._process: subprocess.Popen[bytes] | None = None
         self._n_told = 0
+        self._is_asked_to_save = False
         self._end: float | None = None
         self._is_queued_again = False
+
+    def __reduce__(self) -> tuple[type[RunOfJob], tuple[str, GridRun, JobFiles, str]]:
+        """Return what a job is made of again: it may wait for days, and meet a newer version of this class."""
+        return RunOfJob, (self._script, self._run, self._files, self._token)
 
     def __call__(self) -> int:
         """Run; return 0 if the run has finished, or was stopped by the launcher.
@@ -69,7 +74,7 @@ class RunOfJob:
                 code = self._exit_code()
             finally:
                 self._kill()
-                if not self._is_queued_again:
+                if not self._is_queued_again or code == 0:  # it may finish after all, once the job waits again
                     self._files.end(self._token, code)
         if code == 0 or self._files.asked(self._token):
             return 0
@@ -81,6 +86,8 @@ class RunOfJob:
             return PREEMPTED
         code = self._run_to_its_end()
         is_cut_short = code == PREEMPTED or (self._n_told > 0 and code not in (0, 1))
+        if code == -signal.SIGTERM and not is_cut_short:  # by someone's kill: the negative one says that SLURM did it
+            return 128 + signal.SIGTERM
         if not is_cut_short or self._files.asked(self._token):
             return code
         ending = self._look()
@@ -103,7 +110,10 @@ class RunOfJob:
             asked = self._files.asked(self._token)
             if asked != passed_on:
                 passed_on = asked
-                self._send(asked)
+                if asked != signal.SIGTERM:
+                    self._send(asked)
+            if self._n_told or asked == signal.SIGTERM:  # a signal may have come before there was a process
+                self._ask_to_save()
             if n_looked < self._n_told and not asked:
                 n_looked = self._n_told
                 ending = self._look()
@@ -123,9 +133,17 @@ class RunOfJob:
     # ---- what SLURM does ----
 
     def _tell(self, signum: int, frame: FrameType | None) -> None:
-        """Ask the run to save its work. SLURM may have sent it SIGTERM too; a run counts both as one request."""
         self._n_told += 1
-        self._send(signal.SIGTERM)
+        self._ask_to_save()
+
+    def _ask_to_save(self) -> None:
+        """Ask the run to save its work, once: the warning of SLURM, its next one and the launcher may all come.
+
+        A second SIGTERM would end the run at once. SLURM may have sent the first one too; a run counts both as one.
+        """
+        if self._process is not None and not self._is_asked_to_save:
+            self._is_asked_to_save = True
+            self._send(signal.SIGTERM)
 
     def _look(self) -> Ending:
         """Ask SLURM what it does to the job."""
@@ -143,9 +161,12 @@ class RunOfJob:
         if not progress.goes_on(self._run.steps_kept()):
             self._say(progress.told())
             return 1
-        self._files.keep_progress(self._token, progress)
+        with suppress(OSError):  # a full disk is no reason to leave the queue
+            self._files.keep_progress(self._token, progress)
         _handle_signals(signal.SIG_IGN)  # SLURM ends a job that it puts into the queue again
         refusal = requeue(self._job_id) if self._is_slurm else "it is no job of SLURM"
+        if refusal and self._look().requeue == "by SLURM":  # the answer was lost, or SLURM was faster
+            refusal = ""
         self._is_queued_again = not refusal
         self._say(f"cannot be queued again ({refusal}): the launcher submits another one" if refusal else "waits again")
         return PREEMPTED
@@ -184,8 +205,8 @@ class RunOfJob:
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    """Handle SIGTERM, and the signal that submitit lets SLURM send before the end of the time."""
-    for name in ("TERM", os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")):
+    """Handle SIGTERM, and the signal that SLURM sends before the end of the time: submitit's, or one of a user's."""
+    for name in ("TERM", "USR1", "USR2", os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")):
         signal.signal(signal.Signals[f"SIG{name}"], handler)
 
 

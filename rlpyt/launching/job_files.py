@@ -49,6 +49,9 @@ class JobFiles:
 
     def claim(self, token: str, job_id: str) -> str:
         """Take a submission unless it is taken; return the job id of its owner, "" for a launcher."""
+        taken = self.owner(token)
+        if taken is not None:  # by this job, at an earlier start: a full disk does not matter then
+            return taken
         mine, owner = self._file(token, f"claim-{os.getpid()}"), self._file(token, "claim")
         write_json(mine, {"job_id": job_id})
         try:

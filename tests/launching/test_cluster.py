@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import pickle
 import shlex
 import signal
 import subprocess
@@ -20,6 +22,7 @@ import pytest
 from rlpyt import slurm as system
 from rlpyt.launching import ClusterSlots, cluster, run_experiments
 from rlpyt.launching.grid import GridRun
+from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
 from tests.launching.test_run_experiments import QUICK, RUN, wait_until
 
@@ -124,8 +127,8 @@ elif name == "timelimit":  # no program of SLURM, as the next ones
     end(args[0], reason="TimeLimit", next="TIMEOUT")
 elif name == "warning":
     soon = time.time() + float(args[1])
-    change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon)))
-    send(args[0], signal.SIGUSR2)
+    change(args[0], end=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)))
+    send(args[0], getattr(signal, (args[2:] or ["SIGUSR2"])[0]))
 elif name == "grace":
     change(args[0], preempt="2026-01-01T00:00:00")
     send(args[0], signal.SIGTERM)
@@ -267,7 +270,10 @@ n_starts == 1 and time.sleep(60)
 """A run whose first start ends by a signal, once it has saved its work."""
 
 
-@pytest.mark.parametrize("what", [("warning", 1, 60), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)])
+@pytest.mark.parametrize(
+    "what",
+    [("warning", 1, 60), ("warning", 1, 60, "SIGUSR1"), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)],
+)
 def test_a_job_that_slurm_ends_saves_its_work_and_goes_on_under_its_number(tmp_path, slurm, what):
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm(*what))
     code, table = launch(tmp_path, SAVES + QUICK)
@@ -299,6 +305,37 @@ def test_a_job_that_is_cancelled_stays_so_and_its_run_is_not_started_again(tmp_p
     assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
 
 
+def test_a_cancelled_job_that_could_not_ask_slurm_is_not_submitted_again(tmp_path, slurm):
+    """As in a container without SLURM's programs."""
+
+    def cancel():
+        for name in ("squeue", "scontrol"):
+            (slurm.folder / f"down_{name}").write_text("not found")
+        slurm("scancel", 1)
+        wait_until(lambda: list(folder(tmp_path).glob("run_0.job.*.exit")), 60.0)
+        (slurm.folder / "down_squeue").unlink()
+
+    cluster._SETTLE_SECONDS = 20.0  # the fixture puts it back
+    thread = when(lambda: n_starts(tmp_path) == 1, cancel)
+    code, table = launch(tmp_path, SAVES + QUICK, retries=1)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 1, 1), table
+    assert "its job 1 was cancelled (CANCELLED)" in table
+
+
+def test_a_run_that_finishes_when_its_job_waits_again_is_not_started_again(tmp_path, slurm):
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("timelimit", 1))
+    finishes = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while "waits again" not in pathlib.Path(log_dir, f"run_{run_ID}.txt").read_text():
+    time.sleep(0.05)
+"""
+    code, table = launch(tmp_path, finishes + QUICK)
+    thread.join()
+    assert slurm.exits() == [0, 0]
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 1, 1), table
+
+
 def test_a_waiting_job_that_is_cancelled_is_not_submitted_again(tmp_path, slurm):
     (slurm.folder / "full").touch()
     thread = when(lambda: slurm.state() == "PENDING", lambda: slurm("scancel", 1))
@@ -317,6 +354,32 @@ def test_a_run_that_saves_too_slowly_is_ended_in_time_and_goes_on(tmp_path, slur
     assert "Let the signal come earlier, by slurm_signal_delay_s" in (folder(tmp_path) / "run_0.txt").read_text()
 
 
+@pytest.mark.parametrize("second", ["slurm", "launcher"])
+def test_a_run_that_saves_its_work_is_not_asked_again_which_would_end_it(tmp_path, slurm, second):
+    def twice():
+        slurm("warning", 1, 60)
+        wait_until((folder(tmp_path) / "saves").exists)
+        slurm("warning", 1, 60) if second == "slurm" else os.kill(os.getpid(), signal.SIGINT)
+
+    saves = """
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if asked else asked.append(1))
+while n_starts == 1 and not asked:
+    time.sleep(0.05)
+if n_starts == 1:
+    pathlib.Path(log_dir, "saves").touch()
+    time.sleep(3.0)
+    finish("interrupted", 85)
+"""
+    thread = when(lambda: n_starts(tmp_path) == 1, twice)
+    code, table = launch(tmp_path, saves + QUICK)
+    thread.join()
+    assert code == (0 if second == "slurm" else 130), table
+    assert slurm.exits()[0] == (85 if second == "slurm" else 0)
+    status = json.loads((folder(tmp_path) / "run_0/status.json").read_text())["status"]
+    assert status == ("finished" if second == "slurm" else "interrupted")
+
+
 def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path, slurm):
     (slurm.folder / "down_scontrol").write_text("Requested operation is presently disabled")
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
@@ -328,11 +391,70 @@ def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path,
     )
 
 
+def test_a_job_that_is_queued_again_though_the_answer_is_lost_goes_on_under_its_number(tmp_path, slurm):
+    scontrol = slurm.folder / "scontrol"
+    scontrol.write_text(
+        f"{scontrol.read_text().replace('exec ', '')}echo 'Socket timed out on send/recv' >&2; exit 1\n"
+    )
+    thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 1), table
+    assert slurm.exits() == [85, 0]
+
+
 def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
     code, table = launch(tmp_path, "finish('interrupted', 85)\n")
     assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 5, 1), table
     assert slurm.exits() == [85, 85, 85, 85, 1]
     assert "kept no more than before: nothing" in table
+
+
+def test_a_run_that_someone_has_killed_was_not_cancelled_and_is_started_again(tmp_path, slurm):
+    killed = "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nn_starts == 1 and os.kill(os.getpid(), signal.SIGTERM)\n"
+    code, table = launch(tmp_path, killed + QUICK, retries=1)
+    assert (code, n_starts(tmp_path), slurm.n_jobs) == (0, 2, 2), table
+    assert "failed with exit code 143" in table
+
+
+def test_a_full_disk_does_not_keep_a_job_from_the_queue(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = GridRun(tmp_path, 0, "x_1/0")
+    job = RunOfJob("run.py", run, JobFiles.of(run), "token")
+    monkeypatch.setattr(JobFiles, "keep_progress", full)
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        assert job._go_on(system.WARNED) == 85
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+
+
+def test_a_job_that_has_its_run_starts_again_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    files = JobFiles(tmp_path / "run_0.job")
+    assert files.claim("token", "7") == "7"
+    monkeypatch.setattr("rlpyt.launching.job_files.write_json", full)
+    assert files.claim("token", "7") == "7"
+    assert files.claim("token", "8") == "7"
+
+
+def test_a_run_that_has_finished_needs_no_exit_code(tmp_path, slurm, monkeypatch):
+    monkeypatch.setattr(JobFiles, "exit_code", lambda *_: None)
+    code, table = launch(tmp_path, QUICK)
+    assert (code, slurm.n_jobs) == (0, 1), table
+
+
+def test_a_job_that_was_submitted_by_an_older_version_runs(tmp_path):
+    run = GridRun(tmp_path, 0, "x_1/0")
+    old = RunOfJob("run.py", run, JobFiles.of(run), "token")
+    n = len(vars(old))
+    del old._end  # as if it were new
+    assert len(vars(pickle.loads(pickle.dumps(old)))) == n
 
 
 def test_the_exit_code_of_a_job_is_that_of_its_run(tmp_path, slurm):
@@ -448,8 +570,15 @@ def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(tmp_path, s
     assert "failed" not in table
 
 
-def test_a_submission_that_can_never_succeed_fails_its_run_at_once_and_tells_why(tmp_path, slurm, capfd):
-    text = "sbatch: error: Batch job submission failed: Invalid partition name specified"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sbatch: error: Batch job submission failed: Invalid partition name specified",
+        "sbatch: error: Batch job submission failed: Invalid license specification",
+        "sbatch: option '--requeue' doesn't allow an argument",
+    ],
+)
+def test_a_submission_that_can_never_succeed_fails_its_run_at_once_and_tells_why(tmp_path, slurm, capfd, text):
     (slurm.folder / "down_sbatch").write_text(text)
     code, table = launch(tmp_path, QUICK, retries=1)
     assert code == 1
@@ -539,6 +668,54 @@ def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
     assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 2)
 
 
+def test_ctrl_c_cancels_a_job_that_is_on_its_way_into_the_queue(tmp_path, slurm):
+    def stop():
+        slurm("timelimit", 1)
+        wait_until(lambda: slurm.job()["restarts"] == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    (slurm.folder / "full").touch()
+    begin = when(lambda: slurm.state() == "PENDING", (slurm.folder / "full").unlink)
+    again = when(lambda: n_starts(tmp_path) == 1, (slurm.folder / "full").touch)
+    thread = when(lambda: n_starts(tmp_path) == 1, stop)
+    saves = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(3), finish('interrupted', 85)))\n"
+    start = time.monotonic()
+    code, table = launch(tmp_path, saves + "time.sleep(60)\n")
+    for x in (begin, again, thread):
+        x.join()
+    assert (code, slurm.state(), n_starts(tmp_path)) == (130, "CANCELLED", 1), table
+    assert time.monotonic() < start + 30
+
+
+def test_a_full_disk_does_not_keep_ctrl_c_from_the_jobs(tmp_path, slurm, monkeypatch):
+    def stop():
+        monkeypatch.setattr(cluster.JobFiles, "claim", full)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    thread = when(lambda: n_starts(tmp_path) == 1 and slurm.state() == "RUNNING", stop)
+    code, table = launch(tmp_path, SAVES + QUICK)
+    thread.join()
+    assert (code, n_starts(tmp_path)) == (130, 1), table
+    wait_until(lambda: slurm.state() == "CANCELLED")
+    assert json.loads((folder(tmp_path) / "run_0/status.json").read_text())["status"] == "interrupted"
+
+
+def test_a_job_is_cancelled_once(tmp_path, slurm):
+    folder(tmp_path).mkdir(parents=True)
+    run = cluster.ClusterRun(
+        ClusterSlots(executor(tmp_path), 1), GridRun(folder(tmp_path), 0, "x_1/0"), "run.py", "token", "1"
+    )
+    (slurm.folder / "1.json").write_text('{"state": "COMPLETED"}')
+    for _ in range(3):  # as a queue does that waits for its end
+        run.stop(signal.SIGKILL)
+    wait_until((slurm.folder / "cancelled").exists)
+    time.sleep(0.5)
+    assert (slurm.folder / "cancelled").read_text().split() == ["1"]
+
+
 # ---- submitit's local executor ----
 
 
@@ -606,11 +783,19 @@ def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, 
         ({}, 0, "n_slots is 0"),
         ({"nodes": 2}, 1, "nodes=2"),
         ({"tasks_per_node": 4}, 1, "tasks_per_node=4"),
+        ({"slurm_additional_parameters": {"ntasks": 2}}, 1, "ntasks=2"),
+        ({"slurm_additional_parameters": {"array": "0-3"}}, 1, "array=0-3"),
     ],
 )
 def test_wrong_slots_are_refused(tmp_path, slurm, parameters, n_slots, text):
     with pytest.raises(ValueError, match=text):
         ClusterSlots(executor(tmp_path, **parameters), n_slots)
+
+
+def test_a_folder_in_whose_name_slurm_would_put_numbers_is_refused(tmp_path, slurm):
+    with pytest.raises(ValueError, match="without the sign %"):
+        ClusterSlots(executor(tmp_path / "50%"), 1)
+    ClusterSlots(executor(tmp_path / "%j"), 1)
 
 
 def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path, monkeypatch):
@@ -640,16 +825,35 @@ def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
 
 
 def test_jobs_have_the_names_of_study_and_run_and_may_be_requeued(tmp_path, slurm):
-    assert launch(tmp_path, QUICK)[0] == 0
-    batch = (slurm.folder / "1.batch").read_text()
-    assert "--job-name=study/x_1/0\n" in batch
-    assert "--requeue\n" in batch
-    parameters = dict(name="mine", slurm_additional_parameters={"no-requeue": True, "licenses": "x"})
+    made = executor(tmp_path)
+    path = tmp_path / "run.py"
+    path.write_text(RUN + QUICK)
+    for title in ("study", "other"):
+        run_experiments(path, ClusterSlots(made, 1), title, 1, *ONE, data_dir=tmp_path / "data", file=io.StringIO())
+    for number, title in enumerate(("study", "other"), 1):
+        batch = (slurm.folder / f"{number}.batch").read_text()
+        assert f"--job-name={title}/x_1/0\n" in batch
+        assert "--requeue\n" in batch
+    parameters = dict(name="mine", slurm_additional_parameters={"no_requeue": True, "licenses": "x"})
     assert launch(tmp_path / "b", QUICK, **parameters)[0] == 0
-    batch = (slurm.folder / "2.batch").read_text()
+    batch = (slurm.folder / "3.batch").read_text()
     assert "--job-name=mine\n" in batch
     assert "--licenses=x\n" in batch
     assert "--requeue\n" not in batch
+
+
+def test_a_job_is_submitted_with_a_users_own_variables_and_not_with_those_of_a_job(tmp_path, slurm, monkeypatch):
+    monkeypatch.setenv("SBATCH_ACCOUNT", "me")
+    monkeypatch.setenv("SBATCH_PARTITION", "cpu")  # would win over the script's
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.setenv("SUBMITIT_PREEMPT_SIGNAL", "USR1")
+    code, table = launch(tmp_path, "print('ENV', dict(os.environ))\n" + QUICK, slurm_partition="gpu")
+    assert code == 0, table
+    output = (folder(tmp_path) / "run_0.txt").read_text()
+    assert "'SBATCH_ACCOUNT': 'me'" in output
+    assert "'SUBMITIT_PREEMPT_SIGNAL': 'USR1'" in output
+    assert "SBATCH_PARTITION" not in output
+    assert "SLURM_NTASKS" not in output
 
 
 def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, slurm):

@@ -295,6 +295,34 @@ def test_a_launcher_that_fails_itself_lets_its_runs_save_their_work(tmp_path, mo
     wait_until(lambda: status.exists() and "interrupted" in status.read_text())
 
 
+def test_a_signal_does_not_wait_until_each_run_was_looked_at(tmp_path):
+    """Where a job system is away, each look takes a minute."""
+
+    class Away:
+        n_slots = 4
+        n_looks = 0
+
+        def start(self, *_):
+            return self
+
+        def poll(self):
+            self.n_looks += 1
+            if self.n_looks == 6:  # of the first run, once all four have started
+                queue.stop(signal.SIGTERM)
+            return -signal.SIGTERM if self.n_looks > 6 else None
+
+        def waiting(self):
+            return ""
+
+        def stop(self, signum):
+            assert self.n_looks == 6
+
+    runs = [Launched(run) for run in runs_of_grid(tmp_path, [{}], ["."], 4)]
+    queue = Queue(Runs(runs), Away(), "", 0, GridTable(tmp_path, io.StringIO()))
+    queue.work()
+    assert queue.exit_code() == 85
+
+
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
     """So nohup keeps a grid."""
     queue = Queue(Runs(), LocalSlots("1aut"), "", 0, GridTable(tmp_path, io.StringIO()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,11 @@ def test_a_users_own_filters_and_formats_of_slurm_change_no_answer(programs, mon
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
     programs(squeue='echo "7|RUNNING|$SQUEUE_PARTITION$SLURM_TIME_FORMAT|0|N/A|N/A|"')
     assert slurm.states_of(["7"]) == {"7": JobState("RUNNING", "standard")}
+
+
+def test_the_end_of_a_job_is_known_in_the_hour_that_comes_twice(programs, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Zurich")
+    programs(squeue='echo "7|RUNNING|None|0|N/A|2026-10-25T01:30:00$TZ|" | sed s/UTC0//')
+    states = slurm.states_of(["7"])
+    assert states is not None
+    assert states["7"].end == datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
