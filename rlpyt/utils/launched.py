@@ -28,10 +28,20 @@ class Launched(NamedTuple):
         """Return the place that the environment names; None where no launcher has started this process.
 
         RANK, WORLD_SIZE and MASTER_ADDR are what torchrun sets, and what torch.distributed reads.
+
+        Raises:
+            ValueError: if RANK and WORLD_SIZE are not those of one of several processes.
         """
         if any(name not in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
             return None
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        given = os.environ["RANK"], os.environ["WORLD_SIZE"]
+        if not all(number.isdecimal() for number in given) or not int(given[0]) < int(given[1]):
+            raise ValueError(
+                f"Reading what a launcher has set: RANK is {given[0]!r} and WORLD_SIZE is {given[1]!r}; expected the "
+                "number of this process, from 0, and how many there are in all. In a script with srun these are "
+                "SLURM_PROCID and SLURM_NTASKS. Correct them, or unset RANK where no launcher has started this process."
+            )
+        rank, world_size = map(int, given)
         max_restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0))
         return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", rank)), max_restarts)
 

@@ -225,6 +225,7 @@ def test_a_run_that_a_launcher_would_repeat_is_refused_where_it_trains(monkeypat
     three = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=3)
     with pytest.raises(ValueError, match="n_replicas is 3, and the launcher has started 2 processes"):
         three.train()
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     timed = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100, max_time=60)
@@ -239,6 +240,19 @@ def test_one_process_of_a_launcher_is_a_run_of_one_replica(monkeypatch, Runner):
     runner = Runner(*make_algo("ppo"), make_sampler(T=5, B=4), n_steps=40, settings=ComputeSettings())
     runner.train()
     assert runner.n_itr == 2, "not one of two replicas"
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size"), [("1", "1"), ("2", "2"), ("", "2"), ("0", ""), ("0", "0"), ("-1", "2")]
+)
+def test_a_process_that_is_none_of_a_launchers_processes_is_refused(monkeypatch, tmp_path, rank, world_size):
+    """Else it would train alone without a record, or wait for others that do not come."""
+    for name, value in {**LAUNCHED, "RANK": rank, "WORLD_SIZE": world_size}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"RANK is '{rank}' and WORLD_SIZE is '{world_size}'; expected the number of"):
+        SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)
+    with pytest.raises(ValueError, match="WORLD_SIZE"), logger_context(tmp_path, 0):
+        pass
 
 
 def test_other_ranks_of_a_launcher_keep_no_records(monkeypatch, tmp_path, capfd):
