@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
 
 import torch.distributed as dist
 
 from rlpyt.utils.worker_main import PR_SET_PDEATHSIG
+
+_MEET_SECONDS = 600.0
+"""Longest time in which the processes of a launcher come to the store of the first one."""
 
 
 class Launched(NamedTuple):
@@ -60,5 +64,6 @@ def launcher_store() -> dist.Store:
 
 @cache  # without torchrun, rank 0 has the store: it counts the runs of a script for as long as the process lives
 def _store_of_all_runs() -> tuple[dist.Store, int]:
-    store, rank, _ = next(dist.rendezvous("env://"))
+    # Neither Ctrl-C nor an error of another process ends this wait, and torch's own limit is half an hour.
+    store, rank, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_MEET_SECONDS)))
     return store, rank
