@@ -229,7 +229,7 @@ def test_a_run_that_a_launcher_would_repeat_is_refused_where_it_trains(monkeypat
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
     alone = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
-    with pytest.raises(RuntimeError, match=r"MinibatchRl: this is process 1 of 2 of a launcher .* Use SyncRl"):
+    with pytest.raises(ValueError, match=r"MinibatchRl: this is process 1 of 2 of a launcher .* Use SyncRl"):
         alone.train()
     three = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=3)
     with pytest.raises(ValueError, match="n_replicas is 3, and the launcher has started 2 processes"):
