@@ -116,14 +116,14 @@ def check_launched(runner: str, n_replicas: int, max_time: float) -> None:
         max_time: minutes after which it ends to go on later; inf for none.
 
     Raises:
-        RuntimeError: if each of the launcher's processes would make the same run on its own.
-        ValueError: if torchrun would start the run again at the end of its time.
+        ValueError: if each of the launcher's processes would make the same run on its own, or if torchrun would start
+            the run again at the end of its time.
     """
     launched = Launched.from_environment()
     if launched is None:
         return
     if launched.world_size > 1 and n_replicas == 1:
-        raise RuntimeError(
+        raise ValueError(
             f"{runner}: this is process {launched.rank} of {launched.world_size} of a launcher such as torchrun "
             "(RANK and WORLD_SIZE are set), and each would train alone, with the same results. Use SyncRl or "
             "SyncRlEval, whose replicas they become, or start the script without the launcher."

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from datetime import timedelta
 from functools import cache
 from typing import NamedTuple
 
 import torch.distributed as dist
 
 from rlpyt.utils.worker_main import PR_SET_PDEATHSIG
+
+_MEET_SECONDS = 600.0
+"""Longest time in which the processes of a launcher come to the store of the first one."""
 
 
 class Launched(NamedTuple):
@@ -28,10 +32,20 @@ class Launched(NamedTuple):
         """Return the place that the environment names; None where no launcher has started this process.
 
         RANK, WORLD_SIZE and MASTER_ADDR are what torchrun sets, and what torch.distributed reads.
+
+        Raises:
+            ValueError: if RANK and WORLD_SIZE are not those of one of several processes.
         """
         if any(name not in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
             return None
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        given = os.environ["RANK"], os.environ["WORLD_SIZE"]
+        if not all(number.isdecimal() for number in given) or not int(given[0]) < int(given[1]):
+            raise ValueError(
+                f"Reading what a launcher has set: RANK is {given[0]!r} and WORLD_SIZE is {given[1]!r}; expected the "
+                "number of this process, from 0, and how many there are in all. In a script with srun these are "
+                "SLURM_PROCID and SLURM_NTASKS. Correct them, or unset RANK where no launcher has started this process."
+            )
+        rank, world_size = map(int, given)
         max_restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0))
         return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", rank)), max_restarts)
 
@@ -50,5 +64,6 @@ def launcher_store() -> dist.Store:
 
 @cache  # without torchrun, rank 0 has the store: it counts the runs of a script for as long as the process lives
 def _store_of_all_runs() -> tuple[dist.Store, int]:
-    store, rank, _ = next(dist.rendezvous("env://"))
+    # Neither Ctrl-C nor an error of another process ends this wait, and torch's own limit is half an hour.
+    store, rank, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_MEET_SECONDS)))
     return store, rank

@@ -362,9 +362,17 @@ def available_cores() -> int:
 
     It is the number of its cores, or less where it may use less time than they have: by its container, by its SLURM
     job, or by RLPYT_CORES, which tells a process its share where it is not pinned. A part of a core counts as a core.
+
+    Raises:
+        ValueError: if RLPYT_CORES is no whole number from 1.
     """
     given = os.environ.get(CORES, "").strip()
-    limit = int(given) if given.isdigit() and int(given) > 0 else math.inf
+    if given and not (given.isdecimal() and int(given) > 0):
+        raise ValueError(
+            f"Counting cores: the environment variable {CORES} is {given!r}; expected a whole number from 1, or none. "
+            "Correct it, or unset it."
+        )
+    limit = int(given) if given else math.inf
     return max(1, math.ceil(min(len(available_cpus()), cpu_quota(), job_cpus(), limit)))
 
 

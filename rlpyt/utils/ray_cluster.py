@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+from rlpyt.utils.processes import available_cores
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
 Ray: TypeAlias = Any
@@ -106,11 +107,13 @@ class RayConnection:
 def own_cluster() -> dict[str, object]:
     """Return the options of a cluster that is started here.
 
-    The kernel takes 107 letters for the path of a socket, and Ray's own names have up to 68 of them.
+    Ray would count all cores of the machine, also those that this process may not use. The kernel takes 107 letters for
+    the path of a socket, and Ray's own names have up to 68 of them.
     """
     folder = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
     is_long = len(os.fsencode(folder)) > _LONGEST_TEMPORARY
-    return {"include_dashboard": False, **({"_temp_dir": f"/tmp/ray_{os.getuid()}"} if is_long else {})}
+    folder_option = {"_temp_dir": f"/tmp/ray_{os.getuid()}"} if is_long else {}
+    return {"num_cpus": available_cores(), "include_dashboard": False, **folder_option}
 
 
 @contextmanager

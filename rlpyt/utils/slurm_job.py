@@ -12,6 +12,8 @@ import os
 import re
 from itertools import takewhile
 
+_INTERACTIVE = "4294967290"
+"""SLURM_STEP_ID of the shell that `salloc` opens on the first node (LaunchParameters=use_interactive_step)."""
 _NODES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
@@ -25,7 +27,8 @@ def job_cpus() -> float:
         return math.inf
     of_node = _on_this_node("SLURM_CPUS_ON_NODE") or _on_this_node("SLURM_JOB_CPUS_PER_NODE")  # salloc sets the second
     of_task = _on_this_node("SLURM_CPUS_PER_TASK")
-    if n_tasks := _on_this_node("SLURM_STEP_TASKS_PER_NODE"):
+    n_tasks = _on_this_node("SLURM_STEP_TASKS_PER_NODE")
+    if n_tasks and os.environ.get("SLURM_STEP_ID") != _INTERACTIVE:
         # Both hold: a step without --cpus-per-task inherits the variable from its job.
         of_node = of_node and max(1, of_node // n_tasks)
     else:

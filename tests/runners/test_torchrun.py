@@ -215,16 +215,26 @@ def test_the_store_of_replica_0_outlives_a_run_as_the_others_may_be_at_the_next_
         launched._store_of_all_runs.cache_clear()
 
 
+@pytest.mark.parametrize(("rank", "message"), [("0", "1/2 clients joined"), ("1", "timed out after 1000ms")])
+def test_the_wait_for_processes_that_never_come_has_an_end(monkeypatch, rank, message):
+    for name, value in {**LAUNCHED, "RANK": rank, "MASTER_PORT": str(free_port())}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launched, "_MEET_SECONDS", 1.0)
+    with pytest.raises(dist.DistError, match=message):
+        launcher_store()
+
+
 def test_a_run_that_a_launcher_would_repeat_is_refused_where_it_trains(monkeypatch):
     """Not where it is built: a module that the script imports may build one."""
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
     alone = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100)
-    with pytest.raises(RuntimeError, match=r"MinibatchRl: this is process 1 of 2 of a launcher .* Use SyncRl"):
+    with pytest.raises(ValueError, match=r"MinibatchRl: this is process 1 of 2 of a launcher .* Use SyncRl"):
         alone.train()
     three = SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100, n_replicas=3)
     with pytest.raises(ValueError, match="n_replicas is 3, and the launcher has started 2 processes"):
         three.train()
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     timed = MinibatchRl(*make_algo("ppo"), make_sampler(), n_steps=100, max_time=60)
@@ -239,6 +249,19 @@ def test_one_process_of_a_launcher_is_a_run_of_one_replica(monkeypatch, Runner):
     runner = Runner(*make_algo("ppo"), make_sampler(T=5, B=4), n_steps=40, settings=ComputeSettings())
     runner.train()
     assert runner.n_itr == 2, "not one of two replicas"
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size"), [("1", "1"), ("2", "2"), ("", "2"), ("0", ""), ("0", "0"), ("-1", "2")]
+)
+def test_a_process_that_is_none_of_a_launchers_processes_is_refused(monkeypatch, tmp_path, rank, world_size):
+    """Else it would train alone without a record, or wait for others that do not come."""
+    for name, value in {**LAUNCHED, "RANK": rank, "WORLD_SIZE": world_size}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"RANK is '{rank}' and WORLD_SIZE is '{world_size}'; expected the number of"):
+        SyncRl(*make_algo("ppo"), make_sampler(), n_steps=100)
+    with pytest.raises(ValueError, match="WORLD_SIZE"), logger_context(tmp_path, 0):
+        pass
 
 
 def test_other_ranks_of_a_launcher_keep_no_records(monkeypatch, tmp_path, capfd):

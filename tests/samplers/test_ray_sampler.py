@@ -21,7 +21,7 @@ import torch
 
 from rlpyt.samplers import CpuSampler, RaySampler, ray_workers
 from rlpyt.types import Run
-from rlpyt.utils.processes import WorkerError
+from rlpyt.utils.processes import WorkerError, cores_limited_to
 from rlpyt.utils.ray_cluster import import_ray, own_cluster
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.samplers.sampler_kit import assert_equal_batches, collect, random_agent
@@ -290,7 +290,11 @@ def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(ray_cluster, 
 
 
 @pytest.mark.parametrize(("letters", "options"), [(30, {}), (130, {"_temp_dir": f"/tmp/ray_{os.getuid()}"})])
-def test_a_cluster_of_this_machine_starts_where_tmpdir_has_a_long_path(letters, options, monkeypatch):
+def test_a_cluster_of_this_machine_has_the_cores_of_this_process_and_starts_where_tmpdir_is_long(
+    letters, options, monkeypatch
+):
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", "/" + letters * "a")
-    assert own_cluster() == {"include_dashboard": False, **options}
+    options |= {"num_cpus": 1, "include_dashboard": False}
+    with cores_limited_to(1):  # as in a job of one core, on a machine with more
+        assert own_cluster() == options

@@ -437,8 +437,16 @@ def test_a_limit_holds_within_its_block_alone(monkeypatch):
         assert available_cores() == 3
         assert not processes.has_own_cores()
     assert available_cores() == n_cores == 5
-    monkeypatch.setenv(worker_main.CORES, "none")
+    monkeypatch.setenv(worker_main.CORES, "")
     assert available_cores() == 8
+
+
+@pytest.mark.parametrize("given", ["none", "0", "1.5", "-2"])
+def test_a_number_of_cores_that_is_none_is_refused(monkeypatch, given):
+    """Ignored, it would let a run take all cores of a node that it shares."""
+    monkeypatch.setenv(worker_main.CORES, given)
+    with pytest.raises(ValueError, match=f"RLPYT_CORES is '{given}'; expected a whole number from 1"):
+        available_cores()
 
 
 def test_an_unknown_start_method_lists_the_known_ones():

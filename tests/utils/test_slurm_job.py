@@ -17,6 +17,10 @@ CASES = {
     "batch script, -n1 -c1 of a core with two threads": (dict(CPUS_ON_NODE="2", CPUS_PER_TASK="1"), 1),
     "salloc -c4": (dict(JOB_CPUS_PER_NODE="4", CPUS_PER_TASK="4", TASKS_PER_NODE="1"), 4),
     "salloc -N3 -n3 -c4": (dict(JOB_CPUS_PER_NODE="4(x3)", CPUS_PER_TASK="4", TASKS_PER_NODE="1(x3)"), 4),
+    "salloc -n4 -c2, whose shell is a step": (
+        dict(CPUS_ON_NODE="8", CPUS_PER_TASK="2", TASKS_PER_NODE="4", STEP_TASKS_PER_NODE="1", STEP_ID="4294967290"),
+        8,
+    ),
     "srun -n2": (dict(CPUS_ON_NODE="8", STEP_TASKS_PER_NODE="2", TASKS_PER_NODE="2"), 4),
     "srun -n1 -c2 in a job of 8": (dict(CPUS_ON_NODE="8", CPUS_PER_TASK="2", STEP_TASKS_PER_NODE="1"), 2),
     "srun -n4 in a batch script -c8": (dict(CPUS_ON_NODE="8", CPUS_PER_TASK="8", STEP_TASKS_PER_NODE="4"), 2),
