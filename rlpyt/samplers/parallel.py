@@ -16,9 +16,10 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import Reply, Request
+from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
+from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import LocalWorkers, WorkerKind, WorkerPool
@@ -63,7 +64,7 @@ class ParallelSampler(BaseSampler):
                 f"{type(self).__name__}: restart_seconds is {self.restart_seconds}; expected a number of seconds above "
                 "0, or None to count the losses of the whole run."
             )
-        self._pool: WorkerPool | None = None
+        self._pool: WorkerPool[Any, Any] | None = None
         self._worker_specs: list[Specs] = []
         self._remote: RemoteCollectors | None = None  # where the collectors are in the processes of the pool
         self._role = "Worker"  # of the pool, in messages
@@ -98,7 +99,7 @@ class ParallelSampler(BaseSampler):
         return self._pool is not None
 
     @property
-    def pool(self) -> WorkerPool:
+    def pool(self) -> WorkerPool[Any, Any]:
         """The running workers."""
         self._check_running()
         assert self._pool is not None
@@ -111,8 +112,8 @@ class ParallelSampler(BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         self.start_pool(specs, affinity)
-        check: Check = self.pool.ask({0: ("check",)})[0]
-        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), ("build",)), check.accept)
+        check = self.pool.ask({0: call(FleetServer.check)})[0]
+        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), call(FleetServer.build)), check.accept)
         return check
 
     def start_pool(self, specs: Specs, affinity: Kwargs, progress: Progress | None = None) -> None:
@@ -145,7 +146,7 @@ class ParallelSampler(BaseSampler):
         """Return the way to run the workers."""
         return LocalWorkers(self.server, self.start_method)
 
-    def _ask_all(self, *request: object) -> list[Reply]:
+    def _ask_all(self, request: Call[Any, R]) -> list[R]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
 
     def _rows_of_workers(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
@@ -162,7 +163,7 @@ class ParallelSampler(BaseSampler):
         """Start a process that evaluates while the run goes on, as the workers are started and watched."""
         return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.start_method, self.worker_timeout)
 
-    def _start_work(self, requests: list[Request]) -> None:
+    def _start_work(self, requests: list[Call[Any, None]]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""
         self.pool.set_up(dict(enumerate(requests)))
         self.pool.timeout = self.worker_timeout
@@ -212,8 +213,8 @@ class ParallelSampler(BaseSampler):
         return math.inf if self.restart_seconds is None else self.restart_seconds
 
     @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
-        """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
+    def on_loss(progress: Progress, request: Call[Any, Any]) -> Call[Any, Any]:
+        """Return the call that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:
