@@ -20,7 +20,7 @@ from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 
-STEP_SECONDS = 0.003
+STEP_SECONDS = float(os.environ.get("STEP_SECONDS", 0.003))
 
 
 class Paced(gymnasium.Wrapper):

@@ -117,7 +117,8 @@ def test_a_job_without_a_launcher_goes_on_by_itself(case: Case, cause: str, kind
 
 
 def test_a_job_whose_time_is_up_five_times_goes_on_by_itself(case: Case):
-    grid = Grid(case, timeout_min=2, slurm_signal_delay_s=45)
+    case.env["STEP_SECONDS"] = "0.03"
+    grid = Grid(case, timeout_min=2, slurm_signal_delay_s=60)
     launcher = grid.launch()
     case.until_rows(grid.run_dir(), 1)
     launcher.kill()

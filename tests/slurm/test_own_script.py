@@ -68,8 +68,9 @@ def test_a_job_that_is_cancelled_is_over_and_its_run_goes_on_in_another(case: Ca
 
 @pytest.mark.parametrize(("signal", "n_times"), [("TERM", 5), ("USR1", 1)])
 def test_a_run_whose_time_is_up_again_and_again_is_the_same(case: Case, signal: str, n_times: int):
-    """SLURM sends the signal half a minute early: 45 seconds after the start, when the run is at work."""
-    job = case.submit(printed(case, time_limit="0:02:00").replace("TERM@120", f"{signal}@45"))
+    """SLURM sends the signal up to half a minute early: half a minute after the start, when the run is at work."""
+    case.env["STEP_SECONDS"] = "0.03"
+    job = case.submit(printed(case, time_limit="0:02:00").replace("TERM@120", f"{signal}@60"))
     case.until(lambda: n_starts(case) == n_times + 1, 800, "the last start")
     case.go()
     case.until_ended(job)
@@ -98,13 +99,14 @@ def test_only_the_task_of_an_array_that_was_stopped_is_requeued(case: Case):
 
 def test_replicas_whose_job_is_requeued_are_those_of_one_machine(case: Case):
     """By the script of docs/replicas.md, with a port that follows the job, once announced and once not."""
+    case.env["STEP_SECONDS"] = "0.01"
     [script] = printed_scripts("replicas.md")
     script = script.replace(
         "nodes=2 --ntasks-per-node=4 --cpus-per-task=8", "nodes=1 --ntasks-per-node=2 --cpus-per-task=1"
     )
     # The nodes here are daemons of one machine, with names that no network knows.
     script = re.sub("(?<=MASTER_ADDR=).*", "127.0.0.1", script)
-    script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@480")
+    script = script.replace("--time=12:00:00", "--time=0:10:00").replace("TERM@120", "TERM@540")
     job = case.submit(script.replace("python script.py", f"python {HERE}/replicas.py {case.folder}/data 0"))
     case.until(lambda: len(case.accounts(job)) == 2, 300, "the second start")
     case.until_rows(run_dir(case), n_rows(run_dir(case)) + 1)
