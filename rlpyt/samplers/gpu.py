@@ -23,7 +23,7 @@ from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.calls import Call, call
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import LocalWorkers, WorkerPool
+from rlpyt.utils.worker_pool import WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -94,7 +94,7 @@ class GpuSampler(ParallelSampler):
         samplers = self._samplers = self._samplers_of_servers(sizes, servers)
         self._specs, self._worker_specs, self._role = specs, server_specs, "Action server"
         self._pool = WorkerPool(
-            LocalWorkers(ActionServer, self.start_method, has_workers=True, role=self._role),
+            local_workers(ActionServer, self.start_method, has_workers=True, role=self._role),
             lambda rank, restarts: (restarted(server_specs[rank], restarts), samplers[rank], *servers[rank]),
             len(servers),
             self._whole("restart_workers", 0),

@@ -22,7 +22,7 @@ from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import LocalWorkers, WorkerKind, WorkerPool
+from rlpyt.utils.worker_pool import HERE, WorkerKind, WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,7 +40,8 @@ class ParallelSampler(BaseSampler):
     worker_timeout: float = 300.0
     """Seconds that a worker may go without finishing a step or reset before it counts as lost."""
     start_method: str = "forkserver"
-    """"forkserver", "spawn" or "fork"."""
+    """"forkserver", "spawn" or "fork". "here" is for debugging: the workers are in this process and take turns, so that
+    breakpoints stop in an environment. The rows are the same."""
     restart_workers: int = 0
     """Lost workers (dead, raising or standing still) that are replaced, all together, before a loss ends the run. The
     new worker's environments begin new episodes with seeds of their own; in the data the lost episodes are truncated
@@ -85,8 +86,8 @@ class ParallelSampler(BaseSampler):
 
     @property
     def process_start_method(self) -> str:
-        """How the process is started, as the workers are."""
-        return self.start_method
+        """How the process is started, as the workers are if these have processes."""
+        return "forkserver" if self.start_method == HERE else self.start_method
 
     @property
     def stall_seconds(self) -> float:
@@ -125,6 +126,8 @@ class ParallelSampler(BaseSampler):
             progress: of this process, where it is itself a worker.
         """
         cpus = self._worker_cpus(affinity)
+        if self.start_method == HERE:
+            cpus = [None] * len(cpus)
         worker_specs = by_process({role: self.deal(spec, len(cpus)) for role, spec in specs.items()})
         self._specs, self._worker_specs, self._progress = specs, worker_specs, progress
         before = specs[FleetRole.TRAIN].restarts
@@ -144,7 +147,7 @@ class ParallelSampler(BaseSampler):
 
     def worker_kind(self, n_workers: int) -> WorkerKind[Any]:
         """Return the way to run the workers."""
-        return LocalWorkers(self.server, self.start_method)
+        return local_workers(self.server, self.start_method)
 
     def _ask_all(self, request: Call[Any, R]) -> list[R]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
@@ -161,7 +164,7 @@ class ParallelSampler(BaseSampler):
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start a process that evaluates while the run goes on, as the workers are started and watched."""
-        return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.start_method, self.worker_timeout)
+        return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.process_start_method, self.worker_timeout)
 
     def _start_work(self, requests: list[Call[Any, None]]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""

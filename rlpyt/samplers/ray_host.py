@@ -159,7 +159,8 @@ class RayHost:
         request: Call[Collects, Any] = pickle.loads(data)
         itr: int | None = None
         if request.is_of(start_of_layouts):
-            data = dumps(self._start(key, request, first))
+            request = self._start(key, request, first)  # which keeps its rows until the worker has them
+            data = dumps(request)
         elif request.is_of(Collects.collect):
             itr = request.args[0]
         try:

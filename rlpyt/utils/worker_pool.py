@@ -12,6 +12,7 @@ from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
 from rlpyt.utils.watched import AnyWorker, Picklable, W
+from rlpyt.utils.workers_here import WorkersHere
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
@@ -91,6 +92,26 @@ class LocalWorkers(NamedTuple):
     def stop(self, workers: Sequence[Worker], seconds: float | None = None) -> None:
         """Stop processes."""
         stop_workers(workers, seconds)
+
+
+HERE = "here"
+"""Start method of workers in this process."""
+
+
+def local_workers(
+    serve: Callable[..., object], start_method: str, has_workers: bool = False, role: str = "Worker"
+) -> WorkerKind[Any]:
+    """Return the workers of this machine: in processes, or by the start method "here" in this one.
+
+    Args:
+        serve: makes the server in a worker; called with rank, progress and the worker's arguments.
+        start_method: "forkserver", "spawn", "fork" or "here".
+        has_workers: whether the servers start workers of their own.
+        role: noun of the workers in messages.
+    """
+    if start_method == HERE:
+        return WorkersHere(serve, role)
+    return LocalWorkers(serve, start_method, has_workers, role)
 
 
 W_co = TypeVar("W_co", bound=AnyWorker, covariant=True)
