@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.logging import current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background_server import WARNING, Answer, Batch, MovableSampler, SamplerServer
+from rlpyt.samplers.background_server import WARNING, Answer, AnyAnswer, Batch, MovableSampler, SamplerServer
 from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
@@ -187,11 +187,11 @@ class BackgroundSampler(TrajKeeper):
     def _send(self, request: Call[SamplerServer, R]) -> None:
         self._running_process.send(request)
 
-    def _receive(self, timeout: float, doing: str) -> Answer[Any]:
+    def _receive(self, timeout: float, doing: str) -> AnyAnswer:
         process = self._running_process
         process.doing = doing
-        [answer] = receive_all([process], timeout)
-        return cast("Answer[Any]", answer)
+        answer: AnyAnswer = receive_all([process], timeout)[0]
+        return answer
 
     def _logged(self, answer: Answer[R]) -> R:
         """Log what was logged in the process, and return the reply."""

@@ -6,7 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import ClassVar, Generic, NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeAlias
 
 import psutil
 import torch
@@ -24,6 +24,7 @@ from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed, stream_seed
 from rlpyt.utils.shared_memory import shared_array
+from rlpyt.utils.watched import Picklable
 
 _BEAT_SECONDS = 0.5
 
@@ -107,6 +108,8 @@ class Answer(NamedTuple, Generic[R]):
     """Lines that were logged meanwhile."""
 
 
+AnyAnswer: TypeAlias = Answer[Picklable]
+"""Reply to a call that the caller knows."""
 WARNING = "WARNING: "
 
 

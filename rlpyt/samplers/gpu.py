@@ -20,7 +20,7 @@ from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.remote_part import EnvServer, RemotePart
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import Kwargs, Run, Samples
-from rlpyt.utils.calls import Call, call
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import WorkerPool, local_workers
@@ -153,7 +153,7 @@ class GpuSampler(ParallelSampler):
         return super().plan() | ({"servers": len(of_servers), "workers": sum(of_servers)} if of_servers else {})
 
     @staticmethod
-    def on_loss(progress: Progress, request: Call[EnvServer, Any]) -> Call[EnvServer, Any]:
+    def on_loss(progress: Progress, request: AnyCall[EnvServer]) -> AnyCall[EnvServer]:
         """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
         if request.is_of(EnvServer.step):
             return request._replace(method=EnvServer.resume)

@@ -19,10 +19,10 @@ from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
-from rlpyt.utils.calls import Call, R, call
+from rlpyt.utils.calls import AnyCall, Call, R, S, call
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import HERE, WorkerKind, WorkerPool, local_workers
+from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class ParallelSampler(BaseSampler):
                 f"{type(self).__name__}: restart_seconds is {self.restart_seconds}; expected a number of seconds above "
                 "0, or None to count the losses of the whole run."
             )
-        self._pool: WorkerPool[Any, Any] | None = None
+        self._pool: AnyPool | None = None
         self._worker_specs: list[Specs] = []
         self._remote: RemoteCollectors | None = None  # where the collectors are in the processes of the pool
         self._role = "Worker"  # of the pool, in messages
@@ -100,7 +100,7 @@ class ParallelSampler(BaseSampler):
         return self._pool is not None
 
     @property
-    def pool(self) -> WorkerPool[Any, Any]:
+    def pool(self) -> AnyPool:
         """The running workers."""
         self._check_running()
         assert self._pool is not None
@@ -145,11 +145,11 @@ class ParallelSampler(BaseSampler):
     def _envs_of_process(self) -> int:
         return max(len(specs[FleetRole.TRAIN].env_ranks) for specs in self._worker_specs)
 
-    def worker_kind(self, n_workers: int) -> WorkerKind[Any]:
+    def worker_kind(self, n_workers: int) -> AnyKind:
         """Return the way to run the workers."""
         return local_workers(self.server, self.start_method)
 
-    def _ask_all(self, request: Call[Any, R]) -> list[R]:
+    def _ask_all(self, request: Call[S, R]) -> list[R]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
 
     def _rows_of_workers(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
@@ -166,7 +166,7 @@ class ParallelSampler(BaseSampler):
         """Start a process that evaluates while the run goes on, as the workers are started and watched."""
         return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.process_start_method, self.worker_timeout)
 
-    def _start_work(self, requests: list[Call[Any, None]]) -> None:
+    def _start_work(self, requests: list[AnyCall[S]]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""
         self.pool.set_up(dict(enumerate(requests)))
         self.pool.timeout = self.worker_timeout
@@ -216,7 +216,7 @@ class ParallelSampler(BaseSampler):
         return math.inf if self.restart_seconds is None else self.restart_seconds
 
     @staticmethod
-    def on_loss(progress: Progress, request: Call[Any, Any]) -> Call[Any, Any]:
+    def on_loss(progress: Progress, request: AnyCall[S]) -> AnyCall[S]:
         """Return the call that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 

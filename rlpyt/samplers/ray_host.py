@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
-from rlpyt.utils.calls import Call, call
+from rlpyt.utils.calls import AnyCall, Call, call
 from rlpyt.utils.process_start import stop_forkserver
 from rlpyt.utils.processes import Watch, Worker, WorkerError, stop_workers
 from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array
@@ -156,7 +156,7 @@ class RayHost:
             with self._lock:
                 self._workers[key] = Worker(rank, serve, args, self._start_method)
         self._publish(agent, version, weights)
-        request: Call[Collects, Any] = pickle.loads(data)
+        request: AnyCall[Collects] = pickle.loads(data)
         itr: int | None = None
         if request.is_of(start_of_layouts):
             request = self._start(key, request, first)  # which keeps its rows until the worker has them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
@@ -16,7 +16,7 @@ from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorker, RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.types import Kwargs
-from rlpyt.utils.calls import Call, call
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection
 from rlpyt.utils.worker_pool import WorkerKind, WorkerPool
@@ -39,7 +39,7 @@ class RayCollectors(RemoteCollectors):
     def __init__(
         self,
         workers: RayWorkers,
-        pool: WorkerPool[RayWorker, Collects],
+        pool: WorkerPool[Collects],
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
@@ -65,7 +65,7 @@ class RayCollectors(RemoteCollectors):
             self._started = True
 
     @staticmethod
-    def on_loss(progress: Progress, request: Call[Collects, Any]) -> Call[Collects, Any]:
+    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
         """Begin the worker's share of the batch or of an evaluation again: what it had done is lost with its node."""
         return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
@@ -15,7 +14,7 @@ from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import StateDict
-from rlpyt.utils.calls import Call, R, call
+from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
@@ -35,7 +34,7 @@ class RemoteCollectors:
 
     def __init__(
         self,
-        pool: WorkerPool[Any, Collects],
+        pool: WorkerPool[Collects],
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
@@ -92,7 +91,7 @@ class RemoteCollectors:
         return mean_of(self._ask_all(call(Collects.times)), seconds)
 
     @staticmethod
-    def on_loss(progress: Progress, request: Call[Collects, Any]) -> Call[Collects, Any]:
+    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
         """Go on with the batch from the row that the lost process was at; begin its share of an evaluation again."""
         if request.is_of(Collects.collect) and progress.row is not None:
             return request.but(first_t=progress.row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
@@ -96,7 +95,7 @@ class RemotePart(Part):
 
     def __init__(
         self,
-        pool: WorkerPool[Any, EnvServer],
+        pool: WorkerPool[EnvServer],
         ranks_of: Mapping[int, Sequence[int]],
         rows: Rows,
         role: FleetRole,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+from rlpyt.utils.watched import Picklable
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -14,8 +16,8 @@ class Call(NamedTuple, Generic[S, R]):
     """Call of a method of a server; it is sent to the server's process, where the method is found by its name."""
 
     method: Callable[..., R]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    args: tuple[Picklable, ...]
+    kwargs: Mapping[str, Picklable]
 
     def on(self, server: S) -> R:
         """Call the method of a server; its class may override it."""
@@ -35,6 +37,10 @@ class Call(NamedTuple, Generic[S, R]):
 def call(method: Callable[Concatenate[S, P], R], *args: P.args, **kwargs: P.kwargs) -> Call[S, R]:
     """Return the call of a method with these arguments, as `call(CollectorServer.collect, itr, None)`."""
     return Call(method, args, kwargs)
+
+
+AnyCall: TypeAlias = Call[S, Picklable]
+"""Call of a server, whatever it replies."""
 
 
 class CallServer:

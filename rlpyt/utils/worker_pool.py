@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
 
-from rlpyt.utils.calls import Call, R, S
+from rlpyt.utils.calls import AnyCall, Call, R, S
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
 from rlpyt.utils.watched import AnyWorker, Picklable, W
-from rlpyt.utils.workers_here import WorkersHere
+from rlpyt.utils.workers_here import Server, WorkersHere
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
@@ -29,11 +29,15 @@ class Message(NamedTuple, Generic[S, R]):
         return cls(request, dumps(request))
 
 
+AnyMessage: TypeAlias = Message[S, Picklable]
+"""Call of any reply."""
+
+
 class SetUp(NamedTuple, Generic[S]):
     """Call that every new worker is sent before it works, and the check of its reply."""
 
-    message: Message[S, Any]
-    accept: Callable[[Any], None]
+    message: AnyMessage[S]
+    accept: Callable[[Picklable], None]
 
 
 def _same_request(progress: Progress, request: Call[S, R]) -> Call[S, R]:
@@ -61,6 +65,9 @@ class WorkerKind(Protocol[W]):
 
     def stop(self, workers: Sequence[W], seconds: float | None = None) -> None:
         """Stop workers, whatever state they are in; see `rlpyt.utils.processes.stop_workers`."""
+
+
+AnyKind: TypeAlias = WorkerKind[Any]
 
 
 class LocalWorkers(NamedTuple):
@@ -99,8 +106,8 @@ HERE = "here"
 
 
 def local_workers(
-    serve: Callable[..., object], start_method: str, has_workers: bool = False, role: str = "Worker"
-) -> WorkerKind[Any]:
+    serve: Callable[..., Server], start_method: str, has_workers: bool = False, role: str = "Worker"
+) -> AnyKind:
     """Return the workers of this machine: in processes, or by the start method "here" in this one.
 
     Args:
@@ -114,10 +121,7 @@ def local_workers(
     return LocalWorkers(serve, start_method, has_workers, role)
 
 
-W_co = TypeVar("W_co", bound=AnyWorker, covariant=True)
-
-
-class WorkerPool(Generic[W_co, S]):
+class WorkerPool(Generic[S]):
     """Workers, each with a server that answers calls, and with at most one call under way.
 
     A lost worker is replaced by a new process, which is sent the set-up calls of the lost one in their order, and then
@@ -142,12 +146,12 @@ class WorkerPool(Generic[W_co, S]):
 
     def __init__(
         self,
-        kind: WorkerKind[W_co],
+        kind: AnyKind,
         args_of: Callable[[int, int], tuple[object, ...]],
         n_workers: int,
         restarts: int = 0,
         restart_seconds: float = math.inf,
-        on_loss: Callable[[Progress, Call[S, Any]], Call[S, Any]] = _same_request,
+        on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
         on_wait: Callable[[], None] = _ignore,
     ) -> None:
@@ -156,9 +160,9 @@ class WorkerPool(Generic[W_co, S]):
         self._on_loss, self._tell, self._on_wait = on_loss, tell, on_wait
         self._restarts, self._restart_seconds = restarts, restart_seconds
         self._restarted_at: list[float] = []  # all restarts of the run
-        self._under_way: dict[int, Message[S, Any]] = {}  # calls without a reply yet, by rank
+        self._under_way: dict[int, AnyMessage[S]] = {}  # calls without a reply yet, by rank
         self._set_up: dict[int, list[SetUp[S]]] = {rank: [] for rank in range(n_workers)}
-        self._workers: list[W_co] = []
+        self._workers: list[AnyWorker] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
             for rank in range(n_workers):
@@ -168,7 +172,7 @@ class WorkerPool(Generic[W_co, S]):
             raise
 
     @property
-    def workers(self) -> Sequence[W_co]:
+    def workers(self) -> Sequence[AnyWorker]:
         """The running workers, by rank."""
         return self._workers
 
@@ -185,9 +189,10 @@ class WorkerPool(Generic[W_co, S]):
         recent = sum(now - at <= self._restart_seconds for at in self._restarted_at)
         return max(0, self._restarts - recent)
 
-    def _start(self, rank: int) -> W_co:
+    def _start(self, rank: int) -> AnyWorker:
         assert self._args_of is not None, "a stopped pool starts no worker"
-        return self._kind.start(rank, self._args_of(rank, self.n_restarts))
+        worker: AnyWorker = self._kind.start(rank, self._args_of(rank, self.n_restarts))
+        return worker
 
     def post(self, requests: Mapping[int, Message[S, R]]) -> None:
         """Send calls by rank, without waiting; a reply not yet received is waited for."""
@@ -241,7 +246,7 @@ class WorkerPool(Generic[W_co, S]):
             self._set_up[rank].append(SetUp(message, accept))
         return replies
 
-    def _replace(self, error: WorkerError) -> W_co:
+    def _replace(self, error: WorkerError) -> AnyWorker:
         """Replace a lost worker and send the new one the call under way; raise the error if none is left."""
         rank = error.rank
         progress, lost = self.workers[rank].progress.copy(), self._under_way.pop(rank)
@@ -282,3 +287,7 @@ class WorkerPool(Generic[W_co, S]):
         self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
         self._on_wait = _ignore
         self._kind.stop(workers)
+
+
+AnyPool: TypeAlias = WorkerPool[Any]
+"""Pool whose servers only its owner knows."""

@@ -6,12 +6,22 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import global_streams, set_global_streams
-from rlpyt.utils.watched import Picklable, WorkerError, receive_watched
+from rlpyt.utils.watched import AnyWatch, Picklable, WorkerError, receive_watched
+
+
+class Server(Protocol):
+    """What answers requests."""
+
+    def __call__(self, request: Picklable, /) -> Picklable:
+        """Answer one."""
+
+    def close(self) -> None:
+        """End."""
 
 
 class WorkerHere:
@@ -27,10 +37,10 @@ class WorkerHere:
         role: noun of messages.
     """
 
-    def __init__(self, rank: int, serve: Callable[..., Any], args: Sequence[object], role: str) -> None:
+    def __init__(self, rank: int, serve: Callable[..., Server], args: Sequence[object], role: str) -> None:
         self.rank, self.progress, self._role = rank, Progress(), role
         self._streams = global_streams()
-        self._server: Any = None
+        self._server: Server | None = None
         self._replies: list[Picklable] = []
         self._error: WorkerError | None = None
         with self._as_its_own_process():
@@ -48,6 +58,7 @@ class WorkerHere:
     def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
         """Answer a request; the reply, or the error in its place, is there to be received."""
         if self._error is None:
+            assert self._server is not None, "it was made without an error"
             with self._as_its_own_process():
                 self._replies.append(self._server(pickle.loads(data)))
 
@@ -84,7 +95,7 @@ class WorkerHere:
 class WorkersHere(NamedTuple):
     """Workers in this process; see `rlpyt.utils.worker_pool.WorkerKind`."""
 
-    serve: Callable[..., object]
+    serve: Callable[..., Server]
     """Makes the server of a worker; called with rank, progress and the worker's arguments."""
     role: str = "Worker"
     """Noun of the workers in messages."""
@@ -109,5 +120,5 @@ class WorkersHere(NamedTuple):
             worker.close()
 
 
-def _no_watch(workers: Sequence[WorkerHere]) -> Any:
+def _no_watch(workers: Sequence[WorkerHere]) -> AnyWatch[WorkerHere]:
     raise AssertionError("a reply is there at once")

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,11 @@ def _short_patience(monkeypatch):
 @contextmanager
 def pool_of(
     n: int, restarts: int = 0, broken: Sequence[int] = (), slow: float = 0.0, timeout: float = 30.0, **calls: Any
-) -> Iterator[WorkerPool[Any, Server]]:
+) -> Iterator[WorkerPool[Server]]:
     """Yield a pool; all processes that it ever had must be gone at its end."""
     pids: set[int] = set()
     kind = LocalWorkers(Server, "forkserver")
-    pool: WorkerPool[Any, Server] = WorkerPool(kind, lambda rank, k: (k, tuple(broken), slow), n, restarts, **calls)
+    pool: WorkerPool[Server] = WorkerPool(kind, lambda rank, k: (k, tuple(broken), slow), n, restarts, **calls)
     pool.timeout = timeout
     try:
         pids.update(w.pid or 0 for w in pool.workers)
@@ -53,6 +54,11 @@ def pool_of(
         pool.stop()
         assert pool.workers == []
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).is_running() for pid in pids)
+
+
+def process_of(worker: Any) -> BaseProcess:
+    process: BaseProcess = worker._process
+    return process
 
 
 def to(ranks: Sequence[int], request: Call[Server, Any]) -> dict[int, Message[Server, Any]]:
@@ -337,7 +343,7 @@ def test_a_worker_that_dies_after_its_reply_is_missed_at_its_next_request(restar
     with pool_of(2, restarts=restarts) as pool:
         assert pool.ask({0: call(Server.die_soon), 1: call(Server.which)}) == ["farewell", (1, 0)]
         deadline = time.monotonic() + 5
-        while pool.workers[0]._process.is_alive() and time.monotonic() < deadline:
+        while process_of(pool.workers[0]).is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         pool.settle([0, 1])
         assert pool.ask({1: call(Server.which)}) == [(1, 0)]
@@ -352,8 +358,8 @@ def test_a_worker_that_dies_after_its_reply_is_missed_at_its_next_request(restar
 def test_a_reply_that_was_sent_before_the_death_counts():
     with pool_of(1) as pool:
         pool.post(to([0], call(Server.die_soon)))
-        pool.workers[0]._process.join(60)
-        assert not pool.workers[0]._process.is_alive()
+        process_of(pool.workers[0]).join(60)
+        assert not process_of(pool.workers[0]).is_alive()
         assert pool.receive([0]) == ["farewell"]
 
 
