@@ -22,6 +22,7 @@ from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, S, call
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
+from rlpyt.utils.watched import Picklable
 from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
 
 
@@ -216,7 +217,7 @@ class ParallelSampler(BaseSampler):
         return math.inf if self.restart_seconds is None else self.restart_seconds
 
     @staticmethod
-    def on_loss(progress: Progress, request: AnyCall[S]) -> AnyCall[S]:
+    def on_loss(progress: Progress, request: AnyCall[Picklable]) -> AnyCall[Picklable]:
         """Return the call that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 

@@ -15,7 +15,7 @@ from rlpyt.utils.watched import AnyWatch, Picklable, WorkerError, receive_watche
 
 
 class Server(Protocol):
-    """What answers requests."""
+    """Server of a worker."""
 
     def __call__(self, request: Picklable, /) -> Picklable:
         """Answer one."""
