@@ -1,16 +1,17 @@
 """Process of the run slots on another machine, whose `main` an actor of Ray starts.
 
-It takes requests as lines of JSON from standard input, and answers each with a line. It ends with its input, and the
-kernel then sends SIGTERM to its runs, as to those of a launcher that dies. An actor of Ray could not own the runs: Ray
-kills the children of a process that it ends, so they would save no checkpoint.
+It takes pickled calls from standard input, and answers each. It ends with its input, and the kernel then sends SIGTERM
+to its runs, as to those of a launcher that dies. An actor of Ray could not own the runs: Ray kills the children of a
+process that it ends, so they would save no checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -22,8 +23,8 @@ from rlpyt.launching.machine import Machine
 from rlpyt.launching.variants import VARIANT_FILE
 from rlpyt.logging.files import lock_file, open_lock
 from rlpyt.logging.run_directory import PREEMPTED
+from rlpyt.utils.calls import CallServer
 
-Json: TypeAlias = dict[str, object]
 Codes: TypeAlias = dict[int, int | str]
 """Exit codes of runs that have ended, by the number of their start; a text for one that could not start."""
 
@@ -124,25 +125,38 @@ def _is_held_elsewhere(lock: int) -> bool:
     return False
 
 
+class NodeServer(CallServer):
+    """Server of the process of a node's run slots."""
+
+    _slots: NodeSlots
+
+    def open(self, code: str | None, set_egl_device: bool, max_slots: int) -> int | str:
+        """Make the slots, see `NodeSlots`; return their number, or why the code does not fit this machine."""
+        try:
+            self._slots = NodeSlots(code, set_egl_device, max_slots)
+        except (ValueError, OSError) as error:
+            return str(error)
+        return self._slots.n_slots
+
+    def start(self, order: Order) -> None:
+        """Start a run, as soon as no other process holds it."""
+        self._slots.start(order)
+
+    def poll(self) -> Codes:
+        """Return the exit codes of the runs that have ended."""
+        return self._slots.poll()
+
+    def stop(self, number: int, signum: int) -> None:
+        """Send a signal to a run."""
+        self._slots.stop(number, signum)
+
+
 def main() -> None:
-    """Answer requests until standard input ends."""
-    replies = os.fdopen(os.dup(1), "w")
+    """Answer calls until standard input ends."""
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no reply
-    slots = None
-    for line in sys.stdin:
-        reply: Json = {}
-        match json.loads(line):
-            case ["open", code, bool(set_egl_device), int(max_slots)]:
-                try:
-                    slots = NodeSlots(code, set_egl_device, max_slots)
-                    reply = {"n_slots": slots.n_slots}
-                except (ValueError, OSError) as error:
-                    reply = {"error": str(error)}
-            case ["start", dict(order)] if slots is not None:
-                slots.start(Order(**order))
-            case ["poll"] if slots is not None:
-                reply = {str(number): code for number, code in slots.poll().items()}
-            case ["stop", int(number), int(signum)] if slots is not None:
-                slots.stop(number, signum)
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+    server = NodeServer()
+    with suppress(EOFError):
+        while True:
+            pickle.dump(server(pickle.load(sys.stdin.buffer)), replies)
+            replies.flush()

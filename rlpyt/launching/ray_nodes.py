@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
+import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from typing import TypeAlias
+from typing import Generic, NamedTuple
 
 from rlpyt.launching.back_end import SlotLost
 from rlpyt.launching.grid import GridRun
-from rlpyt.launching.node_slots import Codes, Order
+from rlpyt.launching.node_slots import Codes, NodeServer, Order
+from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
 
-Reference: TypeAlias = object
-"""Result of a call to an actor that may not have come yet."""
 _ASK_SECONDS = 0.2
 START_SECONDS = 60.0
 """Longest time in which a node starts its actor."""
 _OF_RAY = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "RAY_LD_PRELOAD_ON_WORKERS")
 """Variables that Ray sets in its processes; a run is none."""
+
+
+class Reference(NamedTuple, Generic[R]):
+    """Reply to a call that may not have come yet."""
+
+    ref: object
 
 
 class SlotsActor:
@@ -45,21 +48,21 @@ class SlotsActor:
             [sys.executable, "-c", "from rlpyt.launching.node_slots import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             env=environment,
             cwd=directory if os.path.isdir(directory) else None,
         )
 
-    def ask(self, request: str) -> str:
-        """Return the answer to a request, both in JSON."""
+    def ask(self, request: Call[NodeServer, R]) -> R:
+        """Return the reply to a call."""
         assert self._process.stdin is not None, "a pipe"
         assert self._process.stdout is not None, "a pipe"
         with suppress(BrokenPipeError):
-            self._process.stdin.write(request + "\n")
+            pickle.dump(request, self._process.stdin)
             self._process.stdin.flush()
-        reply = self._process.stdout.readline()
-        if not reply:
-            raise RuntimeError(f"the process of its run slots has ended with code {self._process.wait()}")
+        try:
+            reply: R = pickle.load(self._process.stdout)
+        except EOFError:
+            raise RuntimeError(f"the process of its run slots has ended with code {self._process.wait()}") from None
         return reply
 
 
@@ -85,27 +88,26 @@ class Node:
         self._relay = actor.remote(os.environ.get("OMP_NUM_THREADS"), os.getcwd())
         self._lost: str | None = None
         self._codes: Codes = {}
-        self._pending: Reference = None
+        self._pending: Reference[Codes] | None = None
         self._asked = 0.0
 
-    def ask(self, *request: object) -> Reference:
-        """Send a request, without waiting for the answer."""
-        return self._relay.ask.remote(json.dumps(request))
+    def ask(self, request: Call[NodeServer, R]) -> Reference[R]:
+        """Send a call, without waiting for the reply."""
+        return Reference(self._relay.ask.remote(request))
 
-    def answer(self, pending: Reference, seconds: float) -> Mapping[str, object] | None:
-        """Return an answer; None if it has not come in time.
+    def answer(self, pending: Reference[R], seconds: float) -> R | None:
+        """Return a reply; None if it has not come in time.
 
         Raises:
             SlotLost: if the node, its actor or its process is gone.
         """
         try:
-            reply = self._ray.get(pending, timeout=seconds)
+            reply: R = self._ray.get(pending.ref, timeout=seconds)
         except self._ray.exceptions.GetTimeoutError:
             return None
         except self._ray.exceptions.RayError as error:
             self._lose(f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}")
-        answer: Mapping[str, object] = json.loads(reply)
-        return answer
+        return reply
 
     def codes(self) -> Codes:
         """Return the exit codes of its runs that have ended.
@@ -118,10 +120,9 @@ class Node:
         now = time.monotonic()
         if self._pending is None:
             if now - self._asked > _ASK_SECONDS:
-                self._pending, self._asked = self.ask("poll"), now
+                self._pending, self._asked = self.ask(call(NodeServer.poll)), now
         elif (reply := self.answer(self._pending, 0)) is not None:
-            self._pending = None
-            self._codes = {int(number): code for number, code in reply.items() if isinstance(code, int | str)}
+            self._pending, self._codes = None, reply
         elif now - self._asked > self._timeout:
             self._lose(f"it has not answered for {self._timeout:g} s")
         return self._codes
@@ -162,7 +163,7 @@ class RayRun:
 
     def stop(self, signum: int) -> None:
         """Send a signal; SIGKILL goes to all processes of the run."""
-        self._node.ask("stop", self._number, int(signum))
+        self._node.ask(call(NodeServer.stop, self._number, int(signum)))
 
 
 class RayNodes:
@@ -196,7 +197,9 @@ class RayNodes:
             raise ValueError(f"RayNodes: node_timeout is {node_timeout}; expected a number of seconds above 1.")
         connection = RayConnection(type(self).__name__, ray_address)
         nodes = [Node(connection, node, node_timeout) for node in connection.nodes().values() if node.n_cores]
-        opened = [(node, node.ask("open", affinity_code, set_egl_device, node.n_cores)) for node in nodes]
+        opened = [
+            (node, node.ask(call(NodeServer.open, affinity_code, set_egl_device, node.n_cores))) for node in nodes
+        ]
         end = time.monotonic() + START_SECONDS
         n_slots = [(_n_slots(node, pending, end), node) for node, pending in opened]
         self._slots = [
@@ -212,11 +215,11 @@ class RayNodes:
         node, of_node = self._slots[slot]
         number = next(self._numbers)
         order = Order(number, of_node, script, str(run.log_dir), run.run_ID, run.name, list(run.args))
-        node.ask("start", asdict(order))
+        node.ask(call(NodeServer.start, order))
         return RayRun(node, number)
 
 
-def _n_slots(node: Node, pending: Reference, end: float) -> int:
+def _n_slots(node: Node, pending: Reference[int | str], end: float) -> int:
     try:
         reply = node.answer(pending, max(0.0, end - time.monotonic()))
     except SlotLost as error:
@@ -226,8 +229,6 @@ def _n_slots(node: Node, pending: Reference, end: float) -> int:
             f"RayNodes: {node.name} has not started its run slots for {START_SECONDS:g} s; expected that all its "
             "cores and GPUs are free. `ray status` shows what else runs there: end it, or wait."
         )
-    if "error" in reply:
-        raise ValueError(f"RayNodes: {node.name}: {reply['error']}")
-    n = reply["n_slots"]
-    assert isinstance(n, int), "the number of its slots"
-    return n
+    if isinstance(reply, str):
+        raise ValueError(f"RayNodes: {node.name}: {reply}")
+    return reply

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch.distributed as dist
 
+from rlpyt.utils.calls import CallServer, call
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
@@ -33,7 +34,7 @@ class Replica(Protocol):
         """Train."""
 
 
-class ReplicaServer:
+class ReplicaServer(CallServer):
     """Server of the process of a replica, which trains when it is asked.
 
     Args:
@@ -48,8 +49,8 @@ class ReplicaServer:
         self._runner = runner
         runner.join(rank, world_size, dist.TCPStore("127.0.0.1", port, is_master=False))
 
-    def __call__(self, request: str) -> None:
-        """Train; there is no other request."""
+    def train(self) -> None:
+        """Train."""
         self._runner.train()
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ def started_replicas(runner: Replica, world_size: int) -> Iterator[tuple[dist.St
                 rank, ReplicaServer, args, _START_METHOD, has_workers=True, obeys_sigterm=True, role="Replica"
             )
             workers.append(worker)
-            workers[-1].send("train")
+            workers[-1].send(call(ReplicaServer.train))
         yield store, workers
         receive_all(workers, _END_SECONDS)
     except BaseException:

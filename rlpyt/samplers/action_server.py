@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,14 +11,16 @@ import torch
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
-from rlpyt.samplers.server import Reply, Request
-from rlpyt.types import Kwargs
+from rlpyt.samplers.server import FleetServer
+from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.calls import call
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus
 from rlpyt.utils.progress import Progress
@@ -48,8 +51,8 @@ def dealt_affinities(affinity: Kwargs, n: int) -> list[ServerAffinity]:
     return [ServerAffinity(one, None) for one in cores]
 
 
-class ActionServer:
-    """Server of a process with a sampler of its own, which answers the requests that a worker that acts is sent.
+class ActionServer(Collects):
+    """Server of a process with a sampler of its own, which answers the calls that a worker that acts is sent.
 
     Args:
         rank: of the action server.
@@ -82,52 +85,41 @@ class ActionServer:
         spec = specs[FleetRole.TRAIN]
         set_seed(stream_seed(spec.seed, Role.SAMPLER, progress.env_rank, spec.restarts + 1))
 
-    def __call__(self, request: Request) -> Reply:
-        """Answer one request: its name, and its arguments."""
-        match request:
-            case ("check",):
-                return self.sampler.pool.ask({0: request})[0]
-            case ("build",):
-                return self._build()
-            case ("start", check, agent, rows):
-                return self._start(check, agent, rows)
-            case ("collect", itr, first_t):
-                return self._collect(itr, first_t)
-            case ("evaluate", itr, deterministic, after_loss):
-                return self._evaluate(itr, deterministic, after_loss)
-            case ("times",):
-                return self.sampler.times()
-            case ("state_dict",):
-                return joined([self.sampler.holder.state_dict(), streams_of("action server", self._ranks)])
-            case ("load_state_dict", state):
-                loaded = self.sampler.holder.load_state_dict(state)
-                return Loaded.merge([loaded, go_on_with_streams("action server", self._ranks, state)])
-            case ("why_no_state",):
-                return self.sampler.holder.why_no_state()
-        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
-
     @property
     def _ranks(self) -> list[int]:
         return self.specs[FleetRole.TRAIN].env_ranks
 
-    def _build(self) -> list[Built]:
-        pool = self.sampler.pool
-        return [built for some in pool.set_up(dict.fromkeys(range(len(pool.workers)), ("build",))) for built in some]
+    def check(self) -> Check:
+        """Build, try and close one environment in a worker; return what it is like."""
+        return self.sampler.pool.ask({0: call(FleetServer.check)})[0]
 
-    def _start(self, check: Check, agent: Agent, rows: dict[FleetRole, Rows]) -> None:
+    def build(self) -> list[Built]:
+        """Build all environments; return what each fleet is like."""
+        pool = self.sampler.pool
+        calls = dict.fromkeys(range(len(pool.workers)), call(FleetServer.build))
+        return [built for some in pool.set_up(calls) for built in some]
+
+    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put agent, environments and rows together; see `Collects.start`."""
         agent.act_on(self.device)
         agent.attach_shared_memory()
         self._agent, self._rows = agent, rows[FleetRole.TRAIN]
         self.sampler.build(agent, check, rows)
 
-    def _collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+    def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+        """Fill the rows of a batch; see `Collects.collect`."""
         self._agent.attach_shared_memory()
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
         return self.sampler.collect(itr, first_t)
 
-    def _evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
+    def wake(self) -> None:
+        """Do nothing: the sampler here wakes its environments itself."""
+
+    def evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
+        """Run this server's quota of episodes; see `Collects.evaluate`."""
+
         def note(done: int) -> None:
             self.progress.episodes = done
 
@@ -136,6 +128,23 @@ class ActionServer:
         self._agent.attach_shared_memory()
         # Environments that were lost may have died of their seeds.
         return self.sampler.run_evaluation(itr, note, deterministic, after_loss)
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call."""
+        return self.sampler.times()
+
+    def state_dict(self) -> StateDict:
+        """Return where the training environments and this process's generators stand."""
+        return joined([self.sampler.holder.state_dict(), streams_of("action server", self._ranks)])
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned."""
+        loaded = self.sampler.holder.load_state_dict(state_dict)
+        return Loaded.merge([loaded, go_on_with_streams("action server", self._ranks, state_dict)])
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return self.sampler.holder.why_no_state()
 
     def close(self) -> None:
         """Stop the workers, which close their environments."""

@@ -16,12 +16,12 @@ import torch
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.logging import current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background_server import WARNING, Answer, Batch, Description, MovableSampler, SamplerServer
-from rlpyt.samplers.server import Reply
+from rlpyt.samplers.background_server import WARNING, Answer, AnyAnswer, Batch, MovableSampler, SamplerServer
 from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
+from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.coupling import Coupling
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 
@@ -81,7 +81,7 @@ class BackgroundSampler(TrajKeeper):
         args, start_method = (self.sampler, agent), self.sampler.process_start_method
         self._process = SamplerProcess(0, SamplerServer, args, start_method, has_workers=True, role="Sampler")
         run = replace(run, n_batches=self.lag + 1, share_memory=True, affinity=self.affinity)
-        self._description: Description = self._ask(_START_SECONDS, "initialize", run)
+        self._description = self._ask(_START_SECONDS, call(SamplerServer.initialize, run))
         self.batches = self._description.batches
         self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
         agent.initialize(self._description.env_spaces)
@@ -93,7 +93,7 @@ class BackgroundSampler(TrajKeeper):
         if self._acts:
             return
         copy = self._agent.versioned_copy(self.n_versions)
-        self._ask(_START_SECONDS, "act", copy, self._device())
+        self._ask(_START_SECONDS, call(SamplerServer.act, copy, self._device()))
         self._acts = True
 
     def _device(self) -> str:
@@ -115,7 +115,7 @@ class BackgroundSampler(TrajKeeper):
         with self.coupling.hands_over():
             last = max(itr, min(itr + self.lag, self._n_itr - 1))
             while self._next <= last:
-                self._send("collect", self._next, itr)
+                self._send(call(SamplerServer.collect, self._next, itr))
                 self._asked.append((self._next, itr))
                 self._next += 1
         with self.coupling.optimizer_waits():
@@ -147,7 +147,7 @@ class BackgroundSampler(TrajKeeper):
         """Wait for the oldest batch under way."""
         itr, version = self._asked[0]
         doing = f"at the batch of iteration {itr} (step {itr * self._steps_per_itr:,})"
-        batch: Batch = self._receive(self.sampler.stall_seconds, doing)
+        batch: Batch = self._logged(self._receive(self.sampler.stall_seconds, doing))
         self._asked.popleft()
         self.coupling.sampler_wait += batch.waited
         self.coupling.hand_over += batch.hand_over
@@ -164,8 +164,7 @@ class BackgroundSampler(TrajKeeper):
         with self.coupling.hands_over():
             # The next batch is asked for with this version; its block is that of a batch already collected.
             self._agent.publish_version(self._itr)
-        result: EvalResult = self._ask(self.sampler.stall_seconds, "evaluate", itr, self._itr, deterministic)
-        return result
+        return self._ask(self.sampler.stall_seconds, call(SamplerServer.evaluate, itr, self._itr, deterministic))
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start a third process, which evaluates while both others go on."""
@@ -180,20 +179,21 @@ class BackgroundSampler(TrajKeeper):
 
     # ---- messages ----
 
-    def _ask(self, timeout: float, *request: object) -> Reply:
-        self._send(*request)
-        return self._receive(timeout, f'at the request "{request[0]}"')
-
-    def _send(self, *request: object) -> None:
-        self._running_process.send(request)
-
-    def _receive(self, timeout: float, doing: str) -> Reply:
-        process = self._running_process
-        process.doing = doing
-        [answer] = receive_all([process], timeout)
+    def _ask(self, timeout: float, request: Call[SamplerServer, R]) -> R:
+        self._send(request)
+        answer: Answer[R] = self._receive(timeout, f'at the request "{request.method.__name__}"')
         return self._logged(answer)
 
-    def _logged(self, answer: Answer) -> Reply:
+    def _send(self, request: Call[SamplerServer, R]) -> None:
+        self._running_process.send(request)
+
+    def _receive(self, timeout: float, doing: str) -> AnyAnswer:
+        process = self._running_process
+        process.doing = doing
+        answer: AnyAnswer = receive_all([process], timeout)[0]
+        return answer
+
+    def _logged(self, answer: Answer[R]) -> R:
         """Log what was logged in the process, and return the reply."""
         for text in answer.texts:
             if text.startswith(WARNING):
@@ -231,7 +231,7 @@ class BackgroundSampler(TrajKeeper):
         # The same columns every time: one without any is not asked again, as it would have to finish its batches first.
         if self._has_diagnostics and self._acts:
             self._settle()
-            own: dict[str, float] = self._ask(self.sampler.stall_seconds, "diagnostics")
+            own = self._ask(self.sampler.stall_seconds, call(SamplerServer.diagnostics))
             self._has_diagnostics = bool(own)
             columns |= own
         return columns
@@ -248,8 +248,7 @@ class BackgroundSampler(TrajKeeper):
         """Return why training environments have no state, after the batches under way."""
         self._start_acting()
         self._settle()
-        why: str | None = self._ask(self.sampler.stall_seconds, "why_no_state")
-        return why
+        return self._ask(self.sampler.stall_seconds, call(SamplerServer.why_no_state))
 
     def state_dict(self) -> StateDict:
         """Return the state of the sampler after the batches under way, and these batches."""
@@ -264,7 +263,7 @@ class BackgroundSampler(TrajKeeper):
             }
             for itr, batch in sorted(self._arrived.items())
         ]
-        sampler = self._ask(self.sampler.stall_seconds, "state_dict")
+        sampler = self._ask(self.sampler.stall_seconds, call(SamplerServer.state_dict))
         return {
             "sampler": sampler,
             "ahead": ahead,
@@ -276,7 +275,8 @@ class BackgroundSampler(TrajKeeper):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, before the first batch."""
         self._start_acting()
-        self.n_cut_episodes = self._ask(self.sampler.stall_seconds, "load_state_dict", state_dict["sampler"])
+        load = call(SamplerServer.load_state_dict, state_dict["sampler"])
+        self.n_cut_episodes = self._ask(self.sampler.stall_seconds, load)
         self._itr, self._next = state_dict["itr"], state_dict["next"]
         self.coupling.ages = list(state_dict.get("ages", ()))  # checkpoints from before have none
         for batch in state_dict["ahead"]:

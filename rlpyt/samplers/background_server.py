@@ -6,24 +6,25 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeAlias
 
 import psutil
 import torch
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import Logger, log_to
-from rlpyt.samplers.server import Reply, Request
 from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.bell import Bell
+from rlpyt.utils.calls import Call, CallServer, R
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed, stream_seed
 from rlpyt.utils.shared_memory import shared_array
+from rlpyt.utils.watched import Picklable
 
 _BEAT_SECONDS = 0.5
 
@@ -99,14 +100,16 @@ class Batch(NamedTuple):
     """Of the weights that collected it."""
 
 
-class Answer(NamedTuple):
-    """Reply to any request."""
+class Answer(NamedTuple, Generic[R]):
+    """Reply to any call."""
 
-    value: Reply
+    value: R
     texts: list[str]
     """Lines that were logged meanwhile."""
 
 
+AnyAnswer: TypeAlias = Answer[Picklable]
+"""Reply to a call that the caller knows."""
 WARNING = "WARNING: "
 
 
@@ -131,7 +134,7 @@ class _Texts(Logger):
         return texts
 
 
-class SamplerServer:
+class SamplerServer(CallServer):
     """Sampler in a process of its own, which answers the requests of a `BackgroundSampler`.
 
     Args:
@@ -148,14 +151,15 @@ class SamplerServer:
         self._version: int | None = None  # of the weights that the agent has
         self._bell: Bell | None = None  # rung after every batch, where a copier waits for them
         self._idle_since = perf_counter()
+        self._waited = 0.0  # from the end of the last request to the one at hand
         if not sampler.note_progress(progress):
             threading.Thread(target=_beat, args=(progress,), daemon=True).start()
 
-    def __call__(self, request: Request) -> Answer:
-        """Answer one request: its name, and its arguments."""
-        waited = perf_counter() - self._idle_since
+    def __call__(self, request: Call[CallServer, R]) -> Answer[R]:  # type: ignore[override]  # with what was logged
+        """Answer one request."""
+        self._waited = perf_counter() - self._idle_since
         try:
-            value = self._collect(request[1], request[2], waited) if request[0] == "collect" else self._answer(request)
+            value = request.on(self)
         except Exception as error:
             for text in self._logger.take():
                 error.add_note(f"Logged before: {text}")
@@ -163,27 +167,8 @@ class SamplerServer:
         self._idle_since = perf_counter()
         return Answer(value, self._logger.take())
 
-    def _answer(self, request: Request) -> Reply:
-        match request:
-            case ("initialize", run):
-                return self._initialize(run)
-            case ("act", agent, device):
-                return self._agent.become(agent, device)
-            case ("ring", bell):
-                return self._ring(bell)
-            case ("evaluate", itr, version, deterministic):
-                return self._evaluate(itr, version, deterministic)
-            case ("diagnostics",):
-                return self._sampler.diagnostics()
-            case ("state_dict",):
-                return {**self._sampler.state_dict(), "process": global_streams()}
-            case ("load_state_dict", state_dict):
-                return self._load(state_dict)
-            case ("why_no_state",):
-                return self._sampler.why_no_state()
-        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
-
-    def _initialize(self, run: Run) -> Description:
+    def initialize(self, run: Run) -> Description:
+        """Build the environments; return what there is to know of them."""
         # Users' code may draw from the global generators; those of the process that learns have the seed of the run.
         set_seed(stream_seed(run.seed, Role.SAMPLER, run.rank))
         sampler = self._sampler
@@ -198,7 +183,29 @@ class SamplerServer:
         traj_info = sampler.new_traj_info()
         return Description(example, spaces, sampler.batches, traj_info, plan, sampler.why_not_set_back)
 
-    def _collect(self, itr: int, version: int | None, waited: float) -> Batch:
+    def act(self, agent: Agent, device: str) -> None:
+        """Act in the stead of a versioned copy of the agent of the run, once that is placed."""
+        self._agent.become(agent, device)
+
+    def diagnostics(self) -> Mapping[str, float]:
+        """Return the sampler's own columns of the log."""
+        return self._sampler.diagnostics()
+
+    def state_dict(self) -> StateDict:
+        """Return the state of the sampler and of this process's generators."""
+        return {**self._sampler.state_dict(), "process": global_streams()}
+
+    def why_no_state(self) -> str | None:
+        """Return why training environments have no state; None if they have one."""
+        return self._sampler.why_no_state()
+
+    def collect(self, itr: int, version: int | None) -> Batch:
+        """Collect the batch of an iteration.
+
+        Args:
+            itr: iteration.
+            version: of the weights; None is the newest.
+        """
         start = perf_counter()
         if version is None or version != self._version:
             self._version = self._agent.take_version(version)
@@ -212,9 +219,9 @@ class SamplerServer:
                 for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
                     own.copy_(leaf)
             self._bell.ring(itr + 1)
-        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), waited, taken, self._version)
+        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), self._waited, taken, self._version)
 
-    def _ring(self, bell: Bell) -> list[Samples] | None:
+    def ring(self, bell: Bell) -> list[Samples] | None:
         """Ring a bell after every batch from now on; return where others then read it, if not in the places.
 
         Rows that a sampler of the user's makes itself lie apart, as the next batch begins with the last row of a place.
@@ -226,13 +233,14 @@ class SamplerServer:
         self._places = [torchify_buffer(samples) for samples in batches]
         return batches
 
-    def _evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
+    def evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
+        """Run whole episodes with a version of the weights."""
         self._agent.take_version(version)
         self._version = None  # the learner may publish other weights under the same number
         # A method of the user's may lack the argument, and needs none where nothing is asked of it.
         return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))
 
-    def _load(self, state_dict: StateDict) -> int:
+    def load_state_dict(self, state_dict: StateDict) -> int:
         """Let the sampler go on, and last the global generators; return how many episodes ended by that."""
         self._sampler.load_state_dict(state_dict)
         set_global_streams(state_dict["process"])

@@ -10,6 +10,7 @@ from rlpyt.core import Appender
 from rlpyt.types import Samples
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
+from rlpyt.utils.calls import CallServer
 from rlpyt.utils.processes import Worker
 from rlpyt.utils.progress import Progress
 
@@ -25,10 +26,8 @@ class Appended(NamedTuple):
     """Time of waiting for the lock of the replay."""
 
 
-class CopierServer:
+class CopierServer(CallServer):
     """Copier of batches from the memory of a sampler to a replay.
-
-    A request is the iteration of a batch; it may come long before the batch, for which the copier then waits.
 
     Args:
         rank: of the process.
@@ -46,8 +45,8 @@ class CopierServer:
         appender.join("copier")
         progress.episodes = 1
 
-    def __call__(self, itr: int) -> Appended:
-        """Append the batch of an iteration, once it has been collected."""
+    def append(self, itr: int) -> Appended:
+        """Append the batch of an iteration; wait for it until it has been collected."""
         self._progress.step = itr
         while not self._bell.wait_for(itr + 1, _BEAT_SECONDS):
             self._progress.episodes += 1

@@ -8,46 +8,29 @@ from typing import Any, ClassVar
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.collector import Collector, start_collector
+from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import FleetServer, Reply, Request
+from rlpyt.samplers.server import FleetServer
+from rlpyt.types import StateDict
 
 
-class CollectorServer(FleetServer):
-    """Server of a worker that acts: a collector and an evaluator that answer the master's requests."""
+class CollectorServer(FleetServer, Collects):
+    """Server of a worker that acts: a collector and an evaluator."""
 
     _agent: Agent
     _rows: Rows
     _collector: Collector
     _evaluator: Evaluator | None = None
 
-    def __call__(self, request: Request) -> Reply:
-        """Answer one request: its name, and its arguments."""
-        match request:
-            case ("start", check, agent, rows):
-                return self._start(check, agent, rows)
-            case ("collect", itr, first_t):
-                return self._collect(itr, first_t)
-            case ("wake",):
-                return self._collector.wake()
-            case ("evaluate", itr, deterministic, after_loss):
-                return self._evaluate(itr, deterministic, after_loss)
-            case ("times",):
-                return self._collector.stopwatch.take()
-            case ("state_dict",):
-                return self.with_streams(self._collector.state_dict())
-            case ("load_state_dict", state_dict):
-                return self.loaded(self._collector.load_state_dict(state_dict), state_dict)
-            case ("why_no_state",):
-                return self._collector.why_no_state()
-        return super().__call__(request)
-
-    def _start(self, check: Check, agent: Agent, rows: dict[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put agent, environments and rows together; see `Collects.start`."""
         agent.attach_shared_memory()
         self._agent, self._rows = agent, rows[FleetRole.TRAIN]
         parts = self.started_parts(check, rows)
@@ -55,14 +38,21 @@ class CollectorServer(FleetServer):
         if FleetRole.EVAL in parts:
             self._evaluator = start_evaluator(self.specs[FleetRole.EVAL], agent, parts[FleetRole.EVAL])
 
-    def _collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+    def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
+        """Fill the rows of a batch; see `Collects.collect`."""
         self._agent.attach_shared_memory()
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
         return self._collector.collect_batch(itr, first_t)
 
-    def _evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
+    def wake(self) -> None:
+        """Reset the environments that rest."""
+        self._collector.wake()
+
+    def evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
+        """Run this worker's quota of episodes; see `Collects.evaluate`."""
+
         def note(done: int) -> None:
             self.progress.episodes = done
 
@@ -73,6 +63,22 @@ class CollectorServer(FleetServer):
         # A lost worker may have died of its seeds.
         self._evaluator.start(spec.restart_seeds() if after_loss else spec.seeds(itr))
         return self._evaluator.evaluate(itr, note, deterministic)
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call."""
+        return self._collector.stopwatch.take()
+
+    def state_dict(self) -> StateDict:
+        """Return where the training environments and this process's generators stand."""
+        return self.with_streams(self._collector.state_dict())
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned."""
+        return self.loaded(self._collector.load_state_dict(state_dict), state_dict)
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return self._collector.why_no_state()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,10 +10,10 @@ import numpy as np
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.samplers.buffer import allocate_rows
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
-from rlpyt.samplers.fleet import Built
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.server import FleetServer, Reply, Request
+from rlpyt.samplers.server import FleetServer
 from rlpyt.types import Kwargs, Run, Samples
+from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.processes import Watch, Worker, allowed_cpus, available_cpus, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role
@@ -48,22 +48,16 @@ class EvaluatorServer(FleetServer):
         super().__init__(rank, progress, {FleetRole.EVAL: spec}, cpus)
         self._run_is_over = run_is_over
 
-    def __call__(self, request: Request) -> Reply:
-        """Answer one request: its name, and its arguments."""
-        match request:
-            case ("start", agent, example):
-                return self._start(agent, example)
-            case ("evaluate", itr, deterministic):
-                return self._evaluate(itr, deterministic)
-        return super().__call__(request)
-
-    def _start(self, agent: Agent, example: Samples) -> None:
+    def start(self, agent: Agent, example: Samples) -> None:
+        """Take the agent that acts here, and rows like an example."""
         spec, self._agent = self.specs[FleetRole.EVAL], agent
         rows = allocate_rows(example, 1, len(spec.env_ranks), bootstrap_value=False)
         part = self._fleets[FleetRole.EVAL].part(rows, progress=self.progress)
         self._evaluator = start_evaluator(spec, agent, part)
 
-    def _evaluate(self, itr: int, deterministic: bool) -> tuple[EvalResult, float] | None:
+    def evaluate(self, itr: int, deterministic: bool) -> tuple[EvalResult, float] | None:
+        """Return the episodes and the seconds that they took; None if the run ended meanwhile."""
+
         def note(done: int) -> None:
             self.progress.episodes = done
             if self._run_is_over[0]:
@@ -106,8 +100,7 @@ class EvaluatorProcess(EvaluatorBeside):
         args = (spec, evaluator_cpus(run.affinity), self._run_is_over)
         self._workers = [Worker(run.rank, EvaluatorServer, args, start_method, role="Evaluator")]
         try:
-            built: list[Built] = self._ask(("build",), _START_SECONDS)
-            for one in built:
+            for one in self._ask(call(EvaluatorServer.build), _START_SECONDS):
                 one.check_spaces(agent.env_spaces)
         except BaseException:
             self.shutdown()
@@ -118,9 +111,9 @@ class EvaluatorProcess(EvaluatorBeside):
         assert self._watch is None, "one evaluation at a time"
         if self._copy is None:
             self._copy = self._agent.frozen_copy()
-            self._ask(("start", self._copy, self._example), self._timeout)
+            self._ask(call(EvaluatorServer.start, self._copy, self._example), self._timeout)
         self._agent.publish_to(self._copy, itr)
-        self._workers[0].send(("evaluate", itr, deterministic))
+        self._workers[0].send(call(EvaluatorServer.evaluate, itr, deterministic))
         self._watch = Watch(self._workers, self._timeout)
 
     def result(self, wait: bool) -> tuple[EvalResult, float] | None:
@@ -142,9 +135,10 @@ class EvaluatorProcess(EvaluatorBeside):
         workers, self._workers, self._watch, self._copy = self._workers, [], None, None
         stop_workers(workers)
 
-    def _ask(self, request: Request, timeout: float) -> Reply:
+    def _ask(self, request: Call[EvaluatorServer, R], timeout: float) -> R:
         self._workers[0].send(request)
-        return receive_all(self._workers, timeout)[0]
+        reply: R = receive_all(self._workers, timeout)[0]
+        return reply
 
 
 def evaluator_cpus(affinity: Kwargs) -> list[int] | None:

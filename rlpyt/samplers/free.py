@@ -15,11 +15,12 @@ import torch
 
 from rlpyt.core import Agent, Appender, FreeSampler
 from rlpyt.samplers.background import BackgroundSampler
-from rlpyt.samplers.background_server import Answer, Batch, MovableSampler
+from rlpyt.samplers.background_server import Answer, Batch, MovableSampler, SamplerServer
 from rlpyt.samplers.copier import Appended, CopierProcess, CopierServer
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
+from rlpyt.utils.calls import call
 from rlpyt.utils.processes import Worker, receive_ready, stop_workers
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
@@ -63,7 +64,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         self._min_itr_learn = min_itr_learn
         self.band = int(min(MOST_AHEAD, max(1.0, ratio_band * (min_itr_learn + 1))))
         bell = Bell()
-        batches: list[Samples] | None = self._ask(self.sampler.stall_seconds, "ring", bell)
+        batches = self._ask(self.sampler.stall_seconds, call(SamplerServer.ring, bell))
         if batches is not None:
             self.batches, self._torch_batches = batches, [torchify_buffer(samples) for samples in batches]
         sent = appender, self.batches, bell
@@ -106,8 +107,8 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
         assert self._copier is not None, "append_by comes first"
         last = min(self._itr + self.band, self._n_handed_over + len(self.batches) - 1, self._n_itr - 1)
         while self._next <= last:
-            self._send("collect", self._next, None)
-            self._copier.send(self._next)
+            self._send(call(SamplerServer.collect, self._next, None))
+            self._copier.send(call(CopierServer.append, self._next))
             self._asked.append((self._next, self._itr))
             self._appending += 1
             self._next += 1

@@ -18,12 +18,12 @@ from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, r
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.remote_part import EnvServer, RemotePart
-from rlpyt.samplers.server import Request
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import Kwargs, Run, Samples
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import LocalWorkers, WorkerPool
+from rlpyt.utils.worker_pool import WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -94,7 +94,7 @@ class GpuSampler(ParallelSampler):
         samplers = self._samplers = self._samplers_of_servers(sizes, servers)
         self._specs, self._worker_specs, self._role = specs, server_specs, "Action server"
         self._pool = WorkerPool(
-            LocalWorkers(ActionServer, self.start_method, has_workers=True, role=self._role),
+            local_workers(ActionServer, self.start_method, has_workers=True, role=self._role),
             lambda rank, restarts: (restarted(server_specs[rank], restarts), samplers[rank], *servers[rank]),
             len(servers),
             self._whole("restart_workers", 0),
@@ -126,7 +126,7 @@ class GpuSampler(ParallelSampler):
         if self._samplers:
             self.serve(agent, check, rows, wake=False)
             return
-        self._start_work([("start", check, some) for some in self._rows_of_workers(rows)])
+        self._start_work([call(EnvServer.start, check, some) for some in self._rows_of_workers(rows)])
         shares = [share.tolist() for share in np.array_split(np.arange(len(self._worker_specs)), self.n_parts)]
         parts = self._remote_parts(FleetRole.TRAIN, shares, rows[FleetRole.TRAIN], check)
         # Its row is at hand when those of the other parts are.
@@ -153,21 +153,18 @@ class GpuSampler(ParallelSampler):
         return super().plan() | ({"servers": len(of_servers), "workers": sum(of_servers)} if of_servers else {})
 
     @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
+    def on_loss(progress: Progress, request: AnyCall[EnvServer]) -> AnyCall[EnvServer]:
         """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
-        match request:
-            case ("step", role, place, t):
-                return "resume", role, place, t
-            case ("reset", role, _):
-                return "reset", role, None
-        return request
+        if request.is_of(EnvServer.step):
+            return request._replace(method=EnvServer.resume)
+        return request.but(seeds=None) if request.is_of(EnvServer.reset) else request
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over this process and the workers."""
         if self._remote is not None:
             return super().times()
         master = self._collector.stopwatch.take()
-        return mean_of([master, *self._ask_all("times")], sum(master.values()))
+        return mean_of([master, *self._ask_all(call(EnvServer.times))], sum(master.values()))
 
 
 @dataclass(kw_only=True, eq=False)

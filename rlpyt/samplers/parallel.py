@@ -16,12 +16,14 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import Reply, Request
+from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
+from rlpyt.utils.calls import AnyCall, Call, R, S, call
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import LocalWorkers, WorkerKind, WorkerPool
+from rlpyt.utils.watched import Picklable
+from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,7 +41,8 @@ class ParallelSampler(BaseSampler):
     worker_timeout: float = 300.0
     """Seconds that a worker may go without finishing a step or reset before it counts as lost."""
     start_method: str = "forkserver"
-    """"forkserver", "spawn" or "fork"."""
+    """"forkserver", "spawn" or "fork". "here" is for debugging: the workers are in this process and take turns, so that
+    breakpoints stop in an environment. The rows are the same."""
     restart_workers: int = 0
     """Lost workers (dead, raising or standing still) that are replaced, all together, before a loss ends the run. The
     new worker's environments begin new episodes with seeds of their own; in the data the lost episodes are truncated
@@ -63,7 +66,7 @@ class ParallelSampler(BaseSampler):
                 f"{type(self).__name__}: restart_seconds is {self.restart_seconds}; expected a number of seconds above "
                 "0, or None to count the losses of the whole run."
             )
-        self._pool: WorkerPool | None = None
+        self._pool: AnyPool | None = None
         self._worker_specs: list[Specs] = []
         self._remote: RemoteCollectors | None = None  # where the collectors are in the processes of the pool
         self._role = "Worker"  # of the pool, in messages
@@ -84,8 +87,8 @@ class ParallelSampler(BaseSampler):
 
     @property
     def process_start_method(self) -> str:
-        """How the process is started, as the workers are."""
-        return self.start_method
+        """How the process is started, as the workers are if these have processes."""
+        return "forkserver" if self.start_method == HERE else self.start_method
 
     @property
     def stall_seconds(self) -> float:
@@ -98,7 +101,7 @@ class ParallelSampler(BaseSampler):
         return self._pool is not None
 
     @property
-    def pool(self) -> WorkerPool:
+    def pool(self) -> AnyPool:
         """The running workers."""
         self._check_running()
         assert self._pool is not None
@@ -111,8 +114,8 @@ class ParallelSampler(BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         self.start_pool(specs, affinity)
-        check: Check = self.pool.ask({0: ("check",)})[0]
-        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), ("build",)), check.accept)
+        check = self.pool.ask({0: call(FleetServer.check)})[0]
+        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), call(FleetServer.build)), check.accept)
         return check
 
     def start_pool(self, specs: Specs, affinity: Kwargs, progress: Progress | None = None) -> None:
@@ -124,6 +127,8 @@ class ParallelSampler(BaseSampler):
             progress: of this process, where it is itself a worker.
         """
         cpus = self._worker_cpus(affinity)
+        if self.start_method == HERE:
+            cpus = [None] * len(cpus)
         worker_specs = by_process({role: self.deal(spec, len(cpus)) for role, spec in specs.items()})
         self._specs, self._worker_specs, self._progress = specs, worker_specs, progress
         before = specs[FleetRole.TRAIN].restarts
@@ -141,11 +146,11 @@ class ParallelSampler(BaseSampler):
     def _envs_of_process(self) -> int:
         return max(len(specs[FleetRole.TRAIN].env_ranks) for specs in self._worker_specs)
 
-    def worker_kind(self, n_workers: int) -> WorkerKind[Any]:
+    def worker_kind(self, n_workers: int) -> AnyKind:
         """Return the way to run the workers."""
-        return LocalWorkers(self.server, self.start_method)
+        return local_workers(self.server, self.start_method)
 
-    def _ask_all(self, *request: object) -> list[Reply]:
+    def _ask_all(self, request: Call[S, R]) -> list[R]:
         return self.pool.ask(dict.fromkeys(range(len(self._worker_specs)), request))
 
     def _rows_of_workers(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
@@ -160,9 +165,9 @@ class ParallelSampler(BaseSampler):
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:
         """Start a process that evaluates while the run goes on, as the workers are started and watched."""
-        return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.start_method, self.worker_timeout)
+        return EvaluatorProcess(agent, self._whole_evaluation(run), run, self.process_start_method, self.worker_timeout)
 
-    def _start_work(self, requests: list[Request]) -> None:
+    def _start_work(self, requests: list[AnyCall[S]]) -> None:
         """Give the workers their rows; from now on they may take as long as a step or a reset may."""
         self.pool.set_up(dict(enumerate(requests)))
         self.pool.timeout = self.worker_timeout
@@ -212,8 +217,8 @@ class ParallelSampler(BaseSampler):
         return math.inf if self.restart_seconds is None else self.restart_seconds
 
     @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
-        """Return the request that a new worker takes up, from that of the lost one and the progress it had made."""
+    def on_loss(progress: Progress, request: AnyCall[Picklable]) -> AnyCall[Picklable]:
+        """Return the call that a new worker takes up, from that of the lost one and the progress it had made."""
         return request
 
     def _log_loss(self, error: WorkerError, restarts_left: int) -> None:

@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,8 +21,11 @@ import numpy.typing as npt
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import RowMemory, Rows
+from rlpyt.samplers.collecting import Collects
+from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
+from rlpyt.utils.calls import AnyCall, Call, call
 from rlpyt.utils.process_start import stop_forkserver
 from rlpyt.utils.processes import Watch, Worker, WorkerError, stop_workers
 from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array
@@ -80,6 +83,11 @@ class Layout(NamedTuple):
     def allocate(self) -> Rows:
         """Return new rows in shared memory, zero at first."""
         return Rows(buffer_func(self.memory, _Leaf.allocate))
+
+
+def start_of_layouts(server: Collects, check: Check, layouts: Mapping[FleetRole, Layout]) -> None:
+    """Start a worker on another machine: its host makes `Collects.start` of it, with rows and agent of its own."""
+    raise AssertionError("a host sends no such call on")
 
 
 class First(NamedTuple):
@@ -148,17 +156,13 @@ class RayHost:
             with self._lock:
                 self._workers[key] = Worker(rank, serve, args, self._start_method)
         self._publish(agent, version, weights)
+        request: AnyCall[Collects] = pickle.loads(data)
         itr: int | None = None
-        match pickle.loads(data):
-            case ("start", check, layouts):
-                rows = {role: layout.allocate() for role, layout in layouts.items()}
-                if first is not None and first.boundary is not None:
-                    first.boundary.copy_to(rows[FleetRole.TRAIN])
-                rows[FleetRole.TRAIN].turn_to(last_place(rows[FleetRole.TRAIN]))
-                self._rows[key] = rows[FleetRole.TRAIN]
-                data = dumps(("start", check, self._copy, rows))
-            case ("collect", itr, _):
-                pass
+        if request.is_of(start_of_layouts):
+            request = self._start(key, request, first)  # which keeps its rows until the worker has them
+            data = dumps(request)
+        elif request.is_of(Collects.collect):
+            itr = request.args[0]
         try:
             self._workers[key].send_bytes(data)
         except WorkerError as error:
@@ -175,6 +179,17 @@ class RayHost:
         except WorkerError as error:
             return Answer(worker.progress.numbers(), error=str(error))
         return Answer(worker.progress.numbers(), dumps_by_value(reply), self._written(key, itr))
+
+    def _start(self, key: int, request: Call[Collects, None], first: First | None) -> Call[Collects, None]:
+        """Return the start of a worker with rows of this machine in place of their layouts."""
+        check, layouts = request.args
+        rows: dict[FleetRole, Rows] = {role: layout.allocate() for role, layout in layouts.items()}
+        if first is not None and first.boundary is not None:
+            first.boundary.copy_to(rows[FleetRole.TRAIN])
+        rows[FleetRole.TRAIN].turn_to(last_place(rows[FleetRole.TRAIN]))
+        self._rows[key] = rows[FleetRole.TRAIN]
+        assert self._copy is not None, "the agent comes with the start"
+        return call(Collects.start, check, self._copy, rows)
 
     def pid(self) -> int:
         """Return the process number on its node."""

@@ -8,14 +8,15 @@ from typing import ClassVar
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.ray_host import Layout
+from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorker, RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import Request
 from rlpyt.types import Kwargs
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection
 from rlpyt.utils.worker_pool import WorkerKind, WorkerPool
@@ -38,7 +39,7 @@ class RayCollectors(RemoteCollectors):
     def __init__(
         self,
         workers: RayWorkers,
-        pool: WorkerPool[RayWorker],
+        pool: WorkerPool[Collects],
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
@@ -58,17 +59,15 @@ class RayCollectors(RemoteCollectors):
         if is_first:
             workers.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
             layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
-            self._pool.set_up({rank: ("start", self._check, some) for rank, some in enumerate(layouts)})
+            starts = {rank: call(start_of_layouts, self._check, some) for rank, some in enumerate(layouts)}
+            self._pool.set_up(starts)
             self._pool.timeout = self._timeout
             self._started = True
 
     @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
+    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
         """Begin the worker's share of the batch or of an evaluation again: what it had done is lost with its node."""
-        match request:
-            case ("evaluate", itr, deterministic, _):
-                return "evaluate", itr, deterministic, True
-        return request
+        return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,7 +10,9 @@ from contextlib import suppress
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
+from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
@@ -88,11 +90,8 @@ class RayWorker:
             boundary = None if rows is None else Columns.of(rows, last_place(rows), is_whole=False)
             first = First(self._server, boundary)
             agent = cluster.agent_sent
-        match pickle.loads(data):
-            case ("collect", int(itr), _):
-                self._itr = itr
-            case _:
-                self._itr = None
+        request: AnyCall[Collects] = pickle.loads(data)
+        self._itr = request.args[0] if request.is_of(Collects.collect) else None
         self._answer, self._error, self.heard = None, None, time.monotonic()
         self.pending = self.host.actor.ask.remote(
             self.key, self.rank, data, first, agent, cluster.version, cluster.weights

@@ -7,13 +7,14 @@ from time import perf_counter
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
-from rlpyt.samplers.server import Reply, Request
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.types import StateDict
+from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
@@ -33,7 +34,7 @@ class RemoteCollectors:
 
     def __init__(
         self,
-        pool: WorkerPool,
+        pool: WorkerPool[Collects],
         agent: Agent,
         check: Check,
         rows: Sequence[Mapping[FleetRole, Rows]],
@@ -51,9 +52,9 @@ class RemoteCollectors:
         self._share_agent()
         for worker in self._pool.workers:
             worker.progress.row = None
-        completed = self._ask_all("collect", itr, first_t)
+        completed = self._ask_all(call(Collects.collect, itr, first_t=first_t))
         if self._wake:
-            self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(("wake",))))
+            self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(call(Collects.wake))))
         self._seconds += perf_counter() - start
         return [traj for some in completed for traj in some]
 
@@ -63,43 +64,40 @@ class RemoteCollectors:
         workers = self._pool.workers
         for worker in workers:
             worker.progress.episodes = 0
-        requests = dict.fromkeys(range(len(workers)), ("evaluate", itr, deterministic, False))
+        requests = dict.fromkeys(range(len(workers)), call(Collects.evaluate, itr, deterministic, after_loss=False))
         replies = self._pool.ask(requests, lambda: on_progress(sum(w.progress.episodes for w in workers)))
         return EvalResult.merge(replies)
 
     def state_dict(self) -> StateDict:
         """Return the states of the collectors of all processes as one."""
         self._share_agent()
-        return joined(self._ask_all("state_dict"))
+        return joined(self._ask_all(call(Collects.state_dict)))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, of any number of processes."""
         self._share_agent()
         states = [selected(state_dict, some) for some in self._ranks]
-        return Loaded.merge(self._pool.ask({rank: ("load_state_dict", s) for rank, s in enumerate(states)}))
+        return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
         self._share_agent()
-        return next(filter(None, self._ask_all("why_no_state")), None)
+        return next(filter(None, self._ask_all(call(Collects.why_no_state))), None)
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""
         self._share_agent()
         seconds, self._seconds = self._seconds, 0.0
-        return mean_of(self._ask_all("times"), seconds)
+        return mean_of(self._ask_all(call(Collects.times)), seconds)
 
     @staticmethod
-    def on_loss(progress: Progress, request: Request) -> Request:
+    def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
         """Go on with the batch from the row that the lost process was at; begin its share of an evaluation again."""
-        match request:
-            case ("collect", itr, _) if progress.row is not None:
-                return "collect", itr, progress.row
-            case ("evaluate", itr, deterministic, _):
-                return "evaluate", itr, deterministic, True
-        return request
+        if request.is_of(Collects.collect) and progress.row is not None:
+            return request.but(first_t=progress.row)
+        return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
 
-    def _ask_all(self, *request: object) -> list[Reply]:
+    def _ask_all(self, request: Call[Collects, R]) -> list[R]:
         return self._pool.ask(dict.fromkeys(range(len(self._rows)), request))
 
     def _share_agent(self) -> None:
@@ -109,7 +107,9 @@ class RemoteCollectors:
         """
         if not self._started:
             copy = self._agent.worker_copy()
-            self._pool.set_up({rank: ("start", self._check, copy, rows) for rank, rows in enumerate(self._rows)})
+            self._pool.set_up(
+                {rank: call(Collects.start, self._check, copy, rows) for rank, rows in enumerate(self._rows)}
+            )
             self._pool.timeout = self._timeout
             self._started = True
         self._agent.sync_shared_memory()

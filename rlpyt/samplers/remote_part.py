@@ -4,54 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
+from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
-from rlpyt.samplers.server import FleetServer, Reply, Request
+from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import StateDict
+from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
 
 class EnvServer(FleetServer):
-    """Server of a worker that does not act: parts that answer the master's requests."""
+    """Server of a worker that does not act: parts that the master steps."""
 
     _parts: dict[FleetRole, LocalPart]
     _stopwatches: dict[FleetRole, Stopwatch]
 
-    def __call__(self, request: Request) -> Reply:
-        """Answer one request: its name, and its arguments."""
-        match request:
-            case ("step", role, place, t):
-                return self._step(role, place, t)
-            case ("resume", role, place, t):
-                self._parts[role].rows.turn_to(place)
-                self._parts[role].rows.truncate(t)
-                return self._step(role, place, t)
-            case ("reset", role, seeds):
-                return self._parts[role].reset(seeds)
-            case ("wake", role):
-                return self._parts[role].wake()
-            case ("start", check, rows):
-                self._parts = self.started_parts(check, rows)
-                self._stopwatches = {role: Stopwatch() for role in rows}
-                return None
-            case ("times",):
-                return self._stopwatches[FleetRole.TRAIN].take()
-            case ("state_dict",):
-                return self.with_streams(self._parts[FleetRole.TRAIN].state_dict())
-            case ("load_state_dict", state_dict):
-                return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
-            case ("why_no_state",):
-                return self._parts[FleetRole.TRAIN].why_no_state()
-        return super().__call__(request)
+    def start(self, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put environments and rows together."""
+        self._parts = self.started_parts(check, rows)
+        self._stopwatches = {role: Stopwatch() for role in rows}
 
-    def _step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
+    def step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
+        """Take the actions of a row; return the trajectories that ended, None for none.
+
+        Args:
+            role: of the environments.
+            place: of the batch in the memory of the rows.
+            t: row.
+        """
         part, stopwatch = self._parts[role], self._stopwatches[role]
         stopwatch.start()
         if part.rows.place != place:
@@ -60,6 +46,36 @@ class EnvServer(FleetServer):
         completed = part.recv(t)
         stopwatch.lap(part.waits_for)
         return completed or None
+
+    def resume(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
+        """Take the actions of a row in place of a worker that was lost there; its episodes are truncated."""
+        self._parts[role].rows.turn_to(place)
+        self._parts[role].rows.truncate(t)
+        return self.step(role, place, t)
+
+    def reset(self, role: FleetRole, seeds: Sequence[int] | None) -> None:
+        """Begin a new game everywhere."""
+        self._parts[role].reset(seeds)
+
+    def wake(self, role: FleetRole) -> None:
+        """Reset the environments that rest."""
+        self._parts[role].wake()
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds of every activity since the last call."""
+        return self._stopwatches[FleetRole.TRAIN].take()
+
+    def state_dict(self) -> StateDict:
+        """Return where the training environments and this process's generators stand."""
+        return self.with_streams(self._parts[FleetRole.TRAIN].state_dict())
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned."""
+        return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
+
+    def why_no_state(self) -> str | None:
+        """Return why an environment has no state; None if all have one."""
+        return self._parts[FleetRole.TRAIN].why_no_state()
 
 
 class RemotePart(Part):
@@ -78,7 +94,12 @@ class RemotePart(Part):
     """Where the row at hand is noted, if this process is itself a worker."""
 
     def __init__(
-        self, pool: WorkerPool, ranks_of: Mapping[int, Sequence[int]], rows: Rows, role: FleetRole, null_action: Buffer
+        self,
+        pool: WorkerPool[EnvServer],
+        ranks_of: Mapping[int, Sequence[int]],
+        rows: Rows,
+        role: FleetRole,
+        null_action: Buffer,
     ) -> None:
         self.rows, self.null_action = rows, null_action
         self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
@@ -87,16 +108,20 @@ class RemotePart(Part):
         self._bounds = list(pairwise(accumulate((len(ranks) for ranks in ranks_of.values()), initial=0)))
         # Made once: pickling costs more than a hand-over.
         self._steps = [
-            [self._to_all("step", role, place, t) for t in range(rows.T)] for place in range(len(rows.places))
+            [self._to_all(call(EnvServer.step, role, place, t)) for t in range(rows.T)]
+            for place in range(len(rows.places))
         ]
 
-    def _to_all(self, *request: Any) -> dict[int, Message]:
+    def _to_all(self, request: Call[EnvServer, R]) -> dict[int, Message[EnvServer, R]]:
         return dict.fromkeys(self._workers, Message.of(request))
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """Begin a new game everywhere."""
         shares = [None if seeds is None else seeds[lo:hi] for lo, hi in self._bounds]
-        self._pool.ask({w: ("reset", self._role, share) for w, share in zip(self._workers, shares, strict=True)})
+        calls = {
+            w: call(EnvServer.reset, self._role, seeds=some) for w, some in zip(self._workers, shares, strict=True)
+        }
+        self._pool.ask(calls)
 
     def send(self, t: int) -> None:
         """Let the workers take the actions of row t."""
@@ -112,7 +137,7 @@ class RemotePart(Part):
 
     def wake(self) -> None:
         """Let the workers reset the environments that rest, while this process goes on."""
-        self._pool.post(self._to_all("wake", self._role))
+        self._pool.post(self._to_all(call(EnvServer.wake, self._role)))
 
     def ready(self) -> None:
         """Wait until the workers have reset the environments that were woken."""
@@ -120,14 +145,14 @@ class RemotePart(Part):
 
     def state_dict(self) -> StateDict:
         """Return where the environments of every worker stand."""
-        return joined(self._pool.ask(dict.fromkeys(self._workers, ("state_dict",))))
+        return joined(self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.state_dict))))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, of any workers."""
         states = [selected(state_dict, self.ranks[lo:hi]) for lo, hi in self._bounds]
-        requests = {w: ("load_state_dict", state) for w, state in zip(self._workers, states, strict=True)}
+        requests = {w: call(EnvServer.load_state_dict, state) for w, state in zip(self._workers, states, strict=True)}
         return Loaded.merge(self._pool.ask(requests))
 
     def why_no_state(self) -> str | None:
         """Return why an environment of the workers has no state."""
-        return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, ("why_no_state",)))), None)
+        return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Mapping
+from typing import ClassVar
 
 import psutil
 
@@ -12,17 +13,13 @@ from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import LocalPart
 from rlpyt.types import StateDict
+from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
 
-Request: TypeAlias = tuple[Any, ...]
-"""Name of the request, and its arguments."""
-Reply: TypeAlias = Any
-"""Result of a request; None where there is none."""
 
-
-class FleetServer:
-    """Environments of one worker, which answer the requests that all samplers make.
+class FleetServer(CallServer):
+    """Environments of one worker, and the calls that all samplers make.
 
     Args:
         rank: of the worker.
@@ -44,21 +41,17 @@ class FleetServer:
         spec = next(iter(specs.values()))
         set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 
-    def __call__(self, request: Request) -> Reply:
-        """Answer one request: its name, and its arguments."""
-        match request:
-            case ("check",):
-                return check_one(self.specs[FleetRole.TRAIN])
-            case ("build",):
-                return self._build()
-        raise ValueError(f"{type(self).__name__} was sent the request {request!r}, which it does not know.")
+    def check(self) -> Check:
+        """Build, try and close one environment; return what it is like."""
+        return check_one(self.specs[FleetRole.TRAIN])
 
-    def _build(self) -> list[Built]:
+    def build(self) -> list[Built]:
+        """Build all environments; return what each fleet is like."""
         for role, spec in self.specs.items():
             self._fleets[role] = Fleet(spec)
         return [fleet.built for fleet in self._fleets.values()]
 
-    def started_parts(self, check: Check, rows: dict[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
+    def started_parts(self, check: Check, rows: Mapping[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
         """Return the parts of this worker, which fill these rows."""
         return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
 

@@ -31,6 +31,10 @@ class AnyWorker(Protocol):
     rank: int
     progress: Progress
 
+    @property
+    def pid(self) -> int | None:
+        """Number of its process on this machine; None where it has none."""
+
     def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
         """Send a pickled request."""
 

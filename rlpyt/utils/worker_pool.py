@@ -5,36 +5,42 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
 
+from rlpyt.utils.calls import AnyCall, Call, R, S
 from rlpyt.utils.processes import Worker, WorkerError, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import dumps, reserve_descriptors
 from rlpyt.utils.watched import AnyWorker, Picklable, W
+from rlpyt.utils.workers_here import Server, WorkersHere
 
 _FILES_A_WORKER = 8  # pipes and their copies, the sentinel, the memory of the progress
 
 
-class Message(NamedTuple):
-    """Pickled request, which may be sent many times. It keeps the shared arrays in it alive."""
+class Message(NamedTuple, Generic[S, R]):
+    """Pickled call, which may be sent many times. It keeps the shared arrays in it alive."""
 
-    request: Picklable
+    request: Call[S, R]
     data: bytes
 
     @classmethod
-    def of(cls, request: Picklable) -> Message:
-        """Pickle a request."""
+    def of(cls, request: Call[S, R]) -> Message[S, R]:
+        """Pickle a call."""
         return cls(request, dumps(request))
 
 
-class SetUp(NamedTuple):
-    """Request that every new worker is sent before it works, and the check of its reply."""
+AnyMessage: TypeAlias = Message[S, Picklable]
+"""Call of any reply."""
 
-    message: Message
+
+class SetUp(NamedTuple, Generic[S]):
+    """Call that every new worker is sent before it works, and the check of its reply."""
+
+    message: AnyMessage[S]
     accept: Callable[[Picklable], None]
 
 
-def _same_request(progress: Progress, request: Picklable) -> Picklable:
+def _same_request(progress: Progress, request: Call[S, R]) -> Call[S, R]:
     return request
 
 
@@ -59,6 +65,9 @@ class WorkerKind(Protocol[W]):
 
     def stop(self, workers: Sequence[W], seconds: float | None = None) -> None:
         """Stop workers, whatever state they are in; see `rlpyt.utils.processes.stop_workers`."""
+
+
+AnyKind: TypeAlias = WorkerKind[Any]
 
 
 class LocalWorkers(NamedTuple):
@@ -92,14 +101,31 @@ class LocalWorkers(NamedTuple):
         stop_workers(workers, seconds)
 
 
-W_co = TypeVar("W_co", bound=AnyWorker, covariant=True)
+HERE = "here"
+"""Start method of workers in this process."""
 
 
-class WorkerPool(Generic[W_co]):
-    """Workers, each with at most one request under way.
+def local_workers(
+    serve: Callable[..., Server], start_method: str, has_workers: bool = False, role: str = "Worker"
+) -> AnyKind:
+    """Return the workers of this machine: in processes, or by the start method "here" in this one.
 
-    A lost worker is replaced by a new process, which is sent the set-up requests of the lost one in their order, and
-    then the request that was under way.
+    Args:
+        serve: makes the server in a worker; called with rank, progress and the worker's arguments.
+        start_method: "forkserver", "spawn", "fork" or "here".
+        has_workers: whether the servers start workers of their own.
+        role: noun of the workers in messages.
+    """
+    if start_method == HERE:
+        return WorkersHere(serve, role)
+    return LocalWorkers(serve, start_method, has_workers, role)
+
+
+class WorkerPool(Generic[S]):
+    """Workers, each with a server that answers calls, and with at most one call under way.
+
+    A lost worker is replaced by a new process, which is sent the set-up calls of the lost one in their order, and then
+    the call that was under way.
 
     Args:
         kind: starts, hears and stops the workers.
@@ -107,8 +133,8 @@ class WorkerPool(Generic[W_co]):
         n_workers: number of workers.
         restarts: lost workers that are replaced, all together, before a loss is raised.
         restart_seconds: only the restarts of the last so many seconds count; infinity counts all.
-        on_loss: `on_loss(progress, request)` returns the request that the new worker takes up; it is given the
-            progress that the lost worker had made, and the request that was under way. It changes nothing.
+        on_loss: `on_loss(progress, request)` returns the call that the new worker takes up; it is given the progress
+            that the lost worker had made, and the call that was under way. It changes nothing.
         tell: `tell(error, restarts_left)` is called for every worker that was replaced.
         on_wait: called from time to time while there is nothing to receive, where a call gives no function of its own.
     """
@@ -120,12 +146,12 @@ class WorkerPool(Generic[W_co]):
 
     def __init__(
         self,
-        kind: WorkerKind[W_co],
+        kind: AnyKind,
         args_of: Callable[[int, int], tuple[object, ...]],
         n_workers: int,
         restarts: int = 0,
         restart_seconds: float = math.inf,
-        on_loss: Callable[[Progress, Picklable], Picklable] = _same_request,
+        on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]] = _same_request,
         tell: Callable[[WorkerError, int], None] = _ignore,
         on_wait: Callable[[], None] = _ignore,
     ) -> None:
@@ -134,9 +160,9 @@ class WorkerPool(Generic[W_co]):
         self._on_loss, self._tell, self._on_wait = on_loss, tell, on_wait
         self._restarts, self._restart_seconds = restarts, restart_seconds
         self._restarted_at: list[float] = []  # all restarts of the run
-        self._under_way: dict[int, Message] = {}  # requests without a reply yet, by rank
-        self._set_up: dict[int, list[SetUp]] = {rank: [] for rank in range(n_workers)}
-        self._workers: list[W_co] = []
+        self._under_way: dict[int, AnyMessage[S]] = {}  # calls without a reply yet, by rank
+        self._set_up: dict[int, list[SetUp[S]]] = {rank: [] for rank in range(n_workers)}
+        self._workers: list[AnyWorker] = []
         reserve_descriptors(_FILES_A_WORKER * n_workers)
         try:
             for rank in range(n_workers):
@@ -146,7 +172,7 @@ class WorkerPool(Generic[W_co]):
             raise
 
     @property
-    def workers(self) -> Sequence[W_co]:
+    def workers(self) -> Sequence[AnyWorker]:
         """The running workers, by rank."""
         return self._workers
 
@@ -163,12 +189,13 @@ class WorkerPool(Generic[W_co]):
         recent = sum(now - at <= self._restart_seconds for at in self._restarted_at)
         return max(0, self._restarts - recent)
 
-    def _start(self, rank: int) -> W_co:
+    def _start(self, rank: int) -> AnyWorker:
         assert self._args_of is not None, "a stopped pool starts no worker"
-        return self._kind.start(rank, self._args_of(rank, self.n_restarts))
+        worker: AnyWorker = self._kind.start(rank, self._args_of(rank, self.n_restarts))
+        return worker
 
-    def post(self, requests: Mapping[int, Message]) -> None:
-        """Send requests by rank, without waiting; a reply not yet received is waited for."""
+    def post(self, requests: Mapping[int, Message[S, R]]) -> None:
+        """Send calls by rank, without waiting; a reply not yet received is waited for."""
         self.settle(requests)
         for rank, request in requests.items():
             self._under_way[rank] = request
@@ -184,10 +211,10 @@ class WorkerPool(Generic[W_co]):
             self.receive(late)
 
     def receive(self, ranks: Sequence[int], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
-        """Return the replies to posted requests.
+        """Return the replies to posted calls.
 
         Args:
-            ranks: of the workers, each with a request under way.
+            ranks: of the workers, each with a call under way.
             on_wait: called from time to time while there is nothing to receive.
 
         Raises:
@@ -199,15 +226,13 @@ class WorkerPool(Generic[W_co]):
             del self._under_way[rank]
         return replies
 
-    def ask(self, requests: Mapping[int, Picklable], on_wait: Callable[[], None] | None = None) -> list[Picklable]:
-        """Send requests by rank, and return the replies."""
+    def ask(self, requests: Mapping[int, Call[S, R]], on_wait: Callable[[], None] | None = None) -> list[R]:
+        """Send calls by rank, and return the replies."""
         self.post({rank: Message.of(request) for rank, request in requests.items()})
         return self.receive(list(requests), on_wait)
 
-    def set_up(
-        self, requests: Mapping[int, Picklable], accept: Callable[[Picklable], None] = _ignore
-    ) -> list[Picklable]:
-        """Send requests by rank that every later worker of the rank is sent too, and return the replies.
+    def set_up(self, requests: Mapping[int, Call[S, R]], accept: Callable[[R], None] = _ignore) -> list[R]:
+        """Send calls by rank that every later worker of the rank is sent too, and return the replies.
 
         Args:
             requests: by rank.
@@ -221,8 +246,8 @@ class WorkerPool(Generic[W_co]):
             self._set_up[rank].append(SetUp(message, accept))
         return replies
 
-    def _replace(self, error: WorkerError) -> W_co:
-        """Replace a lost worker and send the new one the request under way; raise the error if none is left."""
+    def _replace(self, error: WorkerError) -> AnyWorker:
+        """Replace a lost worker and send the new one the call under way; raise the error if none is left."""
         rank = error.rank
         progress, lost = self.workers[rank].progress.copy(), self._under_way.pop(rank)
         while self.restarts_left > 0:
@@ -262,3 +287,7 @@ class WorkerPool(Generic[W_co]):
         self._args_of, self._on_loss, self._tell, self._set_up = None, _same_request, _ignore, {}
         self._on_wait = _ignore
         self._kind.stop(workers)
+
+
+AnyPool: TypeAlias = WorkerPool[Any]
+"""Pool whose servers only its owner knows."""

@@ -270,7 +270,7 @@ def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
     copier = CopierServer(1, Progress(), appender, sampler.batches, bell)
     bell.ring(6)
     for itr in (3, 4, 5):
-        copier(itr)
+        copier.append(itr)
     assert appended == [(3, 0.0), (4, 1.0), (5, 2.0)]
     sampler.shutdown()
 

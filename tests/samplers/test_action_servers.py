@@ -340,8 +340,8 @@ def test_a_share_that_is_run_again_is_seeded_anew():
     server: Any = ActionServer.__new__(ActionServer)
     server.specs, server._agent = {FleetRole.EVAL: None}, SimpleNamespace(attach_shared_memory=lambda: None)
     server.sampler = SimpleNamespace(run_evaluation=lambda itr, note, *options: (itr, *options))
-    assert server(("evaluate", 3, True, False)) == (3, True, False)
-    assert server(("evaluate", 3, False, True)) == (3, False, True), "after a loss, maybe by the seeds"
+    assert server.evaluate(3, True, after_loss=False) == (3, True, False)
+    assert server.evaluate(3, False, after_loss=True) == (3, False, True), "after a loss, maybe by the seeds"
 
 
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():

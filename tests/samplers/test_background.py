@@ -356,8 +356,9 @@ def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
         receive = sampler._receive
 
         def timed(timeout: float, doing: str) -> Any:
-            reply = receive(timeout, doing)
-            return reply._replace(waited=200.0, hand_over=3000.0) if isinstance(reply, Batch) else reply
+            answer = receive(timeout, doing)
+            is_batch = isinstance(answer.value, Batch)
+            return answer._replace(value=answer.value._replace(waited=200.0, hand_over=3000.0)) if is_batch else answer
 
         monkeypatch.setattr(sampler, "_receive", timed)
         sampler.obtain_samples(0)

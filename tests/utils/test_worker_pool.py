@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ import psutil
 import pytest
 
 from rlpyt.utils import processes
+from rlpyt.utils.calls import Call, call
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.shared_memory import shared_array
 from rlpyt.utils.worker_pool import LocalWorkers, Message, WorkerPool
 from tests.runners.runner_kit import start_forkserver
-from tests.utils.worker_servers import ReplaceableServer
+from tests.utils.worker_servers import ReplaceableServer as Server
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,11 +39,11 @@ def _short_patience(monkeypatch):
 @contextmanager
 def pool_of(
     n: int, restarts: int = 0, broken: Sequence[int] = (), slow: float = 0.0, timeout: float = 30.0, **calls: Any
-) -> Iterator[WorkerPool]:
+) -> Iterator[WorkerPool[Server]]:
     """Yield a pool; all processes that it ever had must be gone at its end."""
     pids: set[int] = set()
-    kind = LocalWorkers(ReplaceableServer, "forkserver")
-    pool = WorkerPool(kind, lambda rank, k: (k, tuple(broken), slow), n, restarts, **calls)
+    kind = LocalWorkers(Server, "forkserver")
+    pool: WorkerPool[Server] = WorkerPool(kind, lambda rank, k: (k, tuple(broken), slow), n, restarts, **calls)
     pool.timeout = timeout
     try:
         pids.update(w.pid or 0 for w in pool.workers)
@@ -54,7 +56,12 @@ def pool_of(
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).is_running() for pid in pids)
 
 
-def to(ranks: Sequence[int], *request: Any) -> dict[int, Message]:
+def process_of(worker: Any) -> BaseProcess:
+    process: BaseProcess = worker._process
+    return process
+
+
+def to(ranks: Sequence[int], request: Call[Server, Any]) -> dict[int, Message[Server, Any]]:
     return dict.fromkeys(ranks, Message.of(request))
 
 
@@ -63,8 +70,12 @@ def to(ranks: Sequence[int], *request: Any) -> dict[int, Message]:
 
 def test_replies_come_in_the_order_of_the_request():
     with pool_of(3) as pool:
-        assert pool.ask({2: ("sleep", 0.0), 0: ("sleep", 0.2), 1: ("which",)}) == ["slept", "slept", (1, 0)]
-        pool.post(to([0, 1, 2], "which"))
+        assert pool.ask({2: call(Server.sleep, 0.0), 0: call(Server.sleep, 0.2), 1: call(Server.which)}) == [
+            "slept",
+            "slept",
+            (1, 0),
+        ]
+        pool.post(to([0, 1, 2], call(Server.which)))
         assert pool.receive([2, 0]) == [(2, 0), (0, 0)]
         assert pool.receive([1]) == [(1, 0)]
         assert pool.ask({}) == []
@@ -73,8 +84,8 @@ def test_replies_come_in_the_order_of_the_request():
 def test_some_work_while_others_are_asked():
     with pool_of(2) as pool:
         start = time.monotonic()
-        pool.post(to([1], "sleep", 1.0))
-        assert [pool.ask({0: ("echo", i)}) for i in range(3)] == [[0], [1], [2]]
+        pool.post(to([1], call(Server.sleep, 1.0)))
+        assert [pool.ask({0: call(Server.echo, i)}) for i in range(3)] == [[0], [1], [2]]
         assert time.monotonic() - start < 0.9
         assert pool.receive([1]) == ["slept"]
 
@@ -82,10 +93,10 @@ def test_some_work_while_others_are_asked():
 def test_a_worker_has_one_request_under_way_and_a_late_reply_is_dropped():
     with pool_of(2) as pool:
         start = time.monotonic()
-        pool.post(to([0], "sleep", 0.3))
-        pool.post(to([0], "echo", 1))  # waits for the reply before
+        pool.post(to([0], call(Server.sleep, 0.3)))
+        pool.post(to([0], call(Server.echo, 1)))  # waits for the reply before
         assert time.monotonic() - start > 0.25
-        pool.post(to([1], "echo", 2))
+        pool.post(to([1], call(Server.echo, 2)))
         assert pool.receive([0, 1]) == [1, 2]
 
 
@@ -93,17 +104,17 @@ def test_settling_waits_for_what_is_owed_and_for_nothing_else():
     with pool_of(2) as pool:
         pool.settle([0, 1])
         start = time.monotonic()
-        pool.post(to([0], "sleep", 1.0))
+        pool.post(to([0], call(Server.sleep, 1.0)))
         pool.settle([1])
         assert time.monotonic() - start < 0.9
         pool.settle([0, 1])
         assert time.monotonic() - start > 0.9
-        assert pool.ask({0: ("echo", 3)}) == [3]
+        assert pool.ask({0: call(Server.echo, 3)}) == [3]
 
 
 def test_an_error_of_what_is_settled_is_not_lost():
     with pool_of(1) as pool:
-        pool.post(to([0], "raise_error", "late"))
+        pool.post(to([0], call(Server.raise_error, "late")))
         with pytest.raises(WorkerError, match="raised ValueError: late"):
             pool.settle([0])
 
@@ -113,7 +124,7 @@ def test_a_pool_whose_worker_was_lost_is_gone_with_its_last_reference():
     gc.disable()
     try:
         with pool_of(1) as pool, pytest.raises(WorkerError, match="raised ValueError: lost"):
-            pool.ask({0: ("raise_error", "lost")})
+            pool.ask({0: call(Server.raise_error, "lost")})
         gone = weakref.ref(pool)
         del pool
         assert gone() is None, "its shared memory would stay until the garbage collector comes"
@@ -124,29 +135,29 @@ def test_a_pool_whose_worker_was_lost_is_gone_with_its_last_reference():
 def test_messages_of_any_size_go_both_ways():
     big = np.random.default_rng(0).random(2_000_000)
     with pool_of(2, restarts=1) as pool:
-        pool.post(to([0, 1], "echo", big))  # both replies are on their way before the first is read
+        pool.post(to([0, 1], call(Server.echo, big)))  # both replies are on their way before the first is read
         for reply in pool.receive([0, 1]):
             assert np.array_equal(reply, big)
         # A request that is larger than the pipe is sent to a replacement as well.
-        (reply, _) = pool.ask({0: ("unless_new", "kill"), 1: ("echo", big)})
+        (reply, _) = pool.ask({0: call(Server.unless_new, "kill"), 1: call(Server.echo, big)})
         assert reply == (0, 1)
 
 
 def test_waiting_lets_the_caller_look_around():
     calls: list[float] = []
     with pool_of(1) as pool:
-        assert pool.ask({0: ("sleep", 1.3)}, on_wait=lambda: calls.append(time.monotonic())) == ["slept"]
+        assert pool.ask({0: call(Server.sleep, 1.3)}, on_wait=lambda: calls.append(time.monotonic())) == ["slept"]
     assert 1 <= len(calls) <= 3
 
 
 # ---- losses ----
 
-LOSSES = {
-    "kill": (("kill",), "environment 5, step 23, was killed by SIGKILL"),
-    "exit": (("exit", 3), "exited with code 3"),
-    "raise": (("raise_error", "no"), "environment 3, step 17, raised ValueError: no"),
-    "hang": (("sleep", 3600), "has made no progress for"),
-    "hang in C": (("sleep_in_c", 3600), "has made no progress for"),
+LOSSES: dict[str, tuple[Call[Server, Any], str]] = {
+    "kill": (call(Server.kill), "environment 5, step 23, was killed by SIGKILL"),
+    "exit": (call(Server.exit, 3), "exited with code 3"),
+    "raise": (call(Server.raise_error, "no"), "environment 3, step 17, raised ValueError: no"),
+    "hang": (call(Server.sleep, 3600), "has made no progress for"),
+    "hang in C": (call(Server.sleep_in_c, 3600), "has made no progress for"),
 }
 
 
@@ -155,14 +166,14 @@ def test_a_loss_is_raised_where_none_may_be_replaced(loss):
     request, message = LOSSES[loss]
     start = time.monotonic()
     with pool_of(2, timeout=0.5) as pool, pytest.raises(WorkerError, match=rf"Worker 1 .*{message}") as info:
-        pool.ask({0: ("echo", 1), 1: request})
+        pool.ask({0: call(Server.echo, 1), 1: request})
     assert info.value.rank == 1
     assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
-    (name, *args), message = LOSSES[loss]
+    lost, message = LOSSES[loss]
     seen: list[Any] = []
     told: list[tuple[str, int]] = []
 
@@ -175,9 +186,9 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
 
     # The start of the new worker must not take as long, on a busy machine either.
     with pool_of(3, restarts=2, on_loss=on_loss, tell=tell, timeout=2.0 if "hang" in loss else 60.0) as pool:
-        pool.ask({1: ("note", 7)})
-        request = "unless_new", name, *args
-        assert pool.ask({0: ("which",), 1: request, 2: ("which",)}) == [(0, 0), (1, 1), (2, 0)]
+        pool.ask({1: call(Server.note, 7)})
+        request: Call[Server, Any] = call(Server.unless_new, lost.method.__name__, *lost.args)
+        assert pool.ask({0: call(Server.which), 1: request, 2: call(Server.which)}) == [(0, 0), (1, 1), (2, 0)]
         assert (pool.n_restarts, pool.restarts_left) == (1, 1)
         ((progress, under_way),) = seen
         ((text, restarts_left),) = told
@@ -186,12 +197,12 @@ def test_a_lost_worker_is_replaced_and_takes_up_the_request(loss):
         assert (progress.env_rank, progress.step) == {"kill": (5, 23), "raise": (3, 17)}.get(loss, (10, 7))
         assert "Worker 1 (pid" in text
         assert message in text
-        assert pool.ask(dict.fromkeys(range(3), ("which",))) == [(0, 0), (1, 1), (2, 0)]
+        assert pool.ask(dict.fromkeys(range(3), call(Server.which))) == [(0, 0), (1, 1), (2, 0)]
 
 
 def test_another_request_may_be_taken_up_instead():
-    with pool_of(1, restarts=1, on_loss=lambda progress, request: ("echo", request)) as pool:
-        assert pool.ask({0: ("kill",)}) == [("kill",)]
+    with pool_of(1, restarts=1, on_loss=lambda _, lost: call(Server.echo, lost.method.__name__)) as pool:
+        assert pool.ask({0: call(Server.kill)}) == ["kill"]
 
 
 # ---- set-up ----
@@ -201,24 +212,27 @@ def test_a_new_worker_is_set_up_as_the_lost_one_was_in_the_same_order():
     accepted: list[Any] = []
     with pool_of(2, restarts=2) as pool:
         array = shared_array(2, np.int64)
-        assert pool.set_up({0: ("remember", "a"), 1: ("remember", "b")}, accepted.append) == [["a"], ["b"]]
-        assert pool.set_up({0: ("remember", "c")}, accepted.append) == [["a", "c"]]
-        assert pool.ask({0: ("remember", "of no set-up")}) == [["a", "c", "of no set-up"]]
-        pool.set_up({0: ("keep", array)})
+        assert pool.set_up({0: call(Server.remember, "a"), 1: call(Server.remember, "b")}, accepted.append) == [
+            ["a"],
+            ["b"],
+        ]
+        assert pool.set_up({0: call(Server.remember, "c")}, accepted.append) == [["a", "c"]]
+        assert pool.ask({0: call(Server.remember, "of no set-up")}) == [["a", "c", "of no set-up"]]
+        pool.set_up({0: call(Server.keep, array)})
         for restart in (1, 2):
-            assert pool.ask({0: ("unless_replaced", restart, "kill")}) == [(0, restart)]
-            assert pool.ask({0: ("remember", "d")}) == [["a", "c", "d"]]
-            pool.ask({0: ("write_kept", restart)})
+            assert pool.ask({0: call(Server.unless_replaced, restart, "kill")}) == [(0, restart)]
+            assert pool.ask({0: call(Server.remember, "d")}) == [["a", "c", "d"]]
+            pool.ask({0: call(Server.write_kept, restart)})
             assert array.tolist() == [restart] * 2
-        assert pool.ask({1: ("remember", "d")}) == [["b", "d"]]
+        assert pool.ask({1: call(Server.remember, "d")}) == [["b", "d"]]
         assert accepted == [["a"], ["b"], ["a", "c"], *[["a"], ["a", "c"]] * 2]
 
 
 def test_a_worker_that_is_lost_while_it_is_set_up_is_set_up_again():
     with pool_of(2, restarts=1) as pool:
-        pool.set_up(dict.fromkeys(range(2), ("remember", "a")))
-        assert pool.set_up({0: ("which",), 1: ("unless_replaced", 1, "kill")}) == [(0, 0), (1, 1)]
-        assert pool.ask(dict.fromkeys(range(2), ("remember", "b"))) == [["a", "b"]] * 2
+        pool.set_up(dict.fromkeys(range(2), call(Server.remember, "a")))
+        assert pool.set_up({0: call(Server.which), 1: call(Server.unless_replaced, 1, "kill")}) == [(0, 0), (1, 1)]
+        assert pool.ask(dict.fromkeys(range(2), call(Server.remember, "b"))) == [["a", "b"]] * 2
         # The request that it was lost in is one of those that set up the next.
         assert [len(pool._set_up[rank]) for rank in range(2)] == [2, 2]
 
@@ -230,12 +244,12 @@ def test_a_reply_that_is_not_accepted_ends_it_whenever_it_comes():
 
     limit = 0
     with pool_of(1, restarts=5) as pool:
-        pool.set_up({0: ("which",)}, accept)
+        pool.set_up({0: call(Server.which)}, accept)
         with pytest.raises(ValueError, match=r"not \(0, 1\)"):
-            pool.ask({0: ("kill",)})
+            pool.ask({0: call(Server.kill)})
     limit = -1
     with pool_of(1, restarts=5) as pool, pytest.raises(ValueError, match=r"not \(0, 0\)"):
-        pool.set_up({0: ("which",)}, accept)
+        pool.set_up({0: call(Server.which)}, accept)
 
 
 # ---- how many ----
@@ -244,9 +258,9 @@ def test_a_reply_that_is_not_accepted_ends_it_whenever_it_comes():
 def test_every_loss_counts_until_none_is_left():
     with pool_of(2, restarts=3) as pool:
         for rank in (0, 1):
-            assert pool.ask({rank: ("unless_new", "kill")}) == [(rank, rank + 1)]
+            assert pool.ask({rank: call(Server.unless_new, "kill")}) == [(rank, rank + 1)]
         with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
-            pool.ask({0: ("kill",)})  # its replacement dies of it too
+            pool.ask({0: call(Server.kill)})  # its replacement dies of it too
         assert (pool.n_restarts, pool.restarts_left) == (3, 0)
 
 
@@ -254,17 +268,17 @@ def test_only_the_restarts_of_the_last_seconds_count():
     with pool_of(1, restarts=1, restart_seconds=60) as pool:
         pool.count_restarts(3)  # of an earlier process: long ago, so that they only change the seeds
         assert (pool.n_restarts, pool.restarts_left) == (3, 1)
-        assert pool.ask({0: ("unless_new", "kill")}) == [(0, 4)]
+        assert pool.ask({0: call(Server.unless_new, "kill")}) == [(0, 4)]
         pool._restarted_at[-1] -= 61  # time goes by
         assert pool.restarts_left == 1
         pool._restarted_at[-1] = time.monotonic()
         with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
-            pool.ask({0: ("kill",)})
+            pool.ask({0: call(Server.kill)})
 
 
 def test_several_may_be_lost_at_once():
     with pool_of(3, restarts=3) as pool:
-        replies = pool.ask(dict.fromkeys(range(3), ("unless_new", "kill")))
+        replies = pool.ask(dict.fromkeys(range(3), call(Server.unless_new, "kill")))
         assert [rank for rank, _ in replies] == [0, 1, 2]
         assert sorted(k for _, k in replies) == [1, 2, 3]
 
@@ -281,9 +295,9 @@ def test_a_replacement_that_cannot_be_made_counts_and_the_next_one_hears_of_the_
 
     told: list[tuple[str, int]] = []
     with pool_of(2, restarts=4, on_loss=on_loss, tell=tell, broken=[1, 2]) as pool:
-        pool.set_up({1: ("which",)})
-        request = "unless_new", "kill"
-        assert pool.ask({0: ("which",), 1: request}) == [(0, 0), (1, 3)]
+        pool.set_up({1: call(Server.which)})
+        request: Call[Server, Any] = call(Server.unless_new, "kill")
+        assert pool.ask({0: call(Server.which), 1: request}) == [(0, 0), (1, 3)]
         assert (pool.n_restarts, pool.restarts_left) == (3, 1)
         assert seen == [([5, 23], request)], "what was lost is taken up by the one that could be set up"
         raised = [f"raised OSError: no display for restart {k}" for k in (1, 2)]
@@ -293,9 +307,9 @@ def test_a_replacement_that_cannot_be_made_counts_and_the_next_one_hears_of_the_
 
 def test_the_error_is_that_of_the_last_replacement():
     with pool_of(1, restarts=2, broken=[1, 2]) as pool:
-        pool.set_up({0: ("which",)})
+        pool.set_up({0: call(Server.which)})
         with pytest.raises(WorkerError, match=r"Worker 0 .*OSError: no display for restart 2"):
-            pool.ask({0: ("kill",)})
+            pool.ask({0: call(Server.kill)})
         assert (pool.n_restarts, pool.restarts_left) == (2, 0)
 
 
@@ -304,22 +318,22 @@ def test_what_goes_wrong_in_recovering_is_raised_as_it_is():
         raise KeyError("a bug of the master")
 
     with pool_of(2, restarts=5, on_loss=on_loss) as pool, pytest.raises(KeyError, match="a bug of the master"):
-        pool.ask({0: ("echo", 1), 1: ("kill",)})
+        pool.ask({0: call(Server.echo, 1), 1: call(Server.kill)})
 
 
 def test_a_replacement_has_the_time_to_be_built_that_the_first_had():
     with pool_of(1, restarts=1, slow=1.5, timeout=30) as pool:
-        pool.set_up({0: ("which",)})
+        pool.set_up({0: call(Server.which)})
         pool.timeout = 0.5
-        assert pool.ask({0: ("unless_new", "kill")}) == [(0, 1)]
+        assert pool.ask({0: call(Server.unless_new, "kill")}) == [(0, 1)]
 
 
 def test_shared_arrays_in_a_request_reach_the_replacement():
     with pool_of(1, restarts=1) as pool:
         array = shared_array(4, np.int64)
-        assert pool.ask({0: ("fill", array, 9)}) == [9]
+        assert pool.ask({0: call(Server.fill, array, 9)}) == [9]
         assert array.tolist() == [9] * 4
-        pool.post(to([0], "fill", other := shared_array(2, np.int64), 3))
+        pool.post(to([0], call(Server.fill, other := shared_array(2, np.int64), 3)))
         assert pool.receive([0]) == [3]
         assert other.tolist() == [3, 3]
 
@@ -327,25 +341,25 @@ def test_shared_arrays_in_a_request_reach_the_replacement():
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_worker_that_dies_after_its_reply_is_missed_at_its_next_request(restarts):
     with pool_of(2, restarts=restarts) as pool:
-        assert pool.ask({0: ("die_soon",), 1: ("which",)}) == ["farewell", (1, 0)]
+        assert pool.ask({0: call(Server.die_soon), 1: call(Server.which)}) == ["farewell", (1, 0)]
         deadline = time.monotonic() + 5
-        while pool.workers[0]._process.is_alive() and time.monotonic() < deadline:
+        while process_of(pool.workers[0]).is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         pool.settle([0, 1])
-        assert pool.ask({1: ("which",)}) == [(1, 0)]
+        assert pool.ask({1: call(Server.which)}) == [(1, 0)]
         assert pool.n_restarts == 0
         if restarts:
-            assert pool.ask({0: ("which",)}) == [(0, 1)]
+            assert pool.ask({0: call(Server.which)}) == [(0, 1)]
         else:
             with pytest.raises(WorkerError, match=r"Worker 0 .*was killed by SIGKILL"):
-                pool.ask({0: ("which",)})
+                pool.ask({0: call(Server.which)})
 
 
 def test_a_reply_that_was_sent_before_the_death_counts():
     with pool_of(1) as pool:
-        pool.post(to([0], "die_soon"))
-        pool.workers[0]._process.join(60)
-        assert not pool.workers[0]._process.is_alive()
+        pool.post(to([0], call(Server.die_soon)))
+        process_of(pool.workers[0]).join(60)
+        assert not process_of(pool.workers[0]).is_alive()
         assert pool.receive([0]) == ["farewell"]
 
 
@@ -354,16 +368,16 @@ def test_a_reply_that_was_sent_before_the_death_counts():
 
 def test_slow_progress_is_no_loss():
     with pool_of(2, restarts=1, timeout=0.8) as pool:
-        assert pool.ask({0: ("work", 12, 0.1), 1: ("echo", 1)}) == ["worked", 1]
+        assert pool.ask({0: call(Server.work, 12, 0.1), 1: call(Server.echo, 1)}) == ["worked", 1]
         assert pool.n_restarts == 0
 
 
 def test_stopping_in_the_midst_of_work_leaves_nothing():
     with pool_of(3) as pool:
-        pool.ask(dict.fromkeys(range(3), ("which",)))
+        pool.ask(dict.fromkeys(range(3), call(Server.which)))
         pids = [w.pid or 0 for w in pool.workers]
         os.kill(pids[0], signal.SIGKILL)
-        pool.post(to([1], "sleep", 3600))
+        pool.post(to([1], call(Server.sleep, 3600)))
         start = time.monotonic()
         pool.stop()
         assert time.monotonic() - start < 2
@@ -379,17 +393,17 @@ def test_a_pool_that_cannot_be_started_leaves_nothing():
         return (restarts,)
 
     with pytest.raises(ZeroDivisionError, match="no plan for the third"):
-        WorkerPool(LocalWorkers(ReplaceableServer, "forkserver"), args_of, 3)
+        WorkerPool(LocalWorkers(Server, "forkserver"), args_of, 3)
     assert not set(psutil.Process().children()) - before
 
 
 def test_a_worker_that_does_not_read_is_no_wait_without_end():
     with pool_of(1, timeout=0.5) as pool, within(5):
-        pool.ask({0: ("which",)})
+        pool.ask({0: call(Server.which)})
         os.kill(pool.workers[0].pid or 0, signal.SIGSTOP)
         try:
             with pytest.raises(WorkerError, match=r"Worker 0 .*has made no progress for 0.5 s"):
-                pool.ask({0: ("echo", np.zeros(1_000_000))})
+                pool.ask({0: call(Server.echo, np.zeros(1_000_000))})
         finally:
             os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
 

@@ -17,6 +17,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.calls import Call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
@@ -38,6 +39,8 @@ class Server:
         self.rank, self.progress, self.arrays = rank, progress, arrays
 
     def __call__(self, request: tuple[Any, ...]) -> Any:
+        if isinstance(request, Call):
+            return request.on(self)
         name, *args = request
         return getattr(self, name)(*args)
 
