@@ -32,7 +32,7 @@ def main(options: list[str]) -> int:
         for place in (top / "cases", bare):
             place.mkdir()
         with OneMachine(top, n_nodes=SIDE_BY_SIDE) as slurm, OneMachine(bare, 1, False, "task/affinity") as other:
-            many = ["--numprocesses", str(SIDE_BY_SIDE), "--dist", "loadgroup"]
+            many = ["--numprocesses", str(SIDE_BY_SIDE), "--dist", "worksteal"]
             command = [sys.executable, "-m", "pytest", *many, "--timeout", "900", f"--basetemp={top}/cases"]
             env = {**os.environ, **slurm.env, "RLPYT_SLURM": folder}
             return wait_for(subprocess.Popen([*command, "tests/slurm", *options], env=env), other)

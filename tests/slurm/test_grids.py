@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from rlpyt.launching.local import end_with_parent
 from rlpyt.run_records import read_json
@@ -235,22 +236,20 @@ def test_a_run_has_the_device_that_its_job_was_given(case: Case):
 
 # ---- another SLURM: without accounting, with jobs bound to cores, and with a controller that a test may end ----
 
-alone = pytest.mark.xdist_group("bare")
-
 
 @pytest.fixture
 def bare(case: Case) -> Iterator[Case]:
-    """Yield a case whose jobs go to the other SLURM."""
+    """Yield a case whose jobs go to the other SLURM; one case at a time, as it has one node."""
     top = Path(os.environ["RLPYT_SLURM"], "bare")
-    case.number, number = 1, case.number
-    case.env |= {"PATH": f"{Path(sys.executable).parent}:{top}/bin:{os.environ['PATH']}"}
-    case.env |= {"SLURM_CONF": f"{top}/slurm.conf"}
-    yield case
-    case.end_all()
-    case.env, case.number = {**case.env, "SLURM_CONF": os.environ["SLURM_CONF"]}, number
+    with FileLock(f"{top}.lock"):
+        case.number, number = 1, case.number
+        case.env |= {"PATH": f"{Path(sys.executable).parent}:{top}/bin:{os.environ['PATH']}"}
+        case.env |= {"SLURM_CONF": f"{top}/slurm.conf"}
+        yield case
+        case.end_all()
+        case.env, case.number = {**case.env, "SLURM_CONF": os.environ["SLURM_CONF"]}, number
 
 
-@alone
 def test_a_controller_may_be_away(bare: Case):
     """For half a minute at the launch, and for half a minute in the middle of the runs, which end then."""
     away = Path(os.environ["RLPYT_SLURM"], "bare/away")
@@ -273,7 +272,6 @@ def test_a_controller_may_be_away(bare: Case):
     assert len(grid.jobs()) == 2
 
 
-@alone
 def test_a_job_that_is_killed_is_seen_without_accounting(bare: Case):
     grid = Grid(bare)
     launcher = grid.launch()
@@ -286,7 +284,6 @@ def test_a_job_that_is_killed_is_seen_without_accounting(bare: Case):
     grid.assert_finished()
 
 
-@alone
 def test_a_job_is_bound_to_its_cores(bare: Case):
     grid = Grid(bare)
     bare.go()
