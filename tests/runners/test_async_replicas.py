@@ -131,5 +131,5 @@ def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypa
     server._sampler, server._agent = None, None
     for rank in (0, 1):
         with pytest.raises(AttributeError):  # there is no sampler
-            server._initialize(Run(batch_spec=make_sampler().batch_spec, seed=7, replicas=Replicas(rank, 2)))
+            server.initialize(Run(batch_spec=make_sampler().batch_spec, seed=7, replicas=Replicas(rank, 2)))
     assert len(set(seeds)) == 2

@@ -229,7 +229,7 @@ def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
 def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     sampler: Any = make_sampler().running_freely()
     monkeypatch.setattr(sampler, "_send", lambda *request: None)
-    asked: list[int] = []
+    asked: list[Any] = []
     sampler._copier, sampler.batches, sampler._n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
 
     def ask(itr: int, band: int, n_handed_over: int) -> int:
@@ -241,7 +241,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     assert ask(itr=1, band=4, n_handed_over=0) == 6
     assert ask(itr=6, band=8, n_handed_over=1) == 10, "no place is written whose batch is not in the replay"
     assert ask(itr=15, band=8, n_handed_over=15) == 20, "the end of the run"
-    assert asked == list(range(20))
+    assert [request.args[0] for request in asked] == list(range(20))
 
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
