@@ -234,6 +234,11 @@ def _holds(pid: object, directory: Path) -> bool:
     return False
 
 
+def job_file(record: Path, token: str, name: str) -> Path:
+    """Return a file by which a launcher and the job of a submission know of each other, beside the record."""
+    return record.with_name(f"{record.name}.{token}.{name}")
+
+
 def job_of(directory: Path) -> str:
     """Return the number of a run's newest job of SLURM; "" where it has had none.
 
@@ -247,7 +252,7 @@ def job_of(directory: Path) -> str:
     # The token becomes the name of a file. A record without a cluster is from before there was the entry.
     if content.get("cluster", "slurm") != "slurm" or not isinstance(token, str) or not token.isalnum():
         return ""
-    claim, _ = read_json(record.with_name(f"{record.name}.{token}.claim"))
+    claim, _ = read_json(job_file(record, token, "claim"))
     job_id = str(claim.get("job_id") or content.get("job_id"))
     return job_id if re.fullmatch(r"[0-9]{1,18}", job_id) else ""  # it becomes a word of a command line
 

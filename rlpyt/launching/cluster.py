@@ -16,7 +16,7 @@ from rlpyt.launching.back_end import RunRefused
 from rlpyt.launching.grid import GridRun
 from rlpyt.launching.job import RunOfJob
 from rlpyt.launching.job_files import JobFiles
-from rlpyt.logging.files import MAY_PASS, open_to_append
+from rlpyt.logging.files import MAY_PASS
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.slurm import JobState, Slurm
 
@@ -207,7 +207,7 @@ class ClusterRun:
         if self._run.is_finished:  # and the disk was too full for the code
             return 0
         text = f"The job {self._job_id} has ended without an exit code ({state})."
-        self._note(text, self._slots.printed(self._job_id))
+        self._run.note("\n".join([text, *self._slots.printed(self._job_id).splitlines()[-15:]]))
         self._refuse_cancelled(state)
         return PREEMPTED if state.name in _GOES_ON else 1
 
@@ -216,9 +216,8 @@ class ClusterRun:
     def _submit(self, now: float) -> int | None:
         self._token = uuid.uuid4().hex
         try:
-            self._files.begin(
-                self._token, cluster=self._slots.cluster
-            )  # an earlier job that starts after this finds another token, and ends
+            # An earlier job that starts after this finds another token, and ends.
+            self._files.begin(self._token, cluster=self._slots.cluster)
             self._files.remove()
             self._job_id = self._slots.submit(self._script, self._run, self._files, self._token)
             self._files.begin(self._token, self._job_id, self._slots.cluster)
@@ -227,21 +226,17 @@ class ClusterRun:
         return None
 
     def _refused(self, error: Exception, now: float) -> None:
+        from submitit.core.utils import FailedJobError
+
         with suppress(OSError):
             self._files.claim(self._token, "")
-        is_sbatch = type(error).__name__ == "FailedJobError" and not _FOR_GOOD.search(str(error))
-        if not is_sbatch and not (isinstance(error, OSError) and error.errno in MAY_PASS):
+        may_pass = isinstance(error, FailedJobError) and not _FOR_GOOD.search(str(error))  # what sbatch says
+        if not may_pass and not (isinstance(error, OSError) and error.errno in MAY_PASS):
             raise RunRefused(f"the job was not submitted: {error}") from error
         if not self._refusal:
-            self._note(f"The job was not submitted, and is tried again: {error}")
+            self._run.note(f"The job was not submitted, and is tried again: {error}")
         self._refusal = f"not submitted, {' '.join(str(error).split())[:200]}"
         self._look_at, self._pause = now + self._pause, min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-
-    def _note(self, text: str, printed: str = "") -> None:
-        """Write a line to the output of the run, with the end of what its job has printed."""
-        lines = [text, *printed.splitlines()[-15:]]
-        with suppress(OSError), open(open_to_append(self._run.output), "a", encoding="utf-8") as output:
-            output.write("\n".join(lines) + "\n")
 
 
 class ClusterSlots:

@@ -6,12 +6,12 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlpyt.launching.variants import check_grid, comparable, load_variant, save_variant
-from rlpyt.logging.files import lock_file, open_lock
+from rlpyt.logging.files import lock_file, open_lock, open_to_append
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.run_records import VARIANT_FILE, last_row, run_status, steps_kept
 
@@ -67,6 +67,11 @@ class GridRun:
     def steps_kept(self) -> int:
         """Return the steps from which the run would go on, the most of all its starts; -1 if it would begin anew."""
         return max(steps_kept(directory) for directory in self.directories)
+
+    def note(self, text: str) -> None:
+        """Write lines behind what the run has printed, where the disk takes them."""
+        with suppress(OSError), open(open_to_append(self.output), "a", encoding="utf-8") as output:
+            output.write(f"{text}\n")
 
     def tail(self, n_lines: int = 20) -> str:
         """Return the last lines that the run has printed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -106,7 +105,9 @@ class RunOfJob:
                 preexec_fn=_prepare,
             )
         passed_on = n_looked = 0
-        while not self._has_ended(_LOOK_SECONDS):
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(_LOOK_SECONDS)
             asked = self._files.asked(self._token)
             if asked != passed_on:
                 passed_on = asked
@@ -128,7 +129,6 @@ class RunOfJob:
                 )
                 self._end = None
                 self._kill()
-        return self._process.wait()
 
     # ---- what SLURM does ----
 
@@ -172,9 +172,7 @@ class RunOfJob:
         return PREEMPTED
 
     def _say(self, text: str) -> None:
-        """Write a line to the output of the run, where the disk takes it."""
-        with suppress(OSError), open(open_to_append(self._run.output), "a", encoding="utf-8") as output:
-            output.write(f"Job {self._job_id} {text}.\n")
+        self._run.note(f"Job {self._job_id} {text}.")
 
     # ---- the process ----
 
@@ -182,20 +180,6 @@ class RunOfJob:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signum)  # not send_signal: its lock may be held by what this interrupts
-
-    def _has_ended(self, seconds: float) -> bool:
-        """Wait for the end of the run; this serves in a handler too, unlike `Popen.wait`, which holds a lock."""
-        assert self._process is not None
-        if self._process.returncode is not None:
-            return True
-        try:
-            descriptor = os.pidfd_open(self._process.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            return bool(select.select([descriptor], [], [], seconds)[0])
-        finally:
-            os.close(descriptor)
 
     def _kill(self) -> None:
         """Kill what is left of the processes of the run."""

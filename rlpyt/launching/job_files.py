@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlpyt.logging.files import remove_file, write_json
-from rlpyt.run_records import JOB_SUFFIX, job_of, read_json
+from rlpyt.run_records import JOB_SUFFIX, job_file, job_of, read_json
 
 if TYPE_CHECKING:
     from rlpyt.launching.grid import GridRun, Progress
@@ -100,7 +100,7 @@ class JobFiles:
             remove_file(file)
 
     def _file(self, token: str, name: str) -> Path:
-        return self._record.with_name(f"{self._record.name}.{token}.{name}")
+        return job_file(self._record, token, name)
 
 
 def job_at_work(run: GridRun) -> str:

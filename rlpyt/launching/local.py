@@ -20,9 +20,8 @@ from rlpyt.launching.machine import Machine, shared_cores
 from rlpyt.logging.files import open_to_append
 from rlpyt.slurm import states_of
 from rlpyt.utils.processes import available_cpus
-from rlpyt.utils.worker_main import CORES, STOP_SIGNALS
+from rlpyt.utils.worker_main import CORES, PR_SET_PDEATHSIG, STOP_SIGNALS
 
-_PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # loaded before a process is forked
 
 
@@ -179,7 +178,7 @@ def end_with_parent() -> None:
     Its parent may block the signals that end a run, as processes of Ray do: the run would inherit that.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def script_path(script: str | os.PathLike[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 from rlpyt.utils.processes import available_cores, available_cpus, has_own_cores
+from rlpyt.utils.slurm_job import visible_gpus
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
@@ -52,8 +52,7 @@ class Machine:
         n_cpus = available_cores()  # which counts logical CPUs, as quotas and SLURM do
         n_cores = next((n for n in range(1, len(cores)) if sum(len(c.cpus) for c in cores[:n]) >= n_cpus), len(cores))
         n_devices = torch.cuda.device_count()  # which does not start CUDA
-        visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        devices = tuple((visible or [*map(str, range(n_devices))])[:n_devices])
+        devices = tuple((visible_gpus() or [*map(str, range(n_devices))])[:n_devices])
         return cls(tuple(cores[:n_cores]), devices, has_own_cores())
 
     @property
