@@ -13,11 +13,10 @@ from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
-from rlpyt.samplers.fleet import Built, Check
+from rlpyt.samplers.fleet import Builds, Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
-from rlpyt.samplers.server import FleetServer
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.calls import call
@@ -91,12 +90,12 @@ class ActionServer(Collects):
 
     def check(self) -> Check:
         """Build, try and close one environment in a worker; return what it is like."""
-        return self.sampler.pool.ask({0: call(FleetServer.check)})[0]
+        return self.sampler.pool.ask({0: call(Builds.check)})[0]
 
     def build(self) -> list[Built]:
         """Build all environments; return what each fleet is like."""
         pool = self.sampler.pool
-        calls = dict.fromkeys(range(len(pool.workers)), call(FleetServer.build))
+        calls = dict.fromkeys(range(len(pool.workers)), call(Builds.build))
         return [built for some in pool.set_up(calls) for built in some]
 
     def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:

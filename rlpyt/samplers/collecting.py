@@ -8,23 +8,14 @@ from collections.abc import Mapping
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded
-from rlpyt.samplers.fleet import Built, Check
+from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.types import StateDict
-from rlpyt.utils.calls import CallServer
 
 
-class Collects(CallServer):
+class Collects(Builds):
     """Server of a process that collects and evaluates."""
-
-    @abstractmethod
-    def check(self) -> Check:
-        """Build, try and close one environment; return what it is like."""
-
-    @abstractmethod
-    def build(self) -> list[Built]:
-        """Build all environments; return what each fleet is like."""
 
     @abstractmethod
     def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,7 @@ from rlpyt.samplers.native_part import NativePart
 from rlpyt.samplers.parts import ListPart, LocalPart
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import traj_info_maker
+from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
 from rlpyt.utils.stops import is_end_of_run
@@ -270,3 +272,15 @@ def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
             raise
         ranks: Any = env.ranks if isinstance(env, VectorEnvAdapter) else env.rank
         current_logger().warn(f"{env.name} (rank {ranks}) was not closed: {type(error).__name__}: {error}")
+
+
+class Builds(CallServer):
+    """Server of a process with environments."""
+
+    @abstractmethod
+    def check(self) -> Check:
+        """Build, try and close one environment; return what it is like."""
+
+    @abstractmethod
+    def build(self) -> list[Built]:
+        """Build all environments; return what each fleet is like."""

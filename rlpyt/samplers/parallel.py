@@ -12,11 +12,10 @@ from rlpyt.logging import current_logger
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
-from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process, restarted
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.state_keeper import StateHolder
 from rlpyt.types import Kwargs, Run, StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, S, call
@@ -114,8 +113,8 @@ class ParallelSampler(BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         self.start_pool(specs, affinity)
-        check = self.pool.ask({0: call(FleetServer.check)})[0]
-        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), call(FleetServer.build)), check.accept)
+        check = self.pool.ask({0: call(Builds.check)})[0]
+        self.pool.set_up(dict.fromkeys(range(len(self._worker_specs)), call(Builds.build)), check.accept)
         return check
 
     def start_pool(self, specs: Specs, affinity: Kwargs, progress: Progress | None = None) -> None:

@@ -9,16 +9,15 @@ import psutil
 
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
-from rlpyt.samplers.fleet import Built, Check, Fleet, check_one
+from rlpyt.samplers.fleet import Builds, Built, Check, Fleet, check_one
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import LocalPart
 from rlpyt.types import StateDict
-from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
 
 
-class FleetServer(CallServer):
+class FleetServer(Builds):
     """Environments of one worker, and the calls that all samplers make.
 
     Args:

@@ -21,8 +21,8 @@ class Call(NamedTuple, Generic[S, R]):
 
     def on(self, server: S) -> R:
         """Call the method of a server; its class may override it."""
-        method: Callable[..., R] = getattr(type(server), self.method.__name__, self.method)
-        return method(server, *self.args, **self.kwargs)
+        reply: R = getattr(server, self.method.__name__)(*self.args, **self.kwargs)
+        return reply
 
     def but(self, **changes: object) -> Call[S, R]:
         """Return the same call with other values of arguments that were given by name."""
