@@ -16,7 +16,7 @@ from tests.test_layers import MODULES, name_of, room_of
 
 FAMILIES = {
     "actor": ("Actor",),
-    "agent": tuple(name for name in core.__all__ if name.endswith("Agent")),
+    "agent": tuple(name for name in core.__all__ if name.endswith("Agent") or name == "AgentByHand"),
     "algo": ("Algorithm",),
     "sampler": ("Sampler", "FreeSampler"),
     "replay": ("Replay",),

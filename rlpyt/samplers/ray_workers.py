@@ -12,6 +12,7 @@ from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
@@ -236,9 +237,9 @@ class RayWorkers:
         """Let workers that start from now on have a worker's copy of the agent."""
         self.agent_sent = self.ray.put(dumps_by_value(copy))
 
-    def share_weights(self, agent: Agent) -> None:
-        """Let the workers act by the weights that the agent has published, from their next request on."""
-        self.weights, self.version = self.ray.put(agent.published()), self.version + 1
+    def share_weights(self, weights: WeightStore) -> None:
+        """Let the workers act by the weights that were published, from their next request on."""
+        self.weights, self.version = self.ray.put(weights.arrays), self.version + 1
 
     def start(self, rank: int, args: tuple[object, ...]) -> RayWorker:
         """Start a worker with its first request, on the host with the most cores for a worker."""
