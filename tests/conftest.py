@@ -25,6 +25,9 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 # Two pytest processes share two cores: a team of threads beside a busy core is many times slower than one thread.
 torch.set_num_threads(1)
 
+WITH_TESTS = ("pytest", "tests.runners.runner_kit", "tests.samplers.row_reference", "tests.vector_toy_envs")
+"""What workers import with a class of a test, beside the toys."""
+
 # On a login node, or in a job, no test may find the real SLURM: its clients fail at once without a configuration. The
 # tests that `make slurm` runs have one of their own.
 if "RLPYT_SLURM" not in os.environ:
@@ -48,7 +51,7 @@ def _forkserver_knows_the_toys():
     if "PYTEST_XDIST_WORKER" in os.environ:
         # torch imports torch._dynamo with its first optimiser, of which each replica has one.
         libraries = ["rlpyt.runners", "rlpyt.agents", "rlpyt.algos", "torch._dynamo"]
-        forkserver.set_forkserver_preload([*PRELOAD, *libraries, "tests.toy_envs", "tests.vector_toy_envs"])
+        forkserver.set_forkserver_preload([*PRELOAD, *libraries, *WITH_TESTS])
         # Numpy starts its threads when it is imported.
         with mock.patch.dict(os.environ, {**ONE_THREAD, MASTER_OF_FORKSERVER: str(os.getpid())}):
             forkserver.ensure_running()
