@@ -13,7 +13,6 @@ import textwrap
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from tests.runners.runner_kit import (
     is_alive,
     make_algo,
     make_sampler,
+    nightly,
     rows_of,
     run,
     start_forkserver,
@@ -39,8 +39,6 @@ from tests.runners.runner_kit import (
 )
 from tests.toy_envs import CountingEnv, FaultyEnv
 from tests.vector_toy_envs import FaultyVectorEnv
-
-nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 ROOT = Path(__file__).parents[2]
 SEED, BAD_RANK = 3, 2  # the first environment of the second of two workers

@@ -33,7 +33,7 @@ from rlpyt.runners.signals import Preempted
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
-from tests.runners.runner_kit import children, make_sampler, rows_of, start_forkserver, status_of
+from tests.runners.runner_kit import children, make_sampler, nightly, rows_of, start_forkserver, status_of
 from tests.toy_envs import AgingEnv
 
 ROOT = Path(__file__).parents[2]
@@ -155,8 +155,6 @@ def _nothing_is_left():
     yield
     assert children() <= before
 
-
-nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 REPLICAS: dict[str, Any] = dict(n_replicas=2)
 AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))

@@ -30,7 +30,7 @@ from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.processes import Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver
+from tests.runners.runner_kit import children, make_algo, make_sampler, nightly, rows_of, run, start_forkserver
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
@@ -46,7 +46,6 @@ from tests.samplers.test_worker_restarts import (
     env_seed,
     faulty,
     mortal_agent,
-    nightly,
     observation_at,
     place,
     restarting,

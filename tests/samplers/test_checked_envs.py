@@ -219,7 +219,7 @@ class TurnsWarningsIntoErrors(CountingEnv):
 @pytest.mark.parametrize("has_log", [True, False])
 def test_advice_is_logged_and_cannot_end_a_run(has_log, kind, tmp_path, capsys, recwarn):
     log = logger_context(tmp_path, 0) if has_log else nullcontext()
-    options = {"start_method": "forkserver"}
+    options: dict[str, Any] = {"start_method": "forkserver"}
     with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors, **options) as sampler:
         sampler.obtain_samples(0)
     said = capsys.readouterr().out + "".join(f"WARNING: {warning.message}" for warning in recwarn)

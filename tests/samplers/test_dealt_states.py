@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -21,11 +20,10 @@ from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
+from tests.runners.runner_kit import nightly
 from tests.samplers.sampler_kit import assert_equal_batches, collect, make, random_agent, running
 from tests.toy_envs import CountingEnv, LifeEnv
 from tests.vector_toy_envs import CountingVectorEnv
-
-nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 OPTIONS: dict[str, Any] = dict(
     T=4, B=4, max_decorrelation_steps=3, bootstrap_value=True, traj_info_kwargs={"discount": 0.5}

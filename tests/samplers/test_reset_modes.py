@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,6 +19,7 @@ from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.algos.small_problems import optimize
+from tests.runners.runner_kit import nightly
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -32,8 +32,6 @@ from tests.samplers.sampler_kit import (
     with_either,
 )
 from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
-
-nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 SEED, DISCOUNT = 7, 0.5
 AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)

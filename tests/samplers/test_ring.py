@@ -14,6 +14,7 @@ from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, stream_seed
+from tests.runners.runner_kit import nightly
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -32,7 +33,6 @@ from tests.samplers.test_worker_restarts import (
     kill,
     losses_of,
     mortal_agent,
-    nightly,
     observation_at,
     restarting,
 )

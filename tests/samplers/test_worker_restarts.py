@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,13 +27,20 @@ from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
+from tests.runners.runner_kit import (
+    children,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    start_forkserver,
+    status_of,
+)
 from tests.samplers.row_reference import Stream, assert_row
 from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, random_agent, running
 from tests.toy_envs import CountingEnv, CountingModel, FaultyEnv, RecordingTrajInfo
 from tests.vector_toy_envs import CountingVectorEnv, FaultyVectorEnv
-
-nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 SEED, DISCOUNT = 7, 0.5
 PARALLEL = ("cpu2", "gpu2", "alternating2", "no_overlap2")
