@@ -147,6 +147,7 @@ def test_workers_collect_and_evaluate_with_the_extra_state_of_now(kind):
     agent: Any = CategoricalPgAgent(ModelCls=Telling)
     options: dict[str, Any] = dict(B=1, eval_n_envs=1, eval_max_trajectories=1, TrajInfoCls=Acted)
     options |= {"servers": [{}]} if kind == "gpu1" else {}
+    options["start_method"] = "forkserver"
     with running(kind, agent, **options) as sampler:
         for number in (1, 2):
             agent.model.state = {"count": number}
