@@ -771,6 +771,7 @@ def test_the_local_executor_adopts_too(tmp_path):
 
 TRAINING = """
 import sys
+import time
 import gymnasium
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
@@ -779,10 +780,15 @@ from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 
+class SlowCartPole(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(0.01)  # so that the signal comes before the end
+        return super().step(action)
+
 run = launched_run()
-sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=2)
+sampler = SerialSampler(lambda: SlowCartPole(gymnasium.make("CartPole-v1")), {}, batch_T=16, batch_B=2)
 algo = PPO(minibatches=1, epochs=1)
-runner = MinibatchRl(algo, CategoricalPgAgent(), sampler, n_steps=192, log_interval_steps=32, seed=3)
+runner = MinibatchRl(algo, CategoricalPgAgent(), sampler, n_steps=640, log_interval_steps=32, seed=3)
 with logger_context(run.log_dir, run.run_ID, resume="auto"):
     runner.replace(checkpoint_interval_steps=32, affinity=run.affinity).train()
 """
@@ -809,7 +815,7 @@ def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, 
     assert code == 0, table.getvalue()
     assert slurm.n_jobs == 2
     assert slurm.exits(2) == [85, 0]
-    assert len(rows(tmp_path, 0)) == 7
+    assert len(rows(tmp_path, 0)) == 21
     assert rows(tmp_path, 1) == rows(tmp_path, 0)
 
 
