@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import signal
@@ -34,6 +35,13 @@ if "RLPYT_SLURM" not in os.environ:
 # A script that starts the suite in the background has it ignore SIGINT, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is there before the first test: a pass takes 0.3 s with it,
+    and each run begins with one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
