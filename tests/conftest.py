@@ -38,8 +38,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is there before the first test: a pass takes 0.3 s with it,
-    and each run begins with one."""
+    """Let the garbage collector pass over what is there before the first test.
+
+    A pass takes 0.3 s with it, and each run begins with one.
+    """
     gc.collect()
     gc.freeze()
 
