@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import DqnAgent
+from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.spaces import EnvSpaces, null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -18,11 +19,24 @@ from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
 from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import KINDS, Q_LEARNERS, Sampled, make_agent, random_inputs, spaces_of
+from tests.pairs import others_nightly
 
 B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
 
 
-@pytest.fixture(params=KINDS)
+def of_every_sort() -> list[str]:
+    """Return kinds that together have every class, and every observation and action that its base serves."""
+    chosen, seen = [], set[Any]()
+    for kind, (AgentCls, kwargs, observation, action) in KINDS.items():
+        bases = [base for base in (PgAgent, DqnAgent, QpgAgent) if issubclass(AgentCls, base)]
+        sorts = {(AgentCls, *kwargs), *product(bases, [observation, action], [AgentCls.recurrent])}
+        if not sorts <= seen:
+            chosen.append(kind)
+            seen |= sorts
+    return chosen
+
+
+@pytest.fixture(params=others_nightly(KINDS, of_every_sort()))
 def kind(request):
     return request.param
 
