@@ -40,7 +40,7 @@ LIMITS = [
     Limit("methods of core.Agent", lambda: len(shape.methods(Agent)), 16, 16),
     Limit("longest chain of bases", lambda: max(map(shape.depth, shape.classes())), 10, 4),
     Limit("classes on longer chains than 4", lambda: sum(shape.depth(cls) > 4 for cls in shape.classes()), 71, 0),
-    Limit("circles of files", lambda: len(shape.circles(shape.imported())), 4, 0),
+    Limit("circles of files", lambda: len(shape.circles(shape.imported())), 2, 0),
     Limit("inner floors of samplers", lambda: shape.floors(shape.room("samplers")), 10, 8),
     Limit("inner floors of any room", lambda: max(shape.floors(shape.room(r)) for r in shape.rooms()), 10, 8),
     Limit("requests that are told apart by texts", lambda: len(shape.places(shape.tagged_requests)), 0, 0),

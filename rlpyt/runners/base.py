@@ -23,7 +23,7 @@ from rlpyt.runners.arguments import check_compute, check_launched, check_numbers
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hints import discount_warning
-from rlpyt.runners.hooks import Hook
+from rlpyt.runners.hooked import Hook
 from rlpyt.runners.plan import PlanTable, plan_of_job, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun

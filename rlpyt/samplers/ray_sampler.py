@@ -99,6 +99,11 @@ class RaySampler(CpuSampler):
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
                 "a node answers twice a second."
             )
+        if self.worker_kind is not None:
+            raise ValueError(
+                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100}; expected None: its workers are "
+                "those on the nodes of the cluster. Give it to CpuSampler."
+            )
         self._connection: RayConnection | None = None
         self._ray_workers: RayWorkers | None = None
 
@@ -111,7 +116,7 @@ class RaySampler(CpuSampler):
             self.shutdown()
             raise
 
-    def worker_kind(self, n_workers: int) -> WorkerKind[RayWorker]:
+    def kind_of_workers(self, n_workers: int) -> WorkerKind[RayWorker]:
         """Return the workers on the nodes of the cluster."""
         assert self._connection is not None, "start_pool connects"
         kind = RayWorkers(self._connection, self.server, self.start_method, n_workers, self.node_timeout)
