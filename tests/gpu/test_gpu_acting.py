@@ -68,7 +68,8 @@ def test_action_servers_on_a_gpu_and_on_the_cpu_give_the_rows_of_one_process(kin
             batches[-1] += collect(sampler, 2, first=2)
     for (samples, infos), (other_samples, other_infos) in zip(*batches, strict=True):
         assert infos == other_infos
-        assert_close(samples, other_samples)
+        # Float32 in another process is what the GPU makes of it by default, with convolutions and LSTMs in TF32.
+        assert_close(samples, other_samples, 2e-3 if on_gpu else 1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
