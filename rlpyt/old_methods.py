@@ -180,7 +180,7 @@ SET_LATER: dict[str, dict[str, str]] = {
         **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
-    "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),
+    "BaseAgent": {"_exploration": _INIT},
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 
