@@ -46,7 +46,8 @@ class CollectorServer(FleetServer, Collects):
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
-        return self._collector.collect_batch(itr, first_t)
+        # A loop of the user's may lack the argument, and needs none where no worker is lost.
+        return self._collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
 
     def wake(self) -> None:
         """Reset the environments that rest."""
