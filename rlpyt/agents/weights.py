@@ -21,7 +21,7 @@ from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
 from rlpyt.agents.weight_versions import WeightVersions
 from rlpyt.models import copy_streams, join_replicas, set_streams
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Settings
+from rlpyt.settings import ScheduledSettings
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
@@ -76,7 +76,7 @@ _KINDS |= {bool: bool, int: int, float: float, int | None: int, float | None: fl
 
 
 @cache
-def plain_settings(cls: type[Settings]) -> dict[str, type]:
+def plain_settings(cls: type[ScheduledSettings]) -> dict[str, type]:
     """Return the settings of a class that are no schedule but a number or None, and the type of the number."""
     return {f.name: _KINDS[f.type] for f in fields(cls) if f.type in _KINDS and f.name not in cls.scheduled()}  # type: ignore[arg-type]
 

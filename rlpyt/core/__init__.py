@@ -20,6 +20,7 @@ from rlpyt.core.parts import (
     FreeSampler,
     Metrics,
     Sampler,
+    TrajStates,
 )
 from rlpyt.core.replay import Replay
 
@@ -43,4 +44,5 @@ __all__ = [
     "QpgPolicyAgent",
     "Replay",
     "Sampler",
+    "TrajStates",
 ]

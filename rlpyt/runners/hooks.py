@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlpyt.core import EvalResult
 from rlpyt.logging.sinks import Row
-from rlpyt.settings import Settings
+from rlpyt.settings import ScheduledSettings
 from rlpyt.types import StateDict
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class HookError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Hook(Settings):
+class Hook(ScheduledSettings):
     """Part that is called while a run goes on. A subclass overrides the calls that it needs.
 
     Calls come from replica 0 alone. A call may read all parts of the runner, and end the run by
