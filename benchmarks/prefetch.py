@@ -56,7 +56,7 @@ class Noise:
         return self._next(), 1.0, False, self.t == 200, {}
 
     def _next(self) -> np.ndarray:
-        if self.observation_space is VECTORS:
+        if self.observation_space == VECTORS:
             return self.rng.standard_normal(17, np.float32)
         frame = self.rng.integers(0, 256, (1, 84, 84), np.uint8)
         self.observation = np.concatenate([self.observation[1:], frame])

@@ -1,6 +1,7 @@
 """Sampling only: Pong, 16 environments, Nature network. How close the samplers come to what the cores allow.
 
     python benchmarks/sampling_pong.py [--precision bfloat16] [--parts bare cpu halves] [--rounds 8]
+    python benchmarks/sampling_pong.py --parts cpu gpu alternating --device cuda:0 --workers 14 --batch-B 64
 
 The ceiling, "bare", is what two independent processes reach, each with half of the environments and one thread, that do
 nothing but step and run the network; "bare64" likewise with 64 environments. "native" is a vector environment in this
@@ -19,6 +20,7 @@ import rlpyt  # noqa: F401  # before torch, as in a script that imports nothing 
 import argparse
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -200,10 +202,6 @@ PARTS: dict[str, Callable[[ComputeSettings], Any]] = {
     "bare": Bare,
     "bare64": partial(Bare, B=64),
     "serial": partial(Sampling, SamplerCls=SerialSampler, threads=2),
-    "cpu": partial(Sampling, SamplerCls=CpuSampler, n_workers=2),
-    "gpu": partial(Sampling, SamplerCls=GpuSampler, n_workers=2, threads=2),
-    "alternating": partial(Sampling, SamplerCls=AlternatingSampler, n_workers=2),
-    "no_overlap": partial(Sampling, SamplerCls=NoOverlapAlternatingSampler, n_workers=2),
     "native": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2),
     "halves": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2, n_parts=2),
     "halves64": partial(Sampling, SamplerCls=SerialSampler, EnvCls=atari_make_vec, threads=2, n_parts=2, B=64),
@@ -211,19 +209,47 @@ PARTS: dict[str, Callable[[ComputeSettings], Any]] = {
     "async": gymnasium_async,
     "sb3": sb3_subproc,
 }
+WITH_WORKERS: dict[str, tuple[type[BaseSampler], int, int]] = {
+    "cpu": (CpuSampler, 1, 1),
+    "gpu": (GpuSampler, 1, 2),
+    "alternating": (AlternatingSampler, 1, 1),
+    "alternating_2x": (AlternatingSampler, 2, 1),
+    "no_overlap": (NoOverlapAlternatingSampler, 1, 1),
+}
+"""Samplers with workers: the class, how many times `--workers`, and the torch threads of this process."""
+DEFAULTS = [
+    "bare",
+    "bare64",
+    "serial",
+    *(name for name in WITH_WORKERS if name != "alternating_2x"),
+    "native",
+    "halves",
+]
+DEFAULTS += ["halves64", "plain_vector", "async"]
 
 
 def main() -> None:
     """Set all parts up, run them in turn, print rows per second and the ratio to the ceiling."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=[p for p in PARTS if p != "sb3"])
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, *WITH_WORKERS], default=DEFAULTS)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--device", default="cpu", help="of the parts whose network is in this process")
+    parser.add_argument("--workers", type=int, default=2, help="of the parts that have some; alternating_2x has twice")
+    parser.add_argument("--batch-B", type=int, default=16, help="environments of the parts with workers")
     args = parser.parse_args()
     settings = ComputeSettings(precision=args.precision, channels_last=True)
     print(f"{args.precision}, channels-last")
-    parts = {name: PARTS[name](settings) for name in args.parts}
+    parts: dict[str, Any] = {}
+    for name in args.parts:
+        if name in WITH_WORKERS:
+            SamplerCls, times, threads = WITH_WORKERS[name]
+            device = "cpu" if SamplerCls is CpuSampler else args.device
+            sizes: dict[str, Any] = dict(B=args.batch_B, n_workers=times * args.workers, threads=threads)
+            parts[name] = Sampling(replace(settings, device=device), SamplerCls, **sizes)
+        else:
+            parts[name] = PARTS[name](settings)
     ceiling = {name: "bare64" if name.endswith("64") else "bare" for name in parts}
     interleave(parts, "rows/s", ceiling.__getitem__, args.rounds, args.seconds)
 

@@ -24,6 +24,7 @@ _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
 _WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
+_WEIGHTS = "The sampler sends what is in agent.acting and agent.numbers."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
@@ -89,8 +90,8 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "prepared the agent of an asynchronous run with it",
             "AsyncRl sends the weights itself, so leave it out.",
         ),
-        "send_shared_memory": ("sent weights to the sampler with it", "Override publish_version(self, version)."),
-        "recv_shared_memory": ("received weights with it", "Override take_version(self, version)."),
+        "send_shared_memory": ("sent weights to the sampler with it", _WEIGHTS),
+        "recv_shared_memory": ("received weights with it", _WEIGHTS),
         "toggle_alt": ("alternated between two recurrent states with it", _STATE),
         "get_alt": ("alternated between two recurrent states with it", _STATE),
         "advance_rnn_state": ("kept the next recurrent state with it", _STATE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.stepping import SteppingSettings, start_stepping, work_over
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity
@@ -92,11 +94,11 @@ class ActionServer(Collects):
         """Build all environments; return what each fleet is like."""
         return self._workers.build()
 
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
-        agent.act_on(self.device)
-        agent.attach_shared_memory()
-        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        agent.to_device(agent.compute if self.device is None else replace(agent.compute, device=self.device))
+        weights.take(agent)
+        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         self._work = work_over(
             self._workers, self._settings, agent, self.specs, check, rows, self._n_threads, self.progress
         )

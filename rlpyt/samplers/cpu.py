@@ -13,8 +13,16 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, WorkHere
-from rlpyt.samplers.workers import WorkerSettings, check_workers, dealt_workers, worker_cpus, workers_of_share
+from rlpyt.samplers.workers import (
+    WorkerSettings,
+    check_workers,
+    dealt_workers,
+    kind_of_workers,
+    worker_cpus,
+    workers_of_share,
+)
 from rlpyt.types import Kwargs
 from rlpyt.utils.checks import share_of
 
@@ -22,10 +30,10 @@ from rlpyt.utils.checks import share_of
 class CollectorServer(FleetServer, Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
-        agent.attach_shared_memory()
-        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        weights.take(agent)
+        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         parts = {role: [part] for role, part in self.started_parts(check, rows).items()}
         self._work = WorkHere(agent, self.specs, parts, wakes=False)
 
@@ -56,7 +64,7 @@ class CpuSampler(WorkerSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         cpus = worker_cpus(self, self.batch_spec.B, affinity)
-        kind, on_loss = self.worker_kind(len(cpus)), RemoteCollectors.on_loss
+        kind, on_loss = kind_of_workers(self), RemoteCollectors.on_loss
         self._workers = dealt_workers(self, kind, specs, cpus, on_loss, partial(count_cut, self))
         return self._workers.check_and_build()
 

@@ -28,11 +28,12 @@ from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.native_part import NativePart
 from rlpyt.samplers.parts import ListPart, LocalPart
 from rlpyt.spaces import EnvSpaces, same_rows
-from rlpyt.types import traj_info_maker
+from rlpyt.types import StateDict, traj_info_maker
 from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, numpy_generator, set_seed, stream_seed
@@ -278,7 +279,24 @@ def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
 
 
 class Builds(CallServer):
-    """Server of a process with environments."""
+    """Server of a worker with environments."""
+
+    process: ClassVar[str] = "worker"
+    """Kind of the worker, by which the state of its global generators is known again."""
+    own_generators: bool = True
+    """Whether it has the global generators to itself."""
+    specs: Specs
+
+    def with_streams(self, state: StateDict) -> StateDict:
+        """Return the state of the training environments with that of the global generators, where it has its own."""
+        own = [streams_of(self.process, self.specs[FleetRole.TRAIN].env_ranks)] if self.own_generators else []
+        return joined([state, *own])
+
+    def loaded(self, loaded: Loaded, state: StateDict) -> Loaded:
+        """Let the global generators go on, after all else was loaded; return the report of both."""
+        if not self.own_generators:
+            return loaded
+        return Loaded.merge([loaded, go_on_with_streams(self.process, self.specs[FleetRole.TRAIN].env_ranks, state)])
 
     @abstractmethod
     def check(self) -> Check:
@@ -297,20 +315,24 @@ class FleetServer(Builds):
         progress: where the work at hand is noted for the master.
         specs: say what to build.
         cpus: cores to run on; None leaves that to the system.
+        own_generators: whether the global generators are this worker's alone; see `rlpyt.utils.worker_pool.WorkerKind`.
     """
 
     stream: ClassVar[Role] = Role.WORKER
     """Of the global generators of the process."""
 
-    def __init__(self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None) -> None:
+    def __init__(
+        self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None, own_generators: bool = True
+    ) -> None:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
-        self.specs, self.progress = specs, progress
+        self.specs, self.progress, self.own_generators = specs, progress, own_generators
         progress.env_rank = next(iter(specs.values())).env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
         # Environments may draw from the global generators, which start alike in workers that were forked from one.
         spec = next(iter(specs.values()))
-        set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
+        if own_generators:
+            set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 
     def check(self) -> Check:
         """Build, try and close one environment; return what it is like."""

@@ -16,6 +16,7 @@ from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects
 from rlpyt.samplers.workers import Workers, check_n_workers, dealt_workers
 from rlpyt.types import Kwargs
@@ -51,9 +52,11 @@ class RayCollectors(RemoteCollectors):
     def _share_agent(self) -> None:
         workers, is_first = self._kind, not self._started
         if is_first:
-            workers.share_agent(self._agent.worker_copy())
-        self._agent.sync_shared_memory()
-        workers.share_weights(self._agent)
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+            workers.share_agent(copy)
+        self._weights.publish(self._agent)
+        workers.share_weights(self._weights)
         if is_first:
             workers.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
             layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
@@ -91,6 +94,11 @@ class RaySampler(CpuSampler):
             raise ValueError(
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
                 "a node answers twice a second."
+            )
+        if self.worker_kind is not None:
+            raise ValueError(
+                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100}; expected None: its workers are "
+                "those on the nodes of the cluster. Give it to CpuSampler."
             )
         self._kind: RayWorkers | None = None
 

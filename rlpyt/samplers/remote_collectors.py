@@ -12,6 +12,7 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.types import StateDict
@@ -37,6 +38,7 @@ class RemoteCollectors(Work):
         self._workers, self._pool, self._agent, self._check = workers, workers.pool, agent, check
         self._rows, self._wake = workers.rows_of_each(rows), wake
         self._seconds, self._started = 0.0, False
+        self._weights: WeightStore
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
         """Let the processes fill their columns of the batch; return the completed trajectories."""
@@ -94,8 +96,11 @@ class RemoteCollectors(Work):
 
         Only then has the runner placed the model, in its precision and memory format.
         """
-        if not self._started:
-            copy = self._agent.worker_copy()
-            self._workers.begin([call(Collects.start, self._check, copy, rows) for rows in self._rows])
+        is_first = not self._started
+        if is_first:
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+        self._weights.publish(self._agent)
+        if is_first:
+            self._workers.begin([call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows])
             self._started = True
-        self._agent.sync_shared_memory()

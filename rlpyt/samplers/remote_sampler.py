@@ -11,6 +11,7 @@ from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.logging import current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.sampler_server import WARNING, Answer, AnyAnswer, ProcessSettings, SamplerServer
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import torchify_buffer
@@ -90,8 +91,9 @@ class RemoteSampler:
         """Send the agent, once the run has placed it in its precision and memory format."""
         if self._acts:
             return
-        copy = self.agent.versioned_copy(self._n_versions)
-        self.ask(call(SamplerServer.act, copy, self._device()), _START_SECONDS)
+        self._weights = WeightStore(self.agent.acting_copy(), self._n_versions)
+        compute = replace(self.agent.compute, device=self._device())
+        self.ask(call(SamplerServer.act, self._weights, compute), _START_SECONDS)
         self._acts = True
 
     def _device(self) -> str:
@@ -122,7 +124,7 @@ class RemoteSampler:
 
     def _publish(self, itr: int) -> None:
         with self.coupling.hands_over():
-            self.agent.publish_version(itr)
+            self._weights.publish(self.agent, itr)
 
     def ask_for_next(self, version: int | None) -> None:
         """Let the process collect the next batch, with a version of the weights; None is the newest there."""

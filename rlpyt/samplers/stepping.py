@@ -12,13 +12,13 @@ import numpy as np
 from rlpyt.core import Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, selected, streams_of
+from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.work import WorkHere
-from rlpyt.samplers.workers import Workers, WorkerSettings, worker_cpus
+from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
@@ -73,14 +73,11 @@ class EnvServer(FleetServer):
 
     def state_dict(self) -> StateDict:
         """Return where the training environments and this process's generators stand."""
-        ranks = self.specs[FleetRole.TRAIN].env_ranks
-        return joined([self._parts[FleetRole.TRAIN].state_dict(), streams_of("worker", ranks)])
+        return self.with_streams(self._parts[FleetRole.TRAIN].state_dict())
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned."""
-        loaded = self._parts[FleetRole.TRAIN].load_state_dict(state_dict)
-        streams = go_on_with_streams("worker", self.specs[FleetRole.TRAIN].env_ranks, state_dict)
-        return Loaded.merge([loaded, streams])
+        return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
@@ -206,6 +203,7 @@ def start_stepping(
         on_cut: see `Workers`.
         progress: of this process, where it is itself a worker.
     """
+    kind = kind_of_workers(settings)
     cpus = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity)
     shares = [len(share) for share in np.array_split(np.arange(len(cpus)), settings.n_parts)]
 
@@ -217,9 +215,9 @@ def start_stepping(
 
     return Workers(
         settings,
-        settings.worker_kind(len(cpus)),
+        kind,
         by_process({role: deal(role, spec) for role, spec in specs.items()}),
-        lambda rank, some: (some, cpus[rank]),
+        lambda rank, some: (some, cpus[rank], kind.own_generators),
         EnvServer.on_loss,
         on_cut,
         on_wait=(progress or Progress()).beat,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import start_collector
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
+from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.evaluator import start_evaluator
 from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.progress import Progress
@@ -129,21 +129,20 @@ class WorkHere(Work):
 class Collects(Builds):
     """Server of a process that collects and evaluates."""
 
-    process: ClassVar[str] = "worker"
-    """Kind of the process, by which the state of its global generators is known again."""
-    specs: Specs
     progress: Progress
     _agent: Agent
+    _weights: WeightStore
     _rows: Rows
     _work: WorkHere
 
     @abstractmethod
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together.
 
         Args:
             check: result of the check at the start.
-            agent: copy that acts here; its weights are shared.
+            agent: copy that acts here.
+            weights: those that it acts by, taken before every batch and evaluation.
             rows: those of the environments here, in shared memory.
         """
 
@@ -154,7 +153,7 @@ class Collects(Builds):
             itr: iteration of the batch.
             first_t: row to go on from, in place of a process that was lost there; None begins the batch.
         """
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
@@ -176,7 +175,7 @@ class Collects(Builds):
         def note(done: int) -> None:
             self.progress.episodes = done
 
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         return self._work.evaluate(itr, note, deterministic, after_loss)
 
     def times(self) -> dict[str, float]:
@@ -185,13 +184,11 @@ class Collects(Builds):
 
     def state_dict(self) -> StateDict:
         """Return where the training environments and this process's generators stand."""
-        return joined([self._work.state_dict(), streams_of(self.process, self.specs[FleetRole.TRAIN].env_ranks)])
+        return self.with_streams(self._work.state_dict())
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned."""
-        loaded = self._work.load_state_dict(state_dict)
-        streams = go_on_with_streams(self.process, self.specs[FleetRole.TRAIN].env_ranks, state_dict)
-        return Loaded.merge([loaded, streams])
+        return self.loaded(self._work.load_state_dict(state_dict), state_dict)
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""

@@ -18,6 +18,7 @@ from rlpyt.utils.checks import whole_number
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
+from rlpyt.utils.workers_here import Server
 
 Cpus = Sequence[list[int] | None]
 """Cores of every worker, None where it is not pinned."""
@@ -47,6 +48,10 @@ class WorkerSettings:
     where they stood, and their statistics are dropped."""
     restart_seconds: float | None = None
     """Seconds in which at most `restart_workers` losses may come; older ones no longer count. None is the whole run."""
+    worker_kind: Callable[[Callable[..., Server]], AnyKind] | None = None
+    """Workers of one's own: called with what makes the server of a worker, it returns a
+    `rlpyt.utils.worker_pool.WorkerKind`. None is processes of this machine. `start_method` then counts for other
+    processes of the run alone."""
 
     @property
     def process(self) -> ProcessSettings:
@@ -54,9 +59,12 @@ class WorkerSettings:
         start_method = "forkserver" if self.start_method == HERE else self.start_method
         return ProcessSettings(start_method, self.worker_timeout, self.acts_here)
 
-    def worker_kind(self, n_workers: int) -> AnyKind:
-        """Return the way to run the workers."""
-        return local_workers(self.server, self.start_method)
+
+def kind_of_workers(settings: WorkerSettings) -> AnyKind:
+    """Return the way to run workers."""
+    if settings.worker_kind is not None:
+        return settings.worker_kind(settings.server)
+    return local_workers(settings.server, settings.start_method)
 
 
 def check_workers(settings: WorkerSettings, B: int) -> None:
@@ -73,6 +81,15 @@ def check_workers(settings: WorkerSettings, B: int) -> None:
         raise ValueError(
             f"{name}: restart_seconds is {settings.restart_seconds}; expected a number of seconds above 0, or None to "
             "count the losses of the whole run."
+        )
+    if not (settings.worker_kind is None or callable(settings.worker_kind)):
+        raise TypeError(
+            f"{name}: worker_kind is {settings.worker_kind!r:.100}; expected a class of workers, or None for processes."
+        )
+    if settings.worker_kind is not None and settings.start_method == HERE:
+        raise ValueError(
+            f"{name}: worker_kind is {settings.worker_kind!r:.100} and start_method is {HERE!r}; expected one of them, "
+            "as both say where the workers are."
         )
 
 
@@ -103,7 +120,8 @@ def worker_cpus(settings: WorkerSettings, B: int, affinity: Kwargs) -> list[list
     n_workers = given or len(pinned) or max(settings.least_workers, min(available_cores(), B))
     what = "affinity names cores for workers, in number" if pinned else "n_workers is"
     check_n_workers(settings, n_workers, B, what)
-    if settings.start_method == HERE or not affinity.get("set_affinity", True):
+    is_pinned = settings.start_method != HERE and settings.worker_kind is None  # else this process is not theirs to pin
+    if not is_pinned or not affinity.get("set_affinity", True):
         return [None] * n_workers
     if not pinned:
         # A worker started later in place of a lost one would inherit the master's cores.
@@ -121,7 +139,7 @@ def dealt_workers(
 ) -> Workers[S]:
     """Start workers to which the environments are dealt as evenly as they go; see `Workers` for the arguments."""
     dealt = by_process({role: spec.deal(len(cpus)) for role, spec in specs.items()})
-    return Workers(settings, kind, dealt, lambda rank, some: (some, cpus[rank]), on_loss, on_cut)
+    return Workers(settings, kind, dealt, lambda rank, some: (some, cpus[rank], kind.own_generators), on_loss, on_cut)
 
 
 class Workers(Generic[S]):

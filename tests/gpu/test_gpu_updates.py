@@ -85,6 +85,7 @@ def test_what_an_update_learns_from_is_on_the_device(case, device):
         optimize(algo, itr, samples)
     if isinstance(algo, OffPolicyAlgo):
         batch = algo.sample_batch()
+        batch = batch._replace(places=None)  # they belong to the replay, which is on the CPU
     else:
         inputs = algo.vtrace_inputs if isinstance(algo, VTrace) else algo.loss_inputs
         batch, rnn_state = inputs(collected[-1], algo.hyper(0))

@@ -40,7 +40,17 @@ from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
 from tests.replica_kit import ThreadReplicas
-from tests.runners.runner_kit import TIMING, header_of, make_algo, make_sampler, rows_of, run, status_of, without_times
+from tests.runners.runner_kit import (
+    TIMING,
+    header_of,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    status_of,
+    without_times,
+)
 from tests.runners.thread_replicas import in_threads
 from tests.toy_envs import CountingEnv
 
@@ -406,8 +416,10 @@ def breaks(runner: MinibatchRlBase) -> None:
     raise LookupError("a callback of the user's")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("itr", [2, 3, ITRS - 1])
+@pytest.mark.parametrize(
+    ("itr", "rank"),
+    [(2, 0), (3, 1), (ITRS - 1, 1), nightly(2, 1), nightly(3, 0), nightly(ITRS - 1, 0)],
+)
 def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_path):
     runners: dict[int, Any] = {}
     errors = train(tmp_path, Runner=stop_at(rank, itr, breaks), prepare=lambda r: runners.update({r.replicas.rank: r}))
@@ -558,7 +570,7 @@ def statistics(name: str, numbers: np.ndarray) -> dict[str, float]:
     return {name + key: float(f(numbers)) if len(numbers) else float("nan") for key, f in functions.items()}
 
 
-@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 2), ("dqn", 2), ("dqn", 3)])
+@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 2), nightly("dqn", 2), ("dqn", 3)])
 def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_path):
     window = 7
     runners = train(

@@ -40,10 +40,20 @@ from rlpyt.utils.shared_memory import dumps
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
 from tests.runners.free_parts import FaultyDQN, FaultyIndex, SlowEnv, WatchedDQN
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
+from tests.runners.runner_kit import (
+    children,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    start_forkserver,
+    status_of,
+)
 from tests.toy_envs import CountingEnv, FaultyEnv
 
 free = partial(AsyncRl, lag="free")
+AHEAD = {"prefetch": True}
 ROWS = 20
 """Rows of a batch, 5 x 4."""
 
@@ -71,7 +81,8 @@ def arrays_of(runner: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("case", "kind"), [("DQN input priorities", "serial"), ("R2D1", "cpu2"), ("DQN n-step soft", "alternating2")]
+    ("case", "kind"),
+    [nightly("DQN input priorities", "serial"), ("R2D1", "cpu2"), ("DQN n-step soft", "alternating2")],
 )
 def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
     """With weights that stay, the replay is that of a synchronous run, to the last bit of actions and errors."""
@@ -124,8 +135,11 @@ def test_rows_that_a_sampler_makes_itself_are_those_in_the_replay(tmp_path):
         np.testing.assert_array_equal(arrays["free"][name], expected, name)
 
 
-@pytest.mark.parametrize("ahead", [{}, dict(prefetch=True)], ids=["", "prefetch"])
-@pytest.mark.parametrize("case", ["SAC", "Rainbow", "SAC LSTM"])
+@pytest.mark.parametrize(
+    ("case", "ahead"),
+    [("SAC", {}), ("Rainbow", AHEAD), ("SAC LSTM", {})]
+    + [nightly("SAC", AHEAD), nightly("Rainbow", {}), nightly("SAC LSTM", AHEAD)],
+)
 def test_every_kind_of_replay_is_shared(case, ahead, tmp_path):
     box = {"action_space": spaces.Box(-1, 2, (2,))}
     sampler = make_sampler("serial", RandomEnv, env_kwargs={} if case == "Rainbow" else box)
@@ -178,7 +192,7 @@ class Uneven(RandomEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("case", ["DQN n-step soft", "SAC"])
+@pytest.mark.parametrize("case", ["DQN n-step soft", nightly("SAC")])
 def test_several_learners_run_freely_and_stay_one(case, tmp_path):
     """Their batches come at different times; their normalisers, which lie among the weights, take in equally many."""
     box = {"action_space": spaces.Box(-1, 2, (2,))}
@@ -196,8 +210,10 @@ def test_several_learners_run_freely_and_stay_one(case, tmp_path):
 # ---- the ratio ----
 
 
-@pytest.mark.parametrize("ratio", [0.25, 16.0])
-@pytest.mark.parametrize("slow", ["sampler", "learner"])
+@pytest.mark.parametrize(
+    ("ratio", "slow"),
+    [(0.25, "sampler"), (16.0, "learner"), nightly(16.0, "sampler"), nightly(0.25, "learner")],
+)
 def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
     n_itr, batch_size = 40, 5 if ratio < 1 else 80
     algo = WatchedDQN(
@@ -358,8 +374,11 @@ def fail(directory: Path, parts: Any, error: Any, sampler: Any = None) -> str:
     return str(info.value)
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["held", "free"])
-@pytest.mark.parametrize("how", ["raise", "kill", "stop"])
+@pytest.mark.parametrize(
+    ("how", "held"),
+    [("raise", True), ("kill", False), ("stop", True)]
+    + [nightly("raise", False), nightly("kill", True), nightly("stop", False)],
+)
 def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
     monkeypatch.setattr(AsyncRl, "lock_seconds", 1.0)
     monkeypatch.setattr(BaseSampler, "process", ProcessSettings(stall_seconds=1.0))
@@ -398,6 +417,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_of_a_learner_that_is_killed(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     log, command = tmp_path / "run_0" / "progress.csv", [sys.executable, "script.py", "."]

@@ -403,7 +403,8 @@ def test_text_in_place_of_a_number_is_refused(setting):
 )
 def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        sampler = make_sampler(kind, max_decorrelation_steps=7, eval_n_envs=2, eval_max_trajectories=3)
+        options: dict[str, Any] = dict(start_method="here", max_decorrelation_steps=7)
+        sampler = make_sampler(kind, **options, eval_n_envs=2, eval_max_trajectories=3)
         run(tmp_path / name, algo, sampler, Runner, seed=seed)
     a, b, c = (without_times(tmp_path / name) for name in "abc")
     assert a == b
@@ -414,6 +415,7 @@ def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
 @pytest.mark.parametrize("algo", ["ppo", "ppo lstm", "dqn"])
 def test_one_worker_gives_the_same_log_as_none(algo, tmp_path):
     options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=3, max_decorrelation_steps=7)
+    options["start_method"] = "here"
     for kind in ("serial", "cpu1"):
         run(tmp_path / kind, algo, make_sampler(kind, **options), MinibatchRlEval)
     assert without_times(tmp_path / "serial") == without_times(tmp_path / "cpu1")

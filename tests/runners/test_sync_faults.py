@@ -26,7 +26,7 @@ from rlpyt.runners.agreement import ReplicaStopped
 from rlpyt.utils import processes
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, is_alive, make_sampler, run, start_forkserver, status_of
+from tests.runners.runner_kit import children, is_alive, make_sampler, nightly, run, start_forkserver, status_of
 from tests.toy_envs import FaultyEnv
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def fail(tmp_path: Path, error: type[Exception], EnvCls: Any = FaultyEnv, fault:
     return str(info.value)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", ["serial", nightly("cpu2")])
 def test_an_exception_in_a_replica_is_raised_here_with_its_traceback(kind, tmp_path):
     message = fail(tmp_path, ReplicaStopped, fault="raise", kind=kind)
     assert re.match(r"Replica 1 of 2, at step \d+: .*ZeroDivisionError: the toy broke in step", message, re.DOTALL)
@@ -141,6 +141,7 @@ def test_an_exception_in_an_update_of_a_replica_is_raised_here_with_its_tracebac
     assert "in go_wrong" in message
 
 
+@pytest.mark.nightly
 def test_a_replica_that_is_stopped_in_an_update_is_named(tmp_path):
     message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp")
     assert re.match(WHERE + "is stopped, as by SIGSTOP", message), message
@@ -233,9 +234,12 @@ def masters(tmp_path_factory) -> Iterator[Any]:
         process.kill()
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 @pytest.mark.parametrize(
-    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL], ids=lambda s: s.name
+    ("signum", "kind"),
+    [(signal.SIGINT, "cpu2"), (signal.SIGTERM, "gpu2"), (signal.SIGUSR1, "gpu2"), (signal.SIGKILL, "cpu2")]
+    + [nightly(signal.SIGINT, "gpu2"), nightly(signal.SIGTERM, "cpu2"), nightly(signal.SIGUSR1, "cpu2")]
+    + [nightly(signal.SIGKILL, "gpu2")],
+    ids=str,
 )
 def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters, tmp_path):
     """Ctrl-C reaches all processes of the terminal, the other signals this one alone."""

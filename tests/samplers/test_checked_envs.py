@@ -65,14 +65,14 @@ def test_environments_of_all_processes_and_parts_have_the_same_spaces(kind, oddi
     message = r"\(environment of rank 1\): its spaces are .*; expected those of the run's first environment"
     with (
         pytest.raises(EnvError, match=message),
-        running(kind, counting_agent(), OddOneOut, B=2, env_kwargs={"oddity": oddity}),
+        running(kind, counting_agent(), OddOneOut, B=2, env_kwargs={"oddity": oddity}, start_method="forkserver"),
     ):
         pass
 
 
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_info_of_a_larger_kind_in_another_process_is_refused_and_not_cut(kind):
-    options: dict[str, Any] = dict(env_kwargs={"oddity": "info"}, env_info_keys=["x"])
+    options: dict[str, Any] = dict(env_kwargs={"oddity": "info"}, env_info_keys=["x"], start_method="forkserver")
     with (
         running(kind, counting_agent(), OddOneOut, B=2, **options) as sampler,
         pytest.raises(WorkerError, match=r"Recording 'x' .* got 1.75.*Give an example of its largest kind"),
@@ -103,6 +103,7 @@ class OtherAfterDeath(CountingEnv):
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_environments_of_a_worker_that_replaces_another_have_the_same_spaces(kind, tmp_path):
     options: dict[str, Any] = dict(env_kwargs={"marker": tmp_path / "marker"}, restart_workers=1)
+    options["start_method"] = "forkserver"
     with (
         running(kind, counting_agent(), OtherAfterDeath, B=2, **options) as sampler,
         pytest.raises(EnvError, match=r"\(environment of rank 1\): its spaces are .*Discrete\(2\)"),
@@ -219,7 +220,8 @@ class TurnsWarningsIntoErrors(CountingEnv):
 @pytest.mark.parametrize("has_log", [True, False])
 def test_advice_is_logged_and_cannot_end_a_run(has_log, kind, tmp_path, capsys, recwarn):
     log = logger_context(tmp_path, 0) if has_log else nullcontext()
-    with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors) as sampler:
+    options: dict[str, Any] = {"start_method": "forkserver"}
+    with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors, **options) as sampler:
         sampler.obtain_samples(0)
     said = capsys.readouterr().out + "".join(f"WARNING: {warning.message}" for warning in recwarn)
     assert len(re.findall(r"WARNING: TurnsWarningsIntoErrors \(rank 0\).* expected within Box", said)) == 1

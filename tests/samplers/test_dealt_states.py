@@ -19,6 +19,7 @@ from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
+from tests.runners.runner_kit import nightly
 from tests.samplers.sampler_kit import assert_equal_batches, collect, make, random_agent, running
 from tests.toy_envs import CountingEnv, LifeEnv
 from tests.vector_toy_envs import CountingVectorEnv
@@ -95,9 +96,12 @@ class Drawing(CountingEnv):
         return super().observe() + drawn
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2", "alternating2", "servers", "background", "background gpu2"])
+@pytest.mark.parametrize(
+    "kind",
+    ["cpu2", "gpu2", "servers", "background", *(nightly(kind) for kind in ("alternating2", "background gpu2"))],
+)
 def test_environments_that_draw_from_the_global_generators_go_on(kind, tmp_path):
-    options: dict[str, Any] = {**OPTIONS, "B": 2}
+    options: dict[str, Any] = {**OPTIONS, "B": 2, "start_method": "forkserver"}
     if kind == "servers":
         kind, options = "gpu2", {**options, "servers": 2}
 
@@ -161,6 +165,7 @@ class SomeUnreadable(gymnasium.Wrapper[Any, Any, Any, Any]):
 @pytest.mark.parametrize("EnvCls", [CountingVectorEnv, Failing, LateMaker])
 def test_an_episode_that_cannot_go_on_is_truncated_in_the_data_and_counted(kind, EnvCls, capsys):
     options: dict[str, Any] = {**OPTIONS, "B": 2, "max_decorrelation_steps": 0}
+    options["start_method"] = "forkserver" if EnvCls is Failing else "here"
 
     def started() -> Any:
         if kind == "background":

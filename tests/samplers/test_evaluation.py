@@ -443,6 +443,7 @@ def test_what_cannot_be_set_back_says_so_and_stays_as_it_is():
 @pytest.mark.parametrize("kind", ["serial", "cpu1"])
 def test_evaluations_that_are_not_set_back_are_told(kind, EnvCls, env_kwargs, reason, tmp_path):
     options: dict[str, Any] = dict(env_kwargs=env_kwargs, eval_n_envs=1, eval_max_trajectories=2, B=1)
+    options["start_method"] = "forkserver"
     with logger_context(tmp_path, 0), running(kind, counting_agent(), EnvCls, **options) as sampler:
         sampler.evaluate_agent(1)
         sampler.evaluate_agent(2)

@@ -100,6 +100,7 @@ def env_seed(rank: int) -> int:
     return stream_seed(7, Role.ENV, rank, 0)
 
 
+@pytest.mark.nightly
 def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(ray_cluster, capsys):
     # Environment 2 is worker 1's; after restart k it has the seed of rank 2 + 3 k.
     trouble_of = {env_seed(2): "raise", env_seed(5): "stand", env_seed(11): "raise"}
@@ -137,6 +138,7 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(ray_
 PLACE = r"On node [\d.]+ \(\w{8}\): Worker 1 .* environment 2, step \d+, raised EnvError: .*"
 
 
+@pytest.mark.nightly
 def test_two_samplers_share_the_cluster_and_a_third_one_is_told_that_it_has_no_core(ray_cluster, monkeypatch):
     def sampler() -> Any:
         return RaySampler(CountingEnv, {}, batch_T=T, batch_B=1, n_workers=1)
@@ -200,6 +202,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 0)])
 def test_nothing_of_a_run_is_left_when_its_master_ends(ray_cluster, tmp_path, number, code):
     script = tmp_path / "master.py"
@@ -252,6 +255,7 @@ def workers_of_ray() -> set[psutil.Process]:
 # ---- the loss of a node ----
 
 
+@pytest.mark.nightly
 def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(ray_cluster, capfd):
     options: dict[str, Any] = {"env_kwargs": {"lengths": (10**6,)}}
     with running(CpuSampler, **options) as sampler:
