@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import RowMemory, Rows
-from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.calls import AnyCall, Call, call
 from rlpyt.utils.process_start import stop_forkserver
