@@ -13,7 +13,6 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, WorkHere
 from rlpyt.samplers.workers import (
     WorkerSettings,
@@ -30,12 +29,10 @@ from rlpyt.utils.checks import share_of
 class CollectorServer(FleetServer, Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
-    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
-        """Put agent, environments and rows together; see `Collects.start`."""
-        weights.take(agent)
-        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator over the environments of this worker."""
         parts = {role: [part] for role, part in self.started_parts(check, rows).items()}
-        self._work = WorkHere(agent, self.specs, parts, wakes=False)
+        return WorkHere(agent, self.specs, parts, wakes=False)
 
 
 @dataclass(kw_only=True, eq=False)

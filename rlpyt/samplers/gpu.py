@@ -14,7 +14,7 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs, by_process
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.stepping import SteppingSettings, start_stepping, work_over
+from rlpyt.samplers.stepping import Stepping, SteppingSettings
 from rlpyt.samplers.work import Collects, Work
 from rlpyt.samplers.workers import Workers, check_workers, workers_of_share
 from rlpyt.types import Kwargs, Run, Samples
@@ -37,6 +37,7 @@ class GpuSampler(SteppingSettings, BaseSampler):
         """Refuse workers and action servers without an environment, and affinities that are none."""
         super().__post_init__()
         check_workers(self, self.batch_spec.B)
+        self._stepping: Stepping | None = None
         self._samplers: list[GpuSampler] = []  # those whose settings the action servers have
         affinities_of_servers(self, {}, self.batch_spec.B)
 
@@ -64,19 +65,25 @@ class GpuSampler(SteppingSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, or action servers, which start theirs; build all after one environment was checked."""
         servers = affinities_of_servers(self, affinity, self.batch_spec.B)
+        self._stepping, self._samplers = None, []
         if servers:
             self._workers = _start_servers(self, specs, servers)
         else:
-            self._samplers = []
-            self._workers = start_stepping(self, specs, affinity, partial(count_cut, self))
+            self._stepping = Stepping(self, threads_of(self), specs, affinity, partial(count_cut, self))
+            self._workers = self._stepping.workers
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> Work:
         """Start the environments, and put collector and evaluator together; or let the action servers do so."""
         assert self._workers is not None, "start comes first"
-        if self._samplers:
+        if self._stepping is None:
             return RemoteCollectors(self._workers, agent, check, rows, wake=False)
-        return work_over(self._workers, self, agent, self._specs, check, rows, threads_of(self))
+        return self._stepping.work(agent, check, rows)
+
+    def shutdown(self) -> None:
+        """Stop the workers, which close their environments."""
+        self._stepping = None
+        super().shutdown()
 
     def plan(self) -> dict[str, object]:
         """Return where the work runs."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
+import numpy as np
+
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Builds, Built, Check
@@ -136,10 +138,20 @@ def dealt_workers(
     cpus: Cpus,
     on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
     on_cut: Callable[[int], None],
+    n_parts: int = 1,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Workers[S]:
-    """Start workers to which the environments are dealt as evenly as they go; see `Workers` for the arguments."""
-    dealt = by_process({role: spec.deal(len(cpus)) for role, spec in specs.items()})
-    return Workers(settings, kind, dealt, lambda rank, some: (some, cpus[rank], kind.own_generators), on_loss, on_cut)
+    """Start workers, to which the environments are dealt as evenly as they go; see `Workers`.
+
+    With several parts each share of the workers gets a share of the training environments.
+    """
+    shares = [len(share) for share in np.array_split(np.arange(len(cpus)), n_parts)]
+    dealt = {role: spec.deal(len(cpus)) for role, spec in specs.items()}
+    of_parts = zip(specs[FleetRole.TRAIN].deal(n_parts), shares, strict=True)
+    dealt[FleetRole.TRAIN] = [one for part, n in of_parts for one in part.deal(n)]
+    own = kind.own_generators
+    args = lambda rank, some: (some, cpus[rank], own)  # noqa: E731
+    return Workers(settings, kind, by_process(dealt), args, on_loss, on_cut, on_wait=on_wait)
 
 
 class Workers(Generic[S]):
