@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
@@ -278,16 +279,18 @@ name, which a = says."""
 
 def tell_old_attribute(part: Any, name: str) -> Any:
     """Refuse an attribute that an object lacks, and say what to do where rlpyt 0.1 had it; a class's `__getattr__`."""
+    asked = [vars(cls)["__getattr__"] for cls in type(part).__mro__ if "__getattr__" in vars(cls)]
+    above = [one for one in asked[asked.index(tell_old_attribute) :] if one is not tell_old_attribute]
+    if above:  # of a base of the user's, such as torch.nn.Module
+        with suppress(AttributeError):
+            return above[0](part, name)
     for cls in type(part).__mro__:
         text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
         did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
         if now:
             before = f" rlpyt 0.1 {did}." if did else ""
             raise AttributeError(f"{type(part).__name__} has no {name!r}.{before} {now} See {PAGE}.")
-    asked = [vars(cls)["__getattr__"] for cls in type(part).__mro__ if "__getattr__" in vars(cls)]
-    above = asked[asked.index(tell_old_attribute) + 1 :]  # of a base of the user's, such as torch.nn.Module
-    above = [one for one in above if one is not tell_old_attribute]
-    return above[0](part, name) if above else object.__getattribute__(part, name)
+    return object.__getattribute__(part, name)
 
 
 def check_subclass(cls: type) -> None:

@@ -70,7 +70,8 @@ SHORT = dict(n_steps=512, log_interval_steps=256, min_steps_learn=128)
 def shortened(code: str) -> str:
     """Return the code of a page with shorter runs."""
     for name, limit in SHORT.items():
-        code = re.sub(rf"\b{name}=([\d_]+)\b", lambda m, name=name, n=limit: f"{name}={min(int(m[1]), n)}", code)
+        for value in set(re.findall(rf"\b{name}=([\d_]+)\b", code)):
+            code = re.sub(rf"\b{name}={value}\b", f"{name}={min(int(value), limit)}", code)
     return code
 
 

@@ -85,7 +85,9 @@ def attributes(path: Path) -> frozenset[str]:
     return frozenset(n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute))
 
 
-ALL_USES = [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
+@cache
+def all_uses() -> list[Use]:
+    return [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
 
 
 @pytest.mark.parametrize("part", FAMILIES)
@@ -93,7 +95,7 @@ def test_what_a_room_uses_of_another_stands_in_the_interface(part):
     called = {"__call__"}
     missing = [
         f"{u.where} uses {part}.{u.member}"
-        for u in ALL_USES
+        for u in all_uses()
         if u.part == part and u.member not in members(part) | called
     ]
     assert not missing, "\n".join(missing)

@@ -62,7 +62,7 @@ def test_every_sampler_gives_the_same_rows(kind):
     assert explored.any()
     for sampler_kind in ("cpu2", "gpu2", "alternating2"):
         # Kernels for other numbers of rows round otherwise.
-        here = {} if kind == "R2D1" else dict(start_method="here")
+        here: dict[str, Any] = {} if kind == "R2D1" else dict(start_method="here")
         assert_equal_batches(collected(kind, sampler_kind, **here), expected, rtol=1e-4)
 
 

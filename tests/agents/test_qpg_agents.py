@@ -297,7 +297,7 @@ def test_every_sampler_gives_the_same_rows(kind):
     expected = collected(kind, "serial")
     for sampler_kind in ("cpu2", "cpu3", "gpu2", "alternating2"):
         # Kernels for other numbers of rows round otherwise.
-        here = {} if kind == "recurrent SAC" else dict(start_method="here")
+        here: dict[str, Any] = {} if kind == "recurrent SAC" else dict(start_method="here")
         assert_equal_batches(collected(kind, sampler_kind, **here), expected, rtol=1e-4)
 
 

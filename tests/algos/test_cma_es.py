@@ -147,7 +147,7 @@ def test_an_episode_that_a_lost_worker_cut_off_does_not_count():
     ("kind", "n_episodes"), [("serial", 1), ("halves", 2), ("cpu2", 2), ("gpu2", 1), ("alternating2", 2)]
 )
 def test_every_return_is_that_of_the_individual(kind, n_episodes):
-    here = dict(start_method="here") if kind.endswith("2") else {}
+    here: dict[str, Any] = dict(start_method="here") if kind.endswith("2") else {}
     generations = searched(kind, n_episodes=n_episodes, max_decorrelation_steps=5, **here).algo.generations
     assert len(generations) >= 6
     for individuals, fitness in generations:
@@ -354,8 +354,9 @@ def test_what_is_evaluated(evaluated):
 
 def test_samplers_give_the_same_rows_of_the_log(tmp_path: Path):
     for kind in ("serial", "cpu2", "gpu2"):
+        here: dict[str, Any] = {} if kind == "serial" else dict(start_method="here")
         with logger_context(tmp_path / kind, run_ID=0):
-            searched(kind, n_itr=12, **({} if kind == "serial" else dict(start_method="here")))
+            searched(kind, n_itr=12, **here)
     rows = [[{k: v for k, v in row.items() if k != "Diagnostics/WorkerRestarts"} for row in without_times(tmp_path / x)]
             for x in ("serial", "cpu2", "gpu2")]  # fmt: skip
     common = set(rows[0][0]) & set(rows[1][0]) & set(rows[2][0])
