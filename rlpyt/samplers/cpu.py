@@ -15,9 +15,9 @@ from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.work import Collects, WorkHere
 from rlpyt.samplers.workers import (
+    Workers,
     WorkerSettings,
     check_workers,
-    dealt_workers,
     kind_of_workers,
     worker_cpus,
     workers_of_share,
@@ -61,8 +61,9 @@ class CpuSampler(WorkerSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         cpus = worker_cpus(self, self.batch_spec.B, affinity)
-        kind, on_loss = kind_of_workers(self), RemoteCollectors.on_loss
-        self._workers = dealt_workers(self, kind, specs, cpus, on_loss, partial(count_cut, self))
+        kind, on_cut = kind_of_workers(self), partial(count_cut, self)
+        args_of = lambda rank, some: (some, cpus[rank], kind.own_generators)  # noqa: E731
+        self._workers = Workers(self, kind, specs, len(cpus), args_of, RemoteCollectors.on_loss, on_cut)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:

@@ -109,8 +109,8 @@ class FreeBackgroundSampler(FreeSampler):
         assert copier is not None, "append_by comes first"
         last = min(remote.itr + self.band, self._n_handed_over + len(self.batches) - 1, remote.n_itr - 1)
         while remote.next <= last:
-            copier.send(call(CopierServer.append, remote.next))
             remote.ask_for_next(version=None)
+            copier.send(call(CopierServer.append, remote.next - 1))
             self._appending += 1
 
     def _take_in(self, wait: bool) -> None:

@@ -19,7 +19,7 @@ from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.work import WorkHere
-from rlpyt.samplers.workers import WorkerSettings, dealt_workers, kind_of_workers, worker_cpus
+from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
@@ -211,9 +211,16 @@ class Stepping:
     ) -> None:
         self._settings, self._n_threads, self._specs, self._progress = settings, n_threads, specs, progress
         cpus, kind = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity), kind_of_workers(settings)
-        on_wait = (progress or Progress()).beat
-        self.workers = dealt_workers(
-            settings, kind, specs, cpus, EnvServer.on_loss, on_cut, n_parts=settings.n_parts, on_wait=on_wait
+        self.workers = Workers(
+            settings,
+            kind,
+            specs,
+            len(cpus),
+            lambda rank, some: (some, cpus[rank], kind.own_generators),
+            EnvServer.on_loss,
+            on_cut,
+            settings.n_parts,
+            on_wait=(progress or Progress()).beat,
         )
 
     def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
