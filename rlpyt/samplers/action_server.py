@@ -14,9 +14,9 @@ from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.stepping import SteppingSettings, start_stepping, work_over
+from rlpyt.samplers.stepping import Stepping, SteppingSettings
 from rlpyt.samplers.weight_store import WeightStore
-from rlpyt.samplers.work import Collects
+from rlpyt.samplers.work import Collects, WorkHere
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
@@ -75,10 +75,9 @@ class ActionServer(Collects):
         device: str | None,
     ) -> None:
         self.specs, self.progress, self.device = specs, progress, device
-        self._settings, self._n_threads = settings, n_threads
         progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
         # A lost worker ends its server: none is replaced here, and nothing is counted.
-        self._workers = start_stepping(settings, specs, vars(affinity), lambda n: None, progress)
+        self._stepping = Stepping(settings, n_threads, specs, vars(affinity), lambda n: None, progress)
         if affinity.set_affinity and affinity.master_cpus:
             psutil.Process().cpu_affinity(allowed_cpus(affinity.master_cpus, "affinity's master_cpus"))
         torch.set_num_threads(affinity.master_torch_threads or 1)
@@ -88,21 +87,21 @@ class ActionServer(Collects):
 
     def check(self) -> Check:
         """Build, try and close one environment in a worker; return what it is like."""
-        return self._workers.check()
+        return self._stepping.workers.check()
 
     def build(self) -> list[Built]:
         """Build all environments; return what each fleet is like."""
-        return self._workers.build()
+        return self._stepping.workers.build()
 
     def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
         agent.to_device(agent.compute if self.device is None else replace(agent.compute, device=self.device))
-        weights.take(agent)
-        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
-        self._work = work_over(
-            self._workers, self._settings, agent, self.specs, check, rows, self._n_threads, self.progress
-        )
+        super().start(check, agent, weights, rows)
+
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator over the workers of this process."""
+        return self._stepping.work(agent, check, rows)
 
     def close(self) -> None:
         """Stop the workers, which close their environments."""
-        self._workers.close()
+        self._stepping.workers.close()

@@ -106,8 +106,7 @@ class BackgroundSampler(Sampler):
 
     def diagnostics(self) -> dict[str, float]:
         """Return how both sides keep step, and what the sampler itself tells."""
-        # A sampler without columns is not asked again, as it would have to finish its batches first.
-        return self.coupling.take() | (self._settled().diagnostics() if self.remote.tells else {})
+        return {**self.coupling.take(), **self.remote.diagnostics(self._settled)}
 
     def shutdown(self) -> None:
         """Stop the process, which closes environments and workers."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.logging import ProgBarCounter
+from rlpyt.envs import info_recorder
+from rlpyt.logging import Logger, ProgBarCounter, current_logger
+from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background import BackgroundSampler
-from rlpyt.samplers.buffer import Rows, samples_of
+from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
@@ -22,7 +26,6 @@ from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quo
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
 from rlpyt.samplers.sampler_server import ProcessSettings
-from rlpyt.samplers.set_up import allocate_fleets, make_example, tell_check
 from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.samplers.traj_state import TypedTrajStates
@@ -33,6 +36,8 @@ from rlpyt.types import SUCCESS_KEYS, BatchSpec, Kwargs, Run, Samples, StateDict
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.replicas import Replicas
+
+_LONG_SECONDS = 5.0  # without a word; more is announced
 
 
 @dataclass(eq=False)
@@ -179,13 +184,13 @@ class BaseSampler(Settings, Sampler):
         self._keeper = StateKeeper(type(self).__name__)
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
-        tell_check(check, self._specs[FleetRole.TRAIN])
+        _tell_check(check, self._specs[FleetRole.TRAIN])
         info = check.examples.info
         self._first_statistics = {"GameScore": 0.0} if "game_score" in info else {}
         if any(as_success(info.get(name)) is not None for name in SUCCESS_KEYS):
             self._first_statistics["Success"] = 0.0
-        example = make_example(agent, check, self._specs[FleetRole.TRAIN])
-        rows = allocate_fleets(example, self._specs, run, self.batch_spec, self.shares_memory)
+        example = _make_example(agent, check, self._specs[FleetRole.TRAIN])
+        rows = _allocate(self, example, self._specs, run)
         self.batches = [samples_of(place) for place in rows[FleetRole.TRAIN].places]
         self._torch_batches: list[Samples] = [torchify_buffer(samples) for samples in self.batches]
         self._work = self.build(agent, check, rows)
@@ -437,3 +442,69 @@ def specs_of(sampler: BaseSampler, run: Run) -> Specs:
     )
     share = evaluation.deal(run.world_size)[run.rank]
     return {FleetRole.TRAIN: train, **({FleetRole.EVAL: share} if share.env_ranks else {})}
+
+
+def _tell_check(check: Check, spec: FleetSpec) -> None:
+    """Log what the check has found, and how long the random steps before the first batch take, if it is long."""
+    logger = current_logger()
+    for text in check.examples.advice.values():
+        _advise(logger, text)
+    if spec.evaluates and check.why_not_set_back:
+        logger.log(
+            "Evaluations reset their environments, and do not set them back to how they were built. "
+            f"{check.why_not_set_back} What it keeps through a reset with a seed, such as running statistics of a "
+            "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
+        )
+    most = spec.max_decorrelation_steps
+    # One after the other in a process, with as many steps as are drawn for each; a vector environment steps all.
+    n_envs = check.most_in_a_process or len(spec.env_ranks)
+    n_steps = most if check.steps_all else n_envs * most / 2
+    if (seconds := n_steps * check.examples.step_seconds) > _LONG_SECONDS:
+        logger.log(
+            f"Before the first batch every environment takes 1 to {most} random steps (max_decorrelation_steps), "
+            f"so that their episodes do not end together: about {seconds:.0f} s. 0 turns this off."
+        )
+
+
+def _make_example(agent: Agent, check: Check, spec: FleetSpec) -> Samples:
+    """Initialise the agent for the spaces, and return one row of the samples."""
+    env = check.examples
+    agent.initialize(env.spaces)
+    record_spaces(env.spaces)
+    recorder = info_recorder(spec.env_info_keys, env.info, env.ignored_info)
+    if recorder.notice:
+        current_logger().log(f"{recorder.notice} Name what is wanted in env_info_keys.")
+    action = env.spaces.action
+    if isinstance(action, Box) and not ((action.low == -1).all() and (action.high == 1).all()):
+        text = f"Agents of rlpyt scale actions to the bounds of {action}: an environment must not scale them again."
+        current_logger().log(text)
+    return example_of(agent, env.spaces, recorder.example)
+
+
+def _allocate(sampler: BaseSampler, example: Samples, specs: Specs, run: Run) -> dict[FleetRole, Rows]:
+    """Allocate the rows of every fleet."""
+    train = allocate_rows(
+        example,
+        *sampler.batch_spec,
+        bootstrap_value=run.bootstrap_value,
+        bootstrap_inputs=run.bootstrap_inputs,
+        share_memory=sampler.shares_memory or run.share_memory,
+        n_places=run.n_batches,
+    )
+    rows = {FleetRole.TRAIN: train}
+    if FleetRole.EVAL in specs:
+        example = example._replace(env=example.env._replace(env_info=None))
+        n_envs = len(specs[FleetRole.EVAL].env_ranks)
+        rows[FleetRole.EVAL] = allocate_rows(example, 1, n_envs, share_memory=sampler.shares_memory)
+    return rows
+
+
+def _advise(logger: Logger, text: str) -> None:
+    """Warn in the log; where a script has none, as Python does, unless a package has made warnings errors."""
+    if logger.directory is None and not logger.is_silent:
+        try:
+            warnings.warn(text, stacklevel=2)
+            return
+        except UserWarning:
+            pass
+    logger.warn(text)

@@ -13,12 +13,11 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, WorkHere
 from rlpyt.samplers.workers import (
+    Workers,
     WorkerSettings,
     check_workers,
-    dealt_workers,
     kind_of_workers,
     worker_cpus,
     workers_of_share,
@@ -30,12 +29,10 @@ from rlpyt.utils.checks import share_of
 class CollectorServer(FleetServer, Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
-    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
-        """Put agent, environments and rows together; see `Collects.start`."""
-        weights.take(agent)
-        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator over the environments of this worker."""
         parts = {role: [part] for role, part in self.started_parts(check, rows).items()}
-        self._work = WorkHere(agent, self.specs, parts, wakes=False)
+        return WorkHere(agent, self.specs, parts, wakes=False)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,8 +61,9 @@ class CpuSampler(WorkerSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         cpus = worker_cpus(self, self.batch_spec.B, affinity)
-        kind, on_loss = kind_of_workers(self), RemoteCollectors.on_loss
-        self._workers = dealt_workers(self, kind, specs, cpus, on_loss, partial(count_cut, self))
+        kind, on_cut = kind_of_workers(self), partial(count_cut, self)
+        args_of = lambda rank, some: (some, cpus[rank], kind.own_generators)  # noqa: E731
+        self._workers = Workers(self, kind, specs, len(cpus), args_of, RemoteCollectors.on_loss, on_cut)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:

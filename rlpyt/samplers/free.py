@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from rlpyt.core import Agent, Appender, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.samplers.copier import Appended, Copier
+from rlpyt.samplers.copier import Appended, CopierProcess, CopierServer
 from rlpyt.samplers.remote_sampler import RemoteSampler
 from rlpyt.samplers.sampler_server import Answer, Batch, ProcessSettings, SamplerServer
 from rlpyt.samplers.traj_state import TypedTrajStates
@@ -48,12 +48,13 @@ class FreeBackgroundSampler(FreeSampler):
         self.coupling = self.remote.coupling
         self.batch_spec, self.mid_batch_reset = sampler.batch_spec, sampler.resets_mid_batch
         self.eval_n_envs = sampler.eval_n_envs
-        self._copier: Copier | None = None
+        self._copier: CopierProcess | None = None
+        self._appending = 0  # requests to the copier under way
         self._waiting: deque[tuple[int, Batch]] = deque()  # collected, with their iteration, and not yet handed over
         self._n_appended = 0  # batches in the replay
         self._n_handed_over = 0  # batches whose places may be written again
         self._ended: list[TrajInfo] = []
-        self._lock_seconds = 0.0  # waited for the lock here, as was told last
+        self._copier_seconds = self._copier_waited = self._told_wait = 0.0
         self._lock = NoLock()
         self._replicas = Replicas()
 
@@ -75,7 +76,8 @@ class FreeBackgroundSampler(FreeSampler):
         if batches is not None:
             self.remote.show(batches)
             self.batches = batches
-        self._copier = Copier(appender, self.batches, bell, self.remote.settings.start_method)
+        sent = appender, self.batches, bell
+        self._copier = CopierProcess(1, CopierServer, sent, self.remote.settings.start_method)
 
     # ---- work ----
 
@@ -107,9 +109,9 @@ class FreeBackgroundSampler(FreeSampler):
         assert copier is not None, "append_by comes first"
         last = min(remote.itr + self.band, self._n_handed_over + len(self.batches) - 1, remote.n_itr - 1)
         while remote.next <= last:
-            itr = remote.next
             remote.ask_for_next(version=None)
-            copier.append(itr)
+            copier.send(call(CopierServer.append, remote.next - 1))
+            self._appending += 1
 
     def _take_in(self, wait: bool) -> None:
         """Take in the replies that have arrived, or wait for the first."""
@@ -118,8 +120,8 @@ class FreeBackgroundSampler(FreeSampler):
             if self.remote.asked:
                 self.remote.process.doing = self.remote.at_oldest
                 workers.append(self.remote.process)
-            if self._copier is not None and self._copier.under_way:
-                workers.append(self._copier.process)
+            if self._copier is not None and self._appending:
+                workers.append(self._copier)
             replies = receive_ready(workers, self.remote.settings.stall_seconds, wait) if workers else []
             for _, reply in replies:
                 self._note(reply)
@@ -128,9 +130,10 @@ class FreeBackgroundSampler(FreeSampler):
 
     def _note(self, reply: Answer | Appended) -> None:
         if isinstance(reply, Appended):
-            assert self._copier is not None, "it has replied"
-            self._copier.note(reply)
+            self._appending -= 1
             self._n_appended += 1
+            self._copier_seconds += reply.seconds
+            self._copier_waited += reply.waited
             return
         batch: Batch = self.remote.logged(reply)
         itr, _ = self.remote.asked.popleft()
@@ -159,7 +162,7 @@ class FreeBackgroundSampler(FreeSampler):
 
     def _settled(self) -> RemoteSampler:
         """Wait until no batch is under way."""
-        while self.remote.asked or (self._copier is not None and self._copier.under_way):
+        while self.remote.asked or self._appending:
             self._take_in(wait=True)
         return self.remote
 
@@ -169,7 +172,7 @@ class FreeBackgroundSampler(FreeSampler):
         while time.monotonic() < end:
             self._take_in(wait=False)
             time.sleep(0.01)
-        return f" {self._copier.process.seen_at()} did not go on." if self._copier is not None else ""
+        return f" {self._copier.seen_at()} did not go on." if self._copier is not None else ""
 
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the process, with the weights of now, after the batches under way."""
@@ -196,10 +199,10 @@ class FreeBackgroundSampler(FreeSampler):
 
     def diagnostics(self) -> dict[str, float]:
         """Return how both sides keep step, the times of copier and lock, and what the sampler itself tells."""
-        seconds, waited = (0.0, 0.0) if self._copier is None else self._copier.take_seconds()
-        own, self._lock_seconds = self._lock.seconds_waited - self._lock_seconds, self._lock.seconds_waited
-        columns = {"CopierTime": seconds, "LockTime": waited + own, **self.coupling.take()}
-        return columns | (self._settled().diagnostics() if self.remote.tells else {})
+        waited = self._copier_waited + self._lock.seconds_waited
+        columns = {"CopierTime": self._copier_seconds, "LockTime": waited - self._told_wait, **self.coupling.take()}
+        self._copier_seconds, self._told_wait = 0.0, waited
+        return {**columns, **self.remote.diagnostics(self._settled)}
 
     # ---- end and state ----
 
@@ -209,7 +212,7 @@ class FreeBackgroundSampler(FreeSampler):
         self._lock.explain = str
         try:
             if copier is not None:
-                stop_workers([copier.process], seconds=1.0)
+                stop_workers([copier], seconds=1.0)
         finally:
             self.remote.stop()
 

@@ -12,10 +12,10 @@ from rlpyt.samplers.action_server import ActionServer, ServerAffinity, dealt_aff
 from rlpyt.samplers.base import BaseSampler, count_cut, threads_of
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Check
-from rlpyt.samplers.fleet_spec import FleetRole, Specs, by_process
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.stepping import SteppingSettings, start_stepping, work_over
-from rlpyt.samplers.work import Collects, Work
+from rlpyt.samplers.stepping import Stepping, SteppingSettings
+from rlpyt.samplers.work import Work
 from rlpyt.samplers.workers import Workers, check_workers, workers_of_share
 from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.checks import share_of, whole_number
@@ -37,7 +37,8 @@ class GpuSampler(SteppingSettings, BaseSampler):
         """Refuse workers and action servers without an environment, and affinities that are none."""
         super().__post_init__()
         check_workers(self, self.batch_spec.B)
-        self._samplers: list[GpuSampler] = []  # those whose settings the action servers have
+        self._stepping: Stepping | None = None
+        self._n_served: list[int] = []  # workers of each action server
         affinities_of_servers(self, {}, self.batch_spec.B)
 
     def share(self, n_replicas: int) -> Self:
@@ -64,24 +65,42 @@ class GpuSampler(SteppingSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, or action servers, which start theirs; build all after one environment was checked."""
         servers = affinities_of_servers(self, affinity, self.batch_spec.B)
-        if servers:
-            self._workers = _start_servers(self, specs, servers)
-        else:
-            self._samplers = []
-            self._workers = start_stepping(self, specs, affinity, partial(count_cut, self))
+        on_cut, n_threads = partial(count_cut, self), threads_of(self)
+        if not servers:
+            self._n_served, self._stepping = [], Stepping(self, n_threads, specs, affinity, on_cut)
+            self._workers = self._stepping.workers
+            return self._workers.check_and_build()
+        shares = specs[FleetRole.TRAIN].deal(len(servers))
+        settings = [_settings_of_server(self, servers, rank, len(one.env_ranks)) for rank, one in enumerate(shares)]
+        self._n_served = [one.n_workers or 0 for one in settings]
+        self._workers = Workers(
+            self,
+            local_workers(ActionServer, self.start_method, has_workers=True, role="Action server"),
+            specs,
+            len(servers),
+            lambda rank, some: (some, settings[rank], n_threads, *servers[rank]),
+            RemoteCollectors.on_loss,
+            on_cut,
+            role="Action server",
+        )
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> Work:
         """Start the environments, and put collector and evaluator together; or let the action servers do so."""
         assert self._workers is not None, "start comes first"
-        if self._samplers:
+        if self._stepping is None:
             return RemoteCollectors(self._workers, agent, check, rows, wake=False)
-        return work_over(self._workers, self, agent, self._specs, check, rows, threads_of(self))
+        return self._stepping.work(agent, check, rows)
+
+    def shutdown(self) -> None:
+        """Stop the workers, which close their environments."""
+        self._stepping = None
+        super().shutdown()
 
     def plan(self) -> dict[str, object]:
         """Return where the work runs."""
-        of_servers = [sampler.n_workers or 0 for sampler in self._samplers]
-        return super().plan() | ({"servers": len(of_servers), "workers": sum(of_servers)} if of_servers else {})
+        n_served = self._n_served
+        return super().plan() | ({"servers": len(n_served), "workers": sum(n_served)} if n_served else {})
 
 
 def affinities_of_servers(settings: SteppingSettings, affinity: Kwargs, B: int) -> list[ServerAffinity]:
@@ -110,42 +129,17 @@ def affinities_of_servers(settings: SteppingSettings, affinity: Kwargs, B: int) 
     return dealt_affinities(affinity, n) if n > 1 else []
 
 
-def _start_servers(sampler: GpuSampler, specs: Specs, servers: Sequence[ServerAffinity]) -> Workers[Collects]:
-    """Start a process with workers of its own for each share of the environments."""
-    dealt = by_process({role: spec.deal(len(servers)) for role, spec in specs.items()})
-    sizes = [len(some[FleetRole.TRAIN].env_ranks) for some in dealt]
-    samplers = sampler._samplers = _samplers_of_servers(sampler, sizes, servers)
-    role, n_threads = "Action server", threads_of(sampler)
-    return Workers(
-        sampler,
-        local_workers(ActionServer, sampler.start_method, has_workers=True, role=role),
-        dealt,
-        lambda rank, some: (some, samplers[rank], n_threads, *servers[rank]),
-        RemoteCollectors.on_loss,
-        partial(count_cut, sampler),
-        role,
-    )
-
-
-def _samplers_of_servers(
-    sampler: GpuSampler, sizes: Sequence[int], servers: Sequence[ServerAffinity]
-) -> list[GpuSampler]:
-    """Return a sampler with the settings of each action server; the loss of a worker ends its server."""
-    n, n_workers = len(servers), sampler.n_workers
-    samplers: list[GpuSampler] = []
-    for i, (size, (cores, _)) in enumerate(zip(sizes, servers, strict=True)):
-        usual = len(cores.workers_cpus) or max(sampler.least_workers, min(available_cores() // n, size))
-        samplers.append(
-            sampler.replace(
-                batch_B=size,
-                n_workers=usual if n_workers is None else n_workers // n + (i < n_workers % n),
-                servers=1,
-                restart_workers=0,
-                # An action server is a process with one thread, which may be copied; a forkserver imports torch.
-                start_method="fork" if sampler.start_method == "forkserver" else sampler.start_method,
-            )
-        )
-    return samplers
+def _settings_of_server(sampler: GpuSampler, servers: Sequence[ServerAffinity], rank: int, size: int) -> GpuSampler:
+    """Return a sampler with the settings of an action server; the loss of one of its workers ends it."""
+    n = len(servers)
+    if sampler.n_workers is None:
+        usual = max(sampler.least_workers, min(available_cores() // n, size))
+        n_workers = len(servers[rank].cores.workers_cpus) or usual
+    else:
+        n_workers = sampler.n_workers // n + (rank < sampler.n_workers % n)
+    # An action server is a process with one thread, which may be copied; a forkserver imports torch.
+    start_method = "fork" if sampler.start_method == "forkserver" else sampler.start_method
+    return sampler.replace(batch_B=size, n_workers=n_workers, servers=1, restart_workers=0, start_method=start_method)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -18,7 +18,7 @@ from rlpyt.samplers.ray_workers import RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects
-from rlpyt.samplers.workers import Workers, check_n_workers, dealt_workers
+from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.progress import Progress
@@ -115,9 +115,9 @@ class RaySampler(CpuSampler):
                 )
             check_n_workers(self, n_workers, self.batch_spec.B, "n_workers is")
             kind = RayWorkers(connection, self.server, self.start_method, n_workers, self.node_timeout)
-            self._kind = kind
-            cpus = [None] * n_workers  # cores are those that Ray gives its host
-            self._workers = dealt_workers(self, kind, specs, cpus, RayCollectors.on_loss, partial(count_cut, self))
+            self._kind, on_cut = kind, partial(count_cut, self)
+            args_of = lambda rank, some: (some, None)  # noqa: E731  # cores are those that Ray gives its host
+            self._workers = Workers(self, kind, specs, n_workers, args_of, RayCollectors.on_loss, on_cut)
         except BaseException:
             if self._kind is None:
                 connection.close()

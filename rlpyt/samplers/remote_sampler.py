@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -88,7 +88,7 @@ class RemoteSampler:
         return self.torch_batches[itr % len(self.torch_batches)]
 
     def start_acting(self) -> None:
-        """Send the agent, once the run has placed it in its precision and memory format."""
+        """Send weights and device, once the run has placed the agent in its precision and memory format."""
         if self._acts:
             return
         self._weights = WeightStore(self.agent.acting_copy(), self._n_versions)
@@ -146,16 +146,15 @@ class RemoteSampler:
         sampler.why_not_set_back = self.description.why_not_set_back
         return sampler.evaluator_beside(agent, replace(run, affinity=self.affinity))
 
-    def diagnostics(self) -> dict[str, float]:
-        """Return what the sampler tells; no batch is under way."""
+    def diagnostics(self, settle: Callable[[], object]) -> Mapping[str, float]:
+        """Return what the sampler tells, after `settle` has waited until no batch is under way."""
+        # The same columns every time: one without any is not asked again, as it would have to finish its batches first.
+        if not (self._has_diagnostics and self._acts):
+            return {}
+        settle()
         own = self.ask(call(SamplerServer.diagnostics))
         self._has_diagnostics = bool(own)
-        return dict(own)
-
-    @property
-    def tells(self) -> bool:
-        """Whether the sampler has columns of its own, as far as is known: the same every time."""
-        return self._has_diagnostics and self._acts
+        return own
 
     def why_no_state(self) -> str | None:
         """Return why training environments have no state; no batch is under way."""

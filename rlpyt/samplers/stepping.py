@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check, FleetServer
-from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.work import WorkHere
@@ -187,77 +188,58 @@ class SteppingSettings(WorkerSettings):
     run may have the dictionaries instead, as `sampler`."""
 
 
-def start_stepping(
-    settings: SteppingSettings,
-    specs: Specs,
-    affinity: Kwargs,
-    on_cut: Callable[[int], None],
-    progress: Progress | None = None,
-) -> Workers[EnvServer]:
-    """Start workers that step the environments of these fleets.
+class Stepping:
+    """Workers that step environments, for a collector and an evaluator in this process.
 
     Args:
         settings: of the workers.
-        specs: the fleets to deal to them.
+        n_threads: torch threads of this process while it collects; None leaves them as they are.
+        specs: the fleets to deal to the workers.
         affinity: of the run; see `rlpyt.utils.affinity`.
         on_cut: see `Workers`.
         progress: of this process, where it is itself a worker.
     """
-    kind = kind_of_workers(settings)
-    cpus = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity)
-    shares = [len(share) for share in np.array_split(np.arange(len(cpus)), settings.n_parts)]
 
-    def deal(role: FleetRole, spec: FleetSpec) -> list[FleetSpec]:
-        """Deal a share of the training environments to each share of the workers; those of evaluation to all."""
-        if role == FleetRole.EVAL:
-            return spec.deal(len(cpus))
-        return [one for some, n in zip(spec.deal(len(shares)), shares, strict=True) for one in some.deal(n)]
+    def __init__(
+        self,
+        settings: SteppingSettings,
+        n_threads: int | None,
+        specs: Specs,
+        affinity: Kwargs,
+        on_cut: Callable[[int], None],
+        progress: Progress | None = None,
+    ) -> None:
+        self._settings, self._n_threads, self._specs, self._progress = settings, n_threads, specs, progress
+        cpus, kind = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity), kind_of_workers(settings)
+        self.workers = Workers(
+            settings,
+            kind,
+            specs,
+            len(cpus),
+            lambda rank, some: (some, cpus[rank], kind.own_generators),
+            EnvServer.on_loss,
+            on_cut,
+            settings.n_parts,
+            on_wait=(progress or Progress()).beat,
+        )
 
-    return Workers(
-        settings,
-        kind,
-        by_process({role: deal(role, spec) for role, spec in specs.items()}),
-        lambda rank, some: (some, cpus[rank], kind.own_generators),
-        EnvServer.on_loss,
-        on_cut,
-        on_wait=(progress or Progress()).beat,
-    )
-
-
-def work_over(
-    workers: Workers[EnvServer],
-    settings: SteppingSettings,
-    agent: Agent,
-    specs: Specs,
-    check: Check,
-    rows: Mapping[FleetRole, Rows],
-    n_threads: int | None,
-    progress: Progress | None = None,
-) -> WorkHere:
-    """Return collector and evaluator in this process, over environments in workers.
-
-    Args:
-        workers: whose environments are built.
-        settings: see `start_stepping`.
-        agent: acts.
-        specs: the fleets of all workers.
-        check: result of the check at the start.
-        rows: of the fleets.
-        n_threads: torch threads of this process while it collects; None leaves them as they are.
-        progress: see `start_stepping`.
-    """
-    workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
-    everyone = list(range(len(workers.specs)))
-    shares = {role: [everyone] for role in rows}
-    shares[FleetRole.TRAIN] = [share.tolist() for share in np.array_split(everyone, settings.n_parts)]
-    parts: dict[FleetRole, list[RemotePart]] = {}
-    for role, of_role in shares.items():
-        ranks = [{w: workers.specs[w][role].env_ranks for w in some if role in workers.specs[w]} for some in of_role]
-        columns = rows[role].deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
-        null_action = check.examples.action
-        parts[role] = [
-            RemotePart(workers.pool, x, some, role, null_action) for x, some in zip(ranks, columns, strict=True)
-        ]
-    parts[FleetRole.TRAIN][-1].progress = progress  # its row is at hand when those of the other parts are
-    times = lambda: workers.ask_all(call(EnvServer.times))  # noqa: E731
-    return WorkHere(agent, specs, parts, settings.overlap, n_threads, times_of_others=times)
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator, once the environments are built; see `BaseSampler.build`."""
+        workers, specs_of = self.workers, self.workers.specs
+        workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
+        everyone = np.arange(len(specs_of))
+        shares = {role: [everyone] for role in rows} | {
+            FleetRole.TRAIN: np.array_split(everyone, self._settings.n_parts)
+        }
+        parts: dict[FleetRole, list[RemotePart]] = {}
+        for role, of_role in shares.items():
+            ranks = [{w: specs_of[w][role].env_ranks for w in some.tolist() if role in specs_of[w]} for some in of_role]
+            columns = rows[role].deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
+            parts[role] = [
+                RemotePart(workers.pool, ranks_of, some, role, check.examples.action)
+                for ranks_of, some in zip(ranks, columns, strict=True)
+            ]
+        # Its row is at hand when those of the other parts are.
+        parts[FleetRole.TRAIN][-1].progress = self._progress
+        times = partial(workers.ask_all, call(EnvServer.times))
+        return WorkHere(agent, self._specs, parts, self._settings.overlap, self._n_threads, times_of_others=times)

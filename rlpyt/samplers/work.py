@@ -136,6 +136,9 @@ class Collects(Builds):
     _work: WorkHere
 
     @abstractmethod
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator over the environments of this process; see `BaseSampler.build`."""
+
     def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together.
 
@@ -145,6 +148,9 @@ class Collects(Builds):
             weights: those that it acts by, taken before every batch and evaluation.
             rows: those of the environments here, in shared memory.
         """
+        weights.take(agent)
+        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
+        self._work = self.work(agent, check, rows)
 
     def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
         """Fill the rows of a batch; return the completed trajectories.

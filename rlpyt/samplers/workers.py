@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
+import numpy as np
+
 from rlpyt.logging import current_logger
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Builds, Built, Check
@@ -129,29 +131,18 @@ def worker_cpus(settings: WorkerSettings, B: int, affinity: Kwargs) -> list[list
     return [allowed_cpus(pinned[i % len(pinned)], "affinity's workers_cpus") or None for i in range(n_workers)]
 
 
-def dealt_workers(
-    settings: WorkerSettings,
-    kind: AnyKind,
-    specs: Specs,
-    cpus: Cpus,
-    on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
-    on_cut: Callable[[int], None],
-) -> Workers[S]:
-    """Start workers to which the environments are dealt as evenly as they go; see `Workers` for the arguments."""
-    dealt = by_process({role: spec.deal(len(cpus)) for role, spec in specs.items()})
-    return Workers(settings, kind, dealt, lambda rank, some: (some, cpus[rank], kind.own_generators), on_loss, on_cut)
-
-
 class Workers(Generic[S]):
     """Running workers of a sampler.
 
     Args:
         settings: of the workers; they say how long one may be silent, and how many are replaced.
         kind: starts, hears and stops them.
-        specs: the fleets of each worker.
-        args_of: `args_of(rank, specs)` returns the arguments of its server.
+        specs: the fleets to deal to them, as evenly as they go.
+        n: their number.
+        args_of: `args_of(rank, specs)` returns the arguments of a worker's server, of its share of the fleets.
         on_loss: see `WorkerPool`.
         on_cut: told how many episodes a loss has cut.
+        n_parts: shares of the workers, each of which gets a share of the training environments.
         role: noun of the workers in messages.
         on_wait: called from time to time while they are waited for.
     """
@@ -160,27 +151,32 @@ class Workers(Generic[S]):
         self,
         settings: WorkerSettings,
         kind: AnyKind,
-        specs: Sequence[Specs],
+        specs: Specs,
+        n: int,
         args_of: Callable[[int, Specs], tuple[object, ...]],
         on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
         on_cut: Callable[[int], None],
+        n_parts: int = 1,
         role: str = "Worker",
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         def tell(error: WorkerError, restarts_left: int) -> None:
-            lost = specs[error.rank][FleetRole.TRAIN].env_ranks
+            lost = self.ranks[error.rank]
             on_cut(len(lost))
             current_logger().warn(
                 f"{error}\n{role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
                 f"{', '.join(map(str, lost))} begin new episodes, and the lost ones are truncated where they stood."
             )
 
-        self.specs, self._settings = specs, settings
-        before = specs[0][FleetRole.TRAIN].restarts
+        train = zip(specs[FleetRole.TRAIN].deal(n_parts), np.array_split(np.arange(n), n_parts), strict=True)
+        dealt = {kind_of: spec.deal(n) for kind_of, spec in specs.items()}
+        dealt[FleetRole.TRAIN] = [one for part, some in train for one in part.deal(len(some))]
+        self.specs = of_each = by_process(dealt)
+        self._settings, before = settings, specs[FleetRole.TRAIN].restarts
         self.pool: AnyPool = WorkerPool(
             kind,
-            lambda rank, restarts: args_of(rank, restarted(specs[rank], before + restarts)),
-            len(specs),
+            lambda rank, restarts: args_of(rank, restarted(of_each[rank], before + restarts)),
+            n,
             int(settings.restart_workers),
             math.inf if settings.restart_seconds is None else settings.restart_seconds,
             on_loss,

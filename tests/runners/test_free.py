@@ -249,7 +249,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     sampler: Any = make_sampler().running_freely()
     monkeypatch.setattr(sampler.remote, "send", lambda *request: None)
     asked: list[Any] = []
-    sampler._copier, sampler.batches, sampler.remote.n_itr = SimpleNamespace(append=asked.append), [None] * 9, 20
+    sampler._copier, sampler.batches, sampler.remote.n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
 
     def ask(itr: int, band: int, n_handed_over: int) -> int:
         sampler.remote.itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
@@ -260,7 +260,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     assert ask(itr=1, band=4, n_handed_over=0) == 6
     assert ask(itr=6, band=8, n_handed_over=1) == 10, "no place is written whose batch is not in the replay"
     assert ask(itr=15, band=8, n_handed_over=15) == 20, "the end of the run"
-    assert asked == list(range(20))
+    assert [request.args[0] for request in asked] == list(range(20))
 
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
@@ -305,7 +305,7 @@ def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, rat
     sampler: Any = make_sampler().running_freely()
     sampler.batches = []
     monkeypatch.setattr(sampler.remote, "ask", lambda *request: None)
-    monkeypatch.setattr("rlpyt.samplers.free.Copier", lambda *args: None)
+    monkeypatch.setattr("rlpyt.samplers.free.CopierProcess", lambda *args: None)
     sampler.append_by(None, n_before - 1, ratio_band)
     assert sampler.band == band
 

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
 from rlpyt.logging import logger_context
-from rlpyt.samplers import SerialSampler, set_up
+from rlpyt.samplers import SerialSampler, base
 from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import BatchSpec, Run
@@ -238,7 +238,7 @@ class SlowEnv(CountingEnv):
 @pytest.mark.parametrize(("kind", "n_steps"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
 def test_long_random_steps_are_announced(kind, n_steps, monkeypatch, capsys):
     seen: list[float] = []
-    monkeypatch.setattr(set_up, "_LONG_SECONDS", Recorded(seen))
+    monkeypatch.setattr(base, "_LONG_SECONDS", Recorded(seen))
     with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
         pass
     text = r"Before the first batch every environment takes 1 to 4 random steps \(max_decorrelation_steps\)"

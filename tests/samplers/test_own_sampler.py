@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from rlpyt.samplers import AlternatingSampler, BaseSampler, Collector, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.samplers.fleet import Check, Fleet, check_one
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.work import WorkHere
 from rlpyt.settings import setting_docs
 from rlpyt.types import Run
 from tests.markdown import ROOT
@@ -109,3 +112,46 @@ def test_a_loop_of_the_users_may_lack_the_row_to_go_on_from(kind):
     with running(kind, random_agent(), CollectorCls=TwiceTheReward) as sampler:
         [(samples, _)] = collect(sampler, 1)
     assert torch.equal(samples.env.reward, 2 * expected.env.reward)
+
+
+@dataclass(kw_only=True, eq=False)
+class Elsewhere(BaseSampler):
+    """Sampler of docs/samplers.md with three methods and a property; its environments are here all the same."""
+
+    fleets: tuple[Fleet, ...] = ()
+
+    def start(self, specs: Specs, affinity: Any) -> Check:
+        check = check_one(specs[FleetRole.TRAIN])
+        self.fleets = tuple(map(Fleet, specs.values()))
+        return check
+
+    def build(self, agent: Any, check: Check, rows: Any) -> WorkHere:
+        parts = {fleet.spec.role: [fleet.started_part(rows[fleet.spec.role], check)] for fleet in self.fleets}
+        return WorkHere(agent, {fleet.spec.role: fleet.spec for fleet in self.fleets}, parts)
+
+    @property
+    def running(self) -> bool:
+        return bool(self.fleets)
+
+    def shutdown(self) -> None:
+        for fleet in self.fleets:
+            fleet.close()
+        self.fleets = ()
+
+
+@pytest.mark.parametrize("lag", [None, 0])
+def test_three_methods_and_a_property_are_a_sampler(lag):
+    with running("serial", random_agent(), **EVALUATION) as sampler:
+        expected, result = collect(sampler, 3), sampler.evaluate_agent(1)
+    own: Any = Elsewhere(CountingEnv, {}, batch_T=5, batch_B=3, max_decorrelation_steps=0, **EVALUATION)
+    own = own if lag is None else own.in_background(lag)
+    own.initialize(random_agent(), Run(batch_spec=own.batch_spec, seed=7, n_itr=3))
+    try:
+        assert_equal_batches(collect(own, 3), expected)
+        assert in_order(own.evaluate_agent(1).traj_infos) == in_order(result.traj_infos)
+        state = own.state_dict()
+    finally:
+        own.shutdown()
+    assert state
+    with pytest.raises(RuntimeError, match="not running; call initialize first"):
+        own.obtain_samples(3)
