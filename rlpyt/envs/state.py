@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
 from functools import partial
 from pathlib import PurePath
@@ -34,7 +34,6 @@ _LEAVES = (type(None), bool, int, float, str)
 _BYTES: StateDict = {"bytes": bytes, "bytearray": bytearray, "complex": complex}
 _SEQUENCES: StateDict = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
 _MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "Counter": Counter}
-_DATA = {"scalar", "array", "view", "tensor", "generator", *_BYTES, *_SEQUENCES, *_MAPPINGS}
 _OBJECTS = {"object", "own", "pair", "mujoco", "function"}
 # Stay as they are in the fresh environment, which must have the same. Their text is compared.
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, re.Pattern, PurePath, range, slice, logging.Logger)
@@ -110,15 +109,14 @@ class _Writer:
     Args:
         layers: see `save_graph`.
         reads_own: whether environments with a state of their own, and MuJoCo, are asked for it.
-        above: objects that are taken for saved.
     """
 
-    def __init__(self, layers: Iterable[object], reads_own: bool = True, above: Sequence[object] = ()) -> None:
-        self.nodes: list[StateDict] = [{} for _ in above]
-        self.held = [*above]  # by number: the id of an object that is gone could come again
-        self._numbers = {id(one): number for number, one in enumerate(above)}
+    def __init__(self, layers: Iterable[object], reads_own: bool = True) -> None:
+        self.nodes: list[StateDict] = []
+        self.held: list[object] = []  # by number: the id of an object that is gone could come again
+        self._numbers: dict[int, int] = {}
         self._places: dict[int, str] = {}  # of objects, whose attributes are read after all else
-        self._layers, self._reads_own, self._above = list(layers), reads_own, above
+        self._layers, self._reads_own, self._pairs = list(layers), reads_own, list[str]()
         self._memory: dict[int, str] = {}
 
     def graph(self, roots: Mapping[str, object]) -> StateDict:
@@ -227,11 +225,13 @@ class _Writer:
             if node is not None:
                 return node
         if why := _why_unreadable(type(value)):
+            if place.startswith(tuple(self._pairs)) and not place.endswith("]"):
+                return {"kind": "left out"}  # it is what a state of its own is given for
             raise StateError(f"{place} is a {name}, which {why}")
         return {"kind": "object", "class": name, "attributes": self._values(self.attributes(value), place)}
 
     def _own_node(self, value: Thing, name: str, place: str) -> StateDict | None:
-        """Return the state that a layer gives itself; None if it gives none, or gives more than plain data."""
+        """Return the state that a layer gives itself; None if it gives none."""
         if hasattr(type(value), "state_dict"):
             if not hasattr(type(value), "load_state_dict"):
                 raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
@@ -239,20 +239,14 @@ class _Writer:
         if not (_takes(value, "get_state") and _takes(value, "set_state", None)):
             return None
         # Such a state often is that of an emulator, without the counters and generators around it.
-        state, plain = value.get_state(), _Writer(())
-        if not plain.can_save(state) or not {node["kind"] for node in plain.nodes} <= _DATA:
-            return None
-        code, above = self.save(state, f"{place}.get_state()"), [*self._above, value]
-        parts = {key: x for key, x in self.attributes(value).items() if _Writer(self._layers, above=above).can_save(x)}
-        return {"kind": "pair", "class": name, "state": code, "attributes": self._values(parts, place)}
-
-    def can_save(self, value: Thing) -> bool:
-        """Return whether a value can be saved."""
-        try:
-            self.graph({"value": value})
-        except Exception:  # an object may not let itself be read
-            return False
-        return True
+        self._pairs.append(f"{place}.")
+        state = self.save(value.get_state(), f"get_state() of {place}")
+        return {
+            "kind": "pair",
+            "class": name,
+            "state": state,
+            "attributes": self._values(self.attributes(value), place),
+        }
 
     def attributes(self, value: object) -> StateDict:
         """Return the attributes on which the future of an object may depend."""
@@ -318,7 +312,7 @@ class _Reader:
             new = dict[str, Thing]()
             for key, code in node["attributes"].items():
                 self._place = f"{type(one).__name__}.{key}: "
-                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":  # by earlier versions
+                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":
                     new[key] = self.load(code)
             is_whole = node["kind"] == "object" and "space" not in node
             gone = set(self._fresh.attributes(one)) - set(node["attributes"]) if is_whole else set[str]()

@@ -569,11 +569,26 @@ class HasPairAndAHolder(HasPair):
         self.holder.emulator = self.emulator  # type: ignore[attr-defined]
 
 
-class HasPairOfObjects(HasPair):
-    """Gives an object, which a fresh environment would have to have."""
+class HasPairOfAnEmulator(HasPair):
+    """Gives what cannot be read."""
 
     def get_state(self) -> Any:
-        return Part()
+        return self.emulator
+
+
+class HasPairAndAList(HasPair):
+    """Has the emulator in a list, which would have nothing in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emulators = [self.emulator]
+        del self.emulator
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return Counting.reset(self, seed=seed)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"frame": np.int64(self.emulators[0].frame)}
 
 
 class HasHalfAPair(HasPair):
@@ -586,8 +601,12 @@ class HasHalfAPair(HasPair):
 def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
     check(HasPair, {}, carry)
     check(HasPairAndAHolder, {}, carry)
-    for EnvCls in (HasPairOfObjects, HasHalfAPair):
-        assert "env.emulator is a" in (make_env(EnvCls, {}).why_no_state() or "")
+    for EnvCls, place in [
+        (HasPairOfAnEmulator, "get_state() of env"),
+        (HasPairAndAList, "env.emulators[0]"),
+        (HasHalfAPair, "env.emulator"),
+    ]:
+        assert f"{place} is a " in (make_env(EnvCls, {}).why_no_state() or "")
 
 
 class Phase(Enum):
