@@ -235,7 +235,7 @@ class _Writer:
             raise StateError(f"{place} is a {name}, which {why}")
         attributes = self.attributes(value)
         # All others are made anew: two environments may hold one object, which is a global of their module.
-        kept = self._is_layer(value) or hasattr(value, "__del__") or len(attributes) < len(vars(value))
+        kept = self._is_layer(value) or hasattr(type(value), "__del__") or len(attributes) < len(vars(value))
         kept = kept or place.startswith(tuple(self._pairs))
         return {"kind": "object", "class": name, "kept": kept, "attributes": self._values(attributes, place)}
 
