@@ -12,7 +12,8 @@
 #   make slurm       grids and batch scripts on a SLURM of this machine alone, which it starts and ends: 20 minutes
 #   make nightly-ray clusters of Ray whose head dies
 #   make gravest     make the forty gravest mistakes, one at a time: does a test fail?
-#   make nightly     what `make test` leaves out, for its packages or its time: the four above
+#   make nightly-tests  cases of the suite that are marked `nightly`: whole products of options, soaks, long runs
+#   make nightly     what `make test` leaves out, for its packages or its time: the five above
 #   make mutants ROOM=functional  make all changes that mutmut knows in a room, one at a time
 #   make durations   run the whole suite, and write down which tests are slow (tests/durations.json)
 
@@ -21,12 +22,15 @@ BIN := .venv/bin
 ARGS ?=
 # A version of torch other than the pinned one, such as 2.10.0; read when .venv is made.
 TORCH ?=
+# Tests start hundreds of processes, each of which would compile the library and torch's imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Three for two cores: tests that start processes wait most of their time.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+# Cases marked `nightly` run where an expression asks for them, and nowhere else: tests/tiers.py.
 # Alone: beside two busy processes, a start of Ray's cluster or of its actors can take longer than a test may.
-RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0 -m ray
+RAY_TESTS := $(BIN)/python -m pytest --numprocesses 0
 
-.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-environments nightly-ray slurm durations venv format lint types pytest quick
+.PHONY: mutants gravest train test check fix docs bench bench-short speed nightly nightly-tests nightly-environments nightly-ray slurm durations venv format lint types pytest quick
 
 train: .venv/library
 	$(BIN)/python examples/ppo_cartpole.py $(ARGS)
@@ -70,7 +74,7 @@ types: venv
 
 pytest: venv
 	$(PYTEST) -m "not ray"
-	$(RAY_TESTS)
+	$(RAY_TESTS) -m ray
 
 quick: venv
 	$(PYTEST) -m "not slow and not ray"
@@ -116,7 +120,11 @@ slurm: venv
 nightly-ray: venv
 	$(BIN)/python -m pytest --timeout 600 -rs tests/nightly/test_lost_head.py
 
-nightly: nightly-environments nightly-ray slurm gravest
+nightly-tests: venv
+	$(PYTEST) -m "nightly and not ray"
+	$(RAY_TESTS) -m "nightly and ray"
+
+nightly: nightly-tests nightly-environments nightly-ray slurm gravest
 
 # mutmut runs the tests in its own process: its packages stand beside those of .venv, and not among them.
 .nightly/mutmut/installed: .ci/mutants.lock

@@ -25,6 +25,8 @@ from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import Collector, CpuSampler, SerialSampler
+from rlpyt.samplers.base import work_of
+from rlpyt.samplers.work import WorkHere
 from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.rlpyt_0_1 import AttrDict
@@ -114,7 +116,7 @@ def test_exploration_goes_on_under_an_own_loop_of_updates(AlgoCls, agent, at_end
     run(algo, agent, None if AlgoCls is DQN else Box(-1, 1, (2,)))
     assert progress == ([0.125, 0.25, 0.375, 0.5] if AlgoCls is DQN else [0.0, 1.0, 1.0, 1.0])
     assert agent.fraction == at_end
-    assert agent.worker_copy()._exploration is None
+    assert agent.acting_copy()._exploration is None
 
 
 def test_a_hyper_parameter_that_is_set_during_a_run_holds_from_then_on():
@@ -330,7 +332,9 @@ def test_none_is_the_default_loop():
     assert sampler.CollectorCls is None  # fields keep what was given
     assert sampler.mid_batch_reset
     sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
-    assert type(sampler._collector) is Collector
+    work = work_of(sampler)
+    assert isinstance(work, WorkHere)
+    assert type(work.collector) is Collector
     sampler.shutdown()
 
 

@@ -1,12 +1,16 @@
-"""The quick tier of the suite, and the record that it follows."""
+"""The tiers of the suite, the record that the quick one follows, and the pairs that stand for a product."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import combinations, product
 from pathlib import Path
 
-from tests.tiers import RECORD, means_of, slow_cases
+import pytest
+
+from tests.pairs import crossed, pairwise
+from tests.tiers import RECORD, leave_nightly_out, means_of, slow_cases
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,3 +34,59 @@ def test_the_record_names_tests_that_are_there():
     for name in json.loads(RECORD.read_text()):
         file, *_, function = name.split("::")
         assert re.search(rf"^ *def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"),
+    [
+        ("", ["plain", "ray"]),
+        ("not ray", ["plain", "ray"]),
+        ("nightly", ["plain", "soak", "ray"]),
+        ("nightly and not ray", ["plain", "soak", "ray"]),
+    ],
+)
+def test_nightly_cases_are_left_out_unless_they_are_asked_for(expression, kept):
+    """What pytest itself deselects by the expression comes after it."""
+    told = []
+
+    class Hook:
+        pytest_deselected = staticmethod(lambda items: told.extend(items))
+
+    class Config:
+        hook = Hook
+        getoption = staticmethod(lambda name: {"markexpr": expression}[name])
+
+    class Item:
+        def __init__(self, name, *marks):
+            self.name, self.marks = name, marks
+
+        def get_closest_marker(self, mark):
+            return mark if mark in self.marks else None
+
+    items = [Item("plain"), Item("soak", "slow", "nightly"), Item("ray", "ray")]
+    leave_nightly_out(Config, items)  # type: ignore[arg-type]
+    assert [item.name for item in items] == kept
+    assert [item.name for item in told] == [name for name in ("soak",) if name not in kept]
+
+
+AXES = (["serial", "cpu", "gpu"], [1, 2, 4], ["step", "batch"], [False, True])
+
+
+@pytest.mark.parametrize("strength", [1, 2, 3])
+def test_pairs_of_all_axes_are_in_fewer_rows_than_the_product(strength):
+    rows = pairwise(*AXES, strength=strength)
+    for axes in combinations(range(len(AXES)), strength):
+        assert {tuple(row[k] for k in axes) for row in rows} == set(product(*(AXES[k] for k in axes)))
+    assert len(rows) <= {1: 3, 2: 11, 3: 22}[strength] < 36
+    assert rows == pairwise(*AXES, strength=strength)
+
+
+def test_the_product_is_whole_and_what_the_pairs_do_not_need_is_nightly():
+    def possible(sampler, n_workers, *options):
+        return sampler != "serial" or n_workers == 1
+
+    cases = crossed(*AXES, possible=possible)
+    assert [case.values for case in cases] == [row for row in product(*AXES) if possible(*row)]
+    suite = [case.values for case in cases if not case.marks]
+    assert suite == pairwise(*AXES, possible=possible)
+    assert all([mark.name for mark in case.marks] == ["nightly"] for case in cases if case.marks)

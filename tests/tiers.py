@@ -1,8 +1,10 @@
-"""Quick tier of the suite: what `make check` runs, by the durations that `make durations` wrote down.
+"""Tiers of the suite: what a plain pytest and `make test` run, the quick tier within it, and the nightly one beside it.
 
-A test function has 0.4 s of the quick tier: as many of its first cases as fit, none if one case takes longer.
-So every grid is entered, and what is left out is marked `slow`. `durations.json` has the functions that take longer
-with all their cases: the mean seconds of one case.
+A case marked `nightly` is left out, unless the expression of `-m` speaks of it: `make nightly-tests`.
+
+The quick tier is what `make check` runs, by the durations that `make durations` wrote down. A test function has 0.4 s
+of it: as many of its first cases as fit, none if one case takes longer. So every grid is entered, and what is left out
+is marked `slow`. `durations.json` has the functions that take longer with all their cases: the mean seconds of one.
 """
 
 from __future__ import annotations
@@ -81,8 +83,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder())
 
 
+def leave_nightly_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the cases marked `nightly` out of a list, unless the user chooses by this mark."""
+    if "nightly" in config.getoption("markexpr"):
+        return
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_nightly_out(config, items)
     slow = slow_cases([item.nodeid for item in items], json.loads(RECORD.read_text()))
     for item in items:
         if item.nodeid in slow:

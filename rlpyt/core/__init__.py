@@ -3,6 +3,7 @@
 from rlpyt.core.agent import (
     Actor,
     Agent,
+    AgentByHand,
     CategoricalQAgent,
     ExploringAgent,
     MuAgent,
@@ -20,12 +21,14 @@ from rlpyt.core.parts import (
     FreeSampler,
     Metrics,
     Sampler,
+    TrajStates,
 )
 from rlpyt.core.replay import Replay
 
 __all__ = [
     "Actor",
     "Agent",
+    "AgentByHand",
     "AgentT",
     "Algorithm",
     "Appender",
@@ -43,4 +46,5 @@ __all__ = [
     "QpgPolicyAgent",
     "Replay",
     "Sampler",
+    "TrajStates",
 ]

@@ -33,6 +33,7 @@ def rows(kind: str, EnvCls: Any, recurrent: bool, device: str) -> tuple[Any, ...
     """Return what a sampler collects, an evaluation, and what it collects after its state was taken and set."""
     agent = random_agent(recurrent)
     options: dict[str, Any] = dict(EnvCls=EnvCls, T=4, B=4, eval_n_envs=2, eval_max_trajectories=4)
+    options["start_method"] = "forkserver"
     with running(kind, agent, bootstrap_value=True, **options) as sampler:
         agent.to_device(ComputeSettings(device=device))
         first = collect(sampler, 2)
@@ -61,7 +62,9 @@ def test_action_servers_on_a_gpu_and_on_the_cpu_give_the_rows_of_one_process(kin
     batches = []
     for servers in (1, [{"cuda_idx": 0} if on_gpu else {}, {}]):
         agent = random_agent(True)
-        with running(kind, agent, T=4, B=4, bootstrap_value=True, servers=servers) as sampler:
+        with running(
+            kind, agent, T=4, B=4, bootstrap_value=True, servers=servers, start_method="forkserver"
+        ) as sampler:
             batches.append(collect(sampler, 2))
             for parameter in agent.parameters():
                 parameter.data.mul_(1.25)
@@ -133,7 +136,7 @@ def test_an_evaluation_without_a_sampler(device):
 
 def test_weights_that_learn_on_the_device_reach_the_workers(device):
     agent = random_agent()
-    with running("cpu2", agent, bootstrap_value=True, T=3, B=2) as sampler:
+    with running("cpu2", agent, bootstrap_value=True, T=3, B=2, start_method="forkserver") as sampler:
         agent.to_device(ComputeSettings(device=device))
         before = collect(sampler, 1)[0][0].agent.agent_info.value
         with torch.no_grad():

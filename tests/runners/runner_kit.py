@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent, RecurrentCategoricalPgAgent
 from rlpyt.algos import DQN, PPO
@@ -19,6 +21,9 @@ from tests.samplers import sampler_kit
 from tests.toy_envs import CountingEnv
 
 TIMING = ("Time", "PerSecond")
+
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
+"""Case for `parametrize` that `make nightly` runs, and the suite does not."""
 
 
 def make_algo(name: str, **kwargs: Any) -> tuple[Any, Any]:

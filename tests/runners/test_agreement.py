@@ -34,12 +34,23 @@ from rlpyt.runners import (
 from rlpyt.runners.agreement import Agreement, bit_hash, learned_tensors
 from rlpyt.runners.columns import merged_metrics, merged_numbers
 from rlpyt.runners.compute_choice import Choice
+from rlpyt.samplers.base import specs_of
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import set_seed
 from tests.replica_kit import ThreadReplicas
-from tests.runners.runner_kit import TIMING, header_of, make_algo, make_sampler, rows_of, run, status_of, without_times
+from tests.runners.runner_kit import (
+    TIMING,
+    header_of,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    status_of,
+    without_times,
+)
 from tests.runners.thread_replicas import in_threads
 from tests.toy_envs import CountingEnv
 
@@ -405,8 +416,10 @@ def breaks(runner: MinibatchRlBase) -> None:
     raise LookupError("a callback of the user's")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("itr", [2, 3, ITRS - 1])
+@pytest.mark.parametrize(
+    ("itr", "rank"),
+    [(2, 0), (3, 1), (ITRS - 1, 1), nightly(2, 1), nightly(3, 0), nightly(ITRS - 1, 0)],
+)
 def test_an_exception_in_one_replica_ends_all_in_one_iteration(rank, itr, tmp_path):
     runners: dict[int, Any] = {}
     errors = train(tmp_path, Runner=stop_at(rank, itr, breaks), prepare=lambda r: runners.update({r.replicas.rank: r}))
@@ -557,7 +570,7 @@ def statistics(name: str, numbers: np.ndarray) -> dict[str, float]:
     return {name + key: float(f(numbers)) if len(numbers) else float("nan") for key, f in functions.items()}
 
 
-@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 2), ("dqn", 2), ("dqn", 3)])
+@pytest.mark.parametrize(("algo", "world_size"), [("ppo", 2), nightly("dqn", 2), ("dqn", 3)])
 def test_rows_are_those_of_all_replicas_merged_by_hand(algo, world_size, tmp_path):
     window = 7
     runners = train(
@@ -743,7 +756,7 @@ def test_evaluation_environments_are_dealt_and_no_two_have_one_seed(tmp_path):
     for rank in range(3):
         sampler = make_sampler(eval_n_envs=4, eval_max_trajectories=10, eval_max_steps=41)
         facts = Run(batch_spec=sampler.batch_spec, seed=3, replicas=Replicas(rank, 3))
-        specs.append({role.value: spec for role, spec in sampler.make_specs(facts).items()}["eval"])
+        specs.append({role.value: spec for role, spec in specs_of(sampler, facts).items()}["eval"])
     assert [spec.env_ranks for spec in specs] == [[0, 1], [2], [3]]
     assert [list(spec.quotas) for spec in specs] == [[3, 3], [2], [2]]
     assert {spec.max_T for spec in specs} == {10}, "eval_max_steps is shared by all environments of all replicas"

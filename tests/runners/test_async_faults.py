@@ -20,8 +20,9 @@ from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval
 from rlpyt.samplers import SerialSampler
+from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.utils.processes import WorkerError
-from tests.runners.runner_kit import is_alive, make_algo, make_sampler, rows_of, run, status_of
+from tests.runners.runner_kit import is_alive, make_algo, make_sampler, nightly, rows_of, run, status_of
 from tests.runners.test_faults import (  # noqa: F401  # fixtures
     BAD_RANK,
     BAD_SEED,
@@ -74,10 +75,13 @@ def check(directory: Path, error: BaseException) -> str:
     return str(error)
 
 
-@pytest.mark.parametrize("lag", [0, 2])
-@pytest.mark.parametrize("fault", ["raise", "kill", "exit", "hang"])
+@pytest.mark.parametrize(
+    ("fault", "lag"),
+    [("raise", 0), ("kill", 2), ("exit", 0), ("hang", 2)]
+    + [nightly("raise", 2), nightly("kill", 0), nightly("exit", 2), nightly("hang", 0)],
+)
 def test_a_sampler_without_workers_that_breaks_is_named(fault, lag, tmp_path, monkeypatch):
-    monkeypatch.setattr(SerialSampler, "stall_seconds", 1.0)
+    monkeypatch.setattr(SerialSampler, "process", ProcessSettings(stall_seconds=1.0))
     message = fail(tmp_path, "serial", fault, lag=lag)
     ending = {**DEATHS, "raise": "raised EnvError: " + MESSAGES["raise"]}[fault]
     found = re.match(PROCESS + SEEN + ending, message, re.DOTALL)
@@ -87,7 +91,8 @@ def test_a_sampler_without_workers_that_breaks_is_named(fault, lag, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("kind", "fault"), [("cpu2", "raise"), ("gpu2", "kill"), ("alternating2", "hang"), ("cpu2", "kill")]
+    ("kind", "fault"),
+    [("cpu2", "raise"), ("gpu2", "kill"), nightly("alternating2", "hang"), nightly("cpu2", "kill")],
 )
 def test_a_worker_of_the_sampler_that_breaks_is_named(kind, fault, tmp_path):
     message = fail(tmp_path, kind, fault)
@@ -106,7 +111,7 @@ def processes_of(kind: str) -> tuple[psutil.Process, list[psutil.Process]]:
     ("signum", "whom", "ending"),
     [
         (signal.SIGKILL, "sampler", "was killed by SIGKILL"),
-        (signal.SIGSTOP, "sampler", "has made no progress for 1 s"),
+        nightly(signal.SIGSTOP, "sampler", "has made no progress for 1 s"),
         (signal.SIGSTOP, "worker", "raised WorkerError: Worker 0 .* has made no progress for 1 s"),
     ],
 )
@@ -130,7 +135,7 @@ def test_a_signal_from_outside_ends_the_run(signum, whom, ending, tmp_path):
     assert re.match(r"The sampler's process \(pid \d+\), .*" + ending, message, re.DOTALL), message
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", [nightly("serial"), "cpu2"])
 def test_an_error_of_the_learner_stops_the_sampler_in_the_middle_of_a_batch(kind, tmp_path):
     class Breaks(PPO):
         def optimize_agent(self, itr: int, samples: Any) -> Any:
@@ -164,9 +169,9 @@ def test_an_environment_that_cannot_be_built_ends_the_run_at_once(tmp_path):
 
 
 STOPS = [
-    Stop("cpu2", signal.SIGINT, True, "hang", "interrupted"),
+    nightly(Stop("cpu2", signal.SIGINT, True, "hang", "interrupted")),
     Stop("serial", signal.SIGTERM, False, "hang", "interrupted"),
-    Stop("gpu2", signal.SIGTERM, True, "none", "interrupted"),
+    nightly(Stop("gpu2", signal.SIGTERM, True, "none", "interrupted")),
     Stop("cpu2", signal.SIGKILL, False, "none", "running"),
 ]
 

@@ -18,7 +18,7 @@ from rlpyt.logging import read_progress
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import SerialSampler
 from tests.algos.small_problems import Chain, ContinuousBandit, Cue
-from tests.runners.runner_kit import run
+from tests.runners.runner_kit import nightly, run
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,9 @@ def curve_of(case: Case, directory: Path, seed: int = 0) -> dict[str, list[float
     return read_progress(directory / "run_0")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["DQN", "R2D1", "VTrace lag 4", *map(nightly, ("SAC", "PPO", "VTrace", "VTrace LSTM"))]
+)
 def test_an_asynchronous_run_learns(name, tmp_path):
     case = CASES[name]
     progress = curve_of(case, tmp_path)

@@ -23,7 +23,7 @@ from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
 from tests.markdown import ROOT, quoted, tables
 from tests.runners.lagged import with_lag
-from tests.runners.runner_kit import make_algo, make_sampler, run, status_of, without_times
+from tests.runners.runner_kit import make_algo, make_sampler, nightly, run, status_of, without_times
 from tests.toy_envs import CountingEnv
 from tests.vector_toy_envs import CountingVectorEnv
 
@@ -51,8 +51,9 @@ def learned(directory: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("case", "lag"),
-    [("PPO", 1), ("PPO LSTM", 2), ("A2C", 3), ("DQN input priorities", 1), ("Rainbow", 2), ("SAC", 1), ("TD3", 2)]
-    + [("R2D1", 1), ("R2D1", 3), ("SAC LSTM", 2), ("VTrace", 1), ("VTrace GRU", 2)],
+    [("PPO LSTM", 2), ("DQN input priorities", 1), ("R2D1", 3), ("SAC", 1), ("VTrace", 1)]
+    + [nightly("PPO", 1), nightly("A2C", 3), nightly("Rainbow", 2), nightly("TD3", 2), nightly("R2D1", 1)]
+    + [nightly("SAC LSTM", 2), nightly("VTrace GRU", 2)],
 )
 def test_a_run_is_that_of_a_serial_loop_with_old_weights(case, lag, tmp_path):
     options, Reference = options_of(case), MinibatchRlEval if lag == 1 else MinibatchRl
@@ -69,7 +70,8 @@ def test_a_run_is_that_of_a_serial_loop_with_old_weights(case, lag, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "algo"), [("cpu2", "ppo lstm"), ("gpu2", "dqn"), ("alternating2", "ppo"), ("native", "dqn")]
+    ("kind", "algo"),
+    [("cpu2", "ppo lstm"), ("gpu2", "dqn"), nightly("alternating2", "ppo"), nightly("native", "dqn")],
 )
 def test_two_runs_with_one_seed_are_one_through_every_sampler(kind, algo, tmp_path):
     def once(directory: Path) -> list[dict[str, str]]:

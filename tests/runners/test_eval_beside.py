@@ -30,6 +30,7 @@ from tests.runners.runner_kit import (
     children,
     make_algo,
     make_sampler,
+    nightly,
     rows_of,
     run,
     start_forkserver,
@@ -87,10 +88,10 @@ def both(directory: Path, algo: Any, make: Any, **kwargs: Any) -> tuple[Any, Any
 @pytest.mark.parametrize(
     ("kind", "EnvCls", "algo", "deterministic"),
     [
-        ("serial", CountingEnv, "ppo", False),
+        nightly("serial", CountingEnv, "ppo", False),
         ("cpu1", LifeEnv, "ppo lstm", False),
         ("gpu2", CountingEnv, "dqn", True),
-        ("serial", CountingVectorEnv, "dqn", False),
+        nightly("serial", CountingVectorEnv, "dqn", False),
         ("serial", AgingEnv, "ppo", False),
     ],
 )
@@ -267,7 +268,10 @@ def faulty(kind: str, fault: str, note: Path | None = None, **kwargs: Any) -> An
     return make_sampler(kind, FaultyEnv, env_kwargs={"fault": "none"}, eval_env_kwargs=bad, **size, **kwargs)
 
 
-@pytest.mark.parametrize(("kind", "fault"), [("cpu2", fault) for fault in FAULTS] + [("serial", "kill")])
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [("cpu2", "raise"), ("cpu2", "kill"), ("cpu2", "hang"), nightly("cpu2", "nan"), nightly("serial", "kill")],
+)
 def test_a_fault_in_the_evaluation_ends_the_run_and_is_named(kind, fault, tmp_path):
     note = tmp_path / "when_it_happened"
     # No other row is due: it is noticed beside learning.

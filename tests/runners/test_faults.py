@@ -31,6 +31,7 @@ from tests.runners.runner_kit import (
     is_alive,
     make_algo,
     make_sampler,
+    nightly,
     rows_of,
     run,
     start_forkserver,
@@ -116,9 +117,13 @@ def fail(
     return str(info.value)
 
 
-def pairs(faults: Iterable[str], of_all: str) -> list[tuple[str, str]]:
-    """Return (kind, fault): every fault through two samplers, and one through all."""
-    return [(k, f) for k in PARALLEL for f in faults if k in EVERY_FAULT or f == of_all]
+def pairs(faults: Iterable[str], of_all: str) -> list[Any]:
+    """Return (kind, fault): every fault through two samplers, and one through all.
+
+    A worker that hangs is waited for, and every one but the first is nightly.
+    """
+    chosen = [(k, f) for k in PARALLEL for f in faults if k in EVERY_FAULT or f == of_all]
+    return [nightly(k, f) if f == "hang" and k != PARALLEL[0] else (k, f) for k, f in chosen]
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("serial", fault) for fault in MESSAGES] + pairs(MESSAGES, "raise"))
@@ -144,7 +149,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "fault"), pairs(DEATHS, "kill") + [("alternating2", "hang")])
+@pytest.mark.parametrize(("kind", "fault"), pairs(DEATHS, "kill") + [nightly("alternating2", "hang")])
 def test_a_worker_that_dies_or_hangs_is_named(kind, fault, tmp_path):
     text = fail(tmp_path, kind, fault, WorkerError, worker_timeout=1)
     assert re.match(WHERE + DEATHS[fault], text), text
@@ -185,7 +190,7 @@ EVAL_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "fault"), pairs(EVAL_MESSAGES, "exit") + [("no_overlap2", "hang")])
+@pytest.mark.parametrize(("kind", "fault"), pairs(EVAL_MESSAGES, "exit") + [nightly("no_overlap2", "hang")])
 def test_a_fault_in_evaluation_is_named_too(kind, fault, tmp_path):
     text = fail(tmp_path, kind, fault, WorkerError, at=3, evaluation=True, worker_timeout=1)
     where = r"Worker 1 \(pid \d+\), last seen at environment 1, step \d+, "
@@ -235,17 +240,24 @@ class Stop(NamedTuple):
     start_method: str = "fork"
 
 
+def name_of(stop: Stop) -> str:
+    return f"{stop.kind}-{stop.signum.name}-{stop.fault}-{stop.start_method}"
+
+
 STOPS = [
-    Stop("cpu2", signal.SIGINT, True, "none", "interrupted", "forkserver"),  # Ctrl-C in a terminal reaches all
-    Stop("gpu2", signal.SIGINT, True, "hang", "interrupted"),
+    Stop("cpu2", signal.SIGINT, True, "none", "interrupted"),  # Ctrl-C in a terminal reaches all
     Stop("alternating2", signal.SIGINT, True, "hang", "interrupted"),
-    Stop("cpu2", signal.SIGTERM, False, "hang", "interrupted"),
     Stop("gpu2", signal.SIGTERM, False, "hang", "interrupted", "forkserver"),
-    Stop("alternating2", signal.SIGTERM, False, "hang", "interrupted"),
     Stop("no_overlap2", signal.SIGTERM, True, "none", "interrupted"),
     Stop("cpu2", signal.SIGUSR1, True, "none", "interrupted"),  # as SLURM sends it
-    Stop("gpu2", signal.SIGUSR1, True, "hang", "interrupted", "forkserver"),
     Stop("cpu2", signal.SIGKILL, False, "hang", "running"),  # nobody is left to write another word
+]
+MORE_STOPS = [
+    Stop("cpu2", signal.SIGINT, True, "none", "interrupted", "forkserver"),
+    Stop("gpu2", signal.SIGINT, True, "hang", "interrupted"),
+    Stop("cpu2", signal.SIGTERM, False, "hang", "interrupted"),
+    Stop("alternating2", signal.SIGTERM, False, "hang", "interrupted"),
+    Stop("gpu2", signal.SIGUSR1, True, "hang", "interrupted", "forkserver"),
     Stop("gpu2", signal.SIGKILL, False, "hang", "running", "forkserver"),
     Stop("alternating2", signal.SIGKILL, False, "none", "running"),
 ]
@@ -302,7 +314,10 @@ def masters(tmp_path_factory):
         process.kill()
 
 
-@pytest.mark.parametrize("stop", STOPS, ids=lambda s: f"{s.kind}-{s.signum.name}-{s.fault}-{s.start_method}")
+@pytest.mark.parametrize(
+    "stop",
+    [pytest.param(s, id=name_of(s)) for s in STOPS] + [nightly(s, id=name_of(s)) for s in MORE_STOPS],
+)
 def test_a_run_that_is_stopped_leaves_nothing_behind(stop, masters, tmp_path):
     masters.stdin.write(json.dumps([str(tmp_path), stop.kind, stop.fault, stop.start_method]) + "\n")
     masters.stdin.flush()

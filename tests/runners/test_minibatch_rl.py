@@ -403,7 +403,8 @@ def test_text_in_place_of_a_number_is_refused(setting):
 )
 def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        sampler = make_sampler(kind, max_decorrelation_steps=7, eval_n_envs=2, eval_max_trajectories=3)
+        options: dict[str, Any] = dict(start_method="here", max_decorrelation_steps=7)
+        sampler = make_sampler(kind, **options, eval_n_envs=2, eval_max_trajectories=3)
         run(tmp_path / name, algo, sampler, Runner, seed=seed)
     a, b, c = (without_times(tmp_path / name) for name in "abc")
     assert a == b
@@ -414,6 +415,7 @@ def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
 @pytest.mark.parametrize("algo", ["ppo", "ppo lstm", "dqn"])
 def test_one_worker_gives_the_same_log_as_none(algo, tmp_path):
     options: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=3, max_decorrelation_steps=7)
+    options["start_method"] = "here"
     for kind in ("serial", "cpu1"):
         run(tmp_path / kind, algo, make_sampler(kind, **options), MinibatchRlEval)
     assert without_times(tmp_path / "serial") == without_times(tmp_path / "cpu1")
@@ -666,11 +668,11 @@ def test_workers_are_not_kept_to_the_cores_of_the_master(pinned):
         runner.startup()
         assert available_cpus() == [master]
         expected = [other] if pinned else before
-        assert [psutil.Process(w.pid).cpu_affinity() for w in sampler.pool.workers] == [expected] * 2
-        psutil.Process(sampler.pool.workers[0].pid).kill()
+        assert [psutil.Process(w.pid).cpu_affinity() for w in sampler._workers.pool.workers] == [expected] * 2
+        psutil.Process(sampler._workers.pool.workers[0].pid).kill()
         sampler.obtain_samples(0)
-        assert sampler.pool.n_restarts == 1
-        assert psutil.Process(sampler.pool.workers[0].pid).cpu_affinity() == expected
+        assert sampler._workers.pool.n_restarts == 1
+        assert psutil.Process(sampler._workers.pool.workers[0].pid).cpu_affinity() == expected
     finally:
         runner.shutdown()
         process.cpu_affinity(before)

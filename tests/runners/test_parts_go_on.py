@@ -25,6 +25,7 @@ from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import global_streams, set_global_streams
 from tests.algos.small_problems import RandomEnv, optimize, set_up
 from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, SEQUENCE_KWARGS, SMALL
+from tests.runners.runner_kit import nightly
 
 N = 8
 """Iterations before the state is saved, and again after it: the replays are half full, and have wrapped at the end."""
@@ -177,12 +178,13 @@ AGENTS: dict[str, Any] = {
     "noisy": CASES["Rainbow"],
     "coloured": MORE_CASES["coloured noise"],
 }
+WORKERS: dict[str, Any] = dict(n_workers=2, start_method="here")
 SAMPLERS: dict[str, Any] = {
     "halves": dict(n_parts=2),
-    "cpu": dict(SamplerCls=CpuSampler, n_workers=2),
-    "gpu": dict(SamplerCls=GpuSampler, n_workers=2),
-    "alternating": dict(SamplerCls=AlternatingSampler, n_workers=2),
-    "no overlap": dict(SamplerCls=NoOverlapAlternatingSampler, n_workers=2),
+    "cpu": dict(SamplerCls=CpuSampler, **WORKERS),
+    "gpu": dict(SamplerCls=GpuSampler, **WORKERS),
+    "alternating": dict(SamplerCls=AlternatingSampler, **WORKERS),
+    "no overlap": dict(SamplerCls=NoOverlapAlternatingSampler, **WORKERS),
 }
 
 
@@ -202,7 +204,9 @@ def test_every_sampler_goes_on(kind, agent, tmp_path):
     check(AGENTS[agent], SAMPLERS[kind], tmp_path / "state.pkl")
 
 
-@pytest.mark.parametrize(("lag", "kind", "agent"), [(1, "gpu", "epsilon"), (2, "cpu", "LSTM"), (2, "serial", "noisy")])
+@pytest.mark.parametrize(
+    ("lag", "kind", "agent"), [(1, "gpu", "epsilon"), (2, "cpu", "LSTM"), nightly(2, "serial", "noisy")]
+)
 def test_a_sampler_that_collects_ahead_goes_on(lag, kind, agent, tmp_path):
     check(AGENTS[agent], SAMPLERS.get(kind, SERIAL), tmp_path / "state.pkl", lag)
 

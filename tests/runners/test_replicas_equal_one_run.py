@@ -21,6 +21,7 @@ from rlpyt.runners import AsyncRl, MinibatchRl, SyncRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
+from tests.runners.runner_kit import nightly
 
 T, B, N_STEPS, LOG_STEPS = 5, 6, 900, 300
 
@@ -50,11 +51,11 @@ RUNS: dict[str, Any] = {
     "flat": (SyncRl, dict(reduction="flat"), 1000),
     "ddp": (SyncRl, dict(reduction="ddp"), 1000),
     "short window": (SyncRl, {}, 7),
-    "short window, collected in turn by other processes": (AsyncRl, dict(lag=0), 7),
+    "collected in turn, short window": (AsyncRl, dict(lag=0), 7),
 }
 
 
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("case", [nightly("flat"), "ddp", "short window", nightly("collected in turn, short window")])
 def test_a_run_of_two_replicas_equals_a_run_of_one(case: str, tmp_path: Path) -> None:
     """A window that has fewer trajectories than an iteration, too: the last ones of the run, not of a replica."""
     Runner, options, window = RUNS[case]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -31,12 +33,12 @@ from rlpyt.runners.signals import Preempted
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv
 from tests.algos.test_algo_state import CASES
-from tests.runners.runner_kit import children, make_sampler, rows_of, start_forkserver, status_of
+from tests.runners.runner_kit import children, make_sampler, nightly, rows_of, start_forkserver, status_of
 from tests.toy_envs import AgingEnv
 
 ROOT = Path(__file__).parents[2]
 T, B = 5, 4
-N_ITR, STOP, LOG, SAVE = 16, 8, 2, 3
+N_ITR, STOP, LOG, SAVE = 12, 8, 2, 3
 """Iterations of a run, those before it is stopped, and those between rows and checkpoints: the newest is of 6."""
 EVALUATION: dict[str, Any] = dict(eval_n_envs=2, eval_max_trajectories=4)
 
@@ -79,8 +81,9 @@ def runner_of(
     action_space = spaces.Box(-1, 2, (2,)) if isinstance(algo, QpgAlgo) else spaces.Discrete(3)
     options: dict[str, Any] = EVALUATION if issubclass(Runner, MinibatchRlEval) else {}
     EnvCls = settings.pop("EnvCls", RandomEnv)
+    start_method = settings.pop("start_method", "here")
     if kind[-1].isdigit():
-        options = {**options, "start_method": settings.pop("start_method", "fork")}
+        options = {**options, "start_method": start_method}
     env_kwargs = dict(action_space=action_space)
     sampler = make_sampler(kind, EnvCls, T, B, env_kwargs=env_kwargs, max_decorrelation_steps=10, **options)
     rows = T * B * settings.get("n_replicas", 1)
@@ -115,6 +118,28 @@ def check_same(directory: Path, expected: Path) -> None:
     assert len(rows_of(expected)) >= N_ITR // LOG
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that gives the directory of a run that was left alone, which is trained once."""
+    directories: dict[Any, Path] = {}
+
+    def directory_of(case: str = "PPO", Runner: Any = MinibatchRl) -> Path:
+        if (case, Runner) not in directories:
+            directories[case, Runner] = tmp_path_factory.mktemp("whole")
+            train(directories[case, Runner], case, Runner=Runner)
+        return directories[case, Runner]
+
+    return directory_of
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run that was stopped, to be copied."""
+    directory = tmp_path_factory.mktemp("stopped")
+    stopped(directory)
+    return directory
+
+
 def log_of(directory: Path) -> str:
     return (directory / "run_0" / "debug.log").read_text()
 
@@ -141,26 +166,26 @@ AGING: dict[str, Any] = dict(EnvCls=partial(AgingEnv, RandomEnv))
     [
         ("PPO dropout of torch", "serial", MinibatchRl, {}),
         ("PPO LSTM", "alternating2", MinibatchRl, {}),
-        ("VTrace", "cpu2", MinibatchRlEval, {}),
-        ("DQN input priorities", "gpu2", MinibatchRl, {}),
-        ("DQN scheduled", "cpu2", MinibatchRl, {}),
-        ("Rainbow", "cpu2", MinibatchRl, {}),
+        nightly("VTrace", "cpu2", MinibatchRlEval, {}),
+        ("DQN input priorities", "gpu2", MinibatchRl, dict(start_method="fork")),
+        nightly("DQN scheduled", "cpu2", MinibatchRl, {}),
+        nightly("Rainbow", "cpu2", MinibatchRl, {}),
         ("R2D1", "halves", MinibatchRl, {}),
-        ("IQN GRU", "gpu2", MinibatchRlEval, {}),
-        ("DDPG", "cpu2", MinibatchRl, {}),
-        ("TD3", "alternating2", MinibatchRl, {}),
-        ("SAC LSTM", "serial", MinibatchRl, {}),
+        nightly("IQN GRU", "gpu2", MinibatchRlEval, {}),
+        nightly("DDPG", "cpu2", MinibatchRl, {}),
+        nightly("TD3", "alternating2", MinibatchRl, {}),
+        ("SAC LSTM", "cpu2", MinibatchRl, {}),
         ("DroQ", "serial", MinibatchRlEval, dict(eval_beside=True)),
         ("DQN n-step soft", "serial", SyncRl, REPLICAS),
-        ("DroQ", "serial", SyncRlEval, REPLICAS),
+        nightly("DroQ", "serial", SyncRlEval, REPLICAS),
         ("CMAES", "cpu2", MinibatchRlEval, {}),
-        ("CMAES separable", "serial", MinibatchRl, {}),
+        nightly("CMAES separable", "serial", MinibatchRl, {}),
         ("PPO", "cpu2", AsyncRl, dict(lag=2)),
-        ("R2D1", "serial", AsyncRl, dict(lag=1)),
-        ("DroQ", "serial", AsyncRlEval, dict(lag=1)),
-        ("PPO", "serial", MinibatchRlEval, AGING),
+        nightly("R2D1", "serial", AsyncRl, dict(lag=1)),
+        nightly("DroQ", "serial", AsyncRlEval, dict(lag=1)),
+        nightly("PPO", "serial", MinibatchRlEval, AGING),
         ("PPO", "cpu2", MinibatchRlEval, AGING),
-        ("PPO", "serial", MinibatchRlEval, {**AGING, "eval_beside": True}),
+        nightly("PPO", "serial", MinibatchRlEval, {**AGING, "eval_beside": True}),
         ("PPO", "serial", SyncRlEval, {**AGING, **REPLICAS}),
         ("DQN n-step soft", "serial", AsyncRlEval, {**AGING, "lag": 1, "eval_beside": True}),
     ],
@@ -183,7 +208,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(case, kind, Runner, set
 
 
 @pytest.mark.parametrize("signum", [SIGTERM, SIGINT, SIGHUP, SIGUSR1])
-def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, tmp_path, monkeypatch, capfd):
+def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, whole, tmp_path, monkeypatch, capfd):
     before = {SIGINT: signal(SIGINT, default_int_handler), SIGHUP: signal(SIGHUP, SIG_DFL)}
     monkeypatch.setattr(Stopping, "stop", lambda self: raise_signal(signum))
     try:
@@ -197,11 +222,10 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_an_exit_code(signum, tmp_path
     assert f"{signum.name} was sent: the run ends at step 180, with a checkpoint" in log_of(tmp_path)
     assert "a second signal ends it at once" in capfd.readouterr().err
     train(tmp_path)
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
 
 
-def test_a_run_whose_time_is_over_ends_with_a_checkpoint(tmp_path):
+def test_a_run_whose_time_is_over_ends_with_a_checkpoint(whole, tmp_path):
     for n_done in (1, 2):  # each start does what it can
         with pytest.raises(Preempted, match="max_time is over") as info:
             train(tmp_path, max_time=1e-9)
@@ -209,11 +233,10 @@ def test_a_run_whose_time_is_over_ends_with_a_checkpoint(tmp_path):
         assert status_of(tmp_path)["status"] == "interrupted"
         assert steps_saved(tmp_path / "run_0") == n_done * T * B
     train(tmp_path)
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
 
 
-def test_a_signal_in_the_start_of_a_run_is_kept_for_its_first_iteration(tmp_path, monkeypatch):
+def test_a_signal_in_the_start_of_a_run_is_kept_for_its_first_iteration(whole, tmp_path, monkeypatch):
     def record_settings(self: Any) -> None:
         raise_signal(SIGTERM)
         MinibatchRl.record_settings(self)
@@ -225,8 +248,7 @@ def test_a_signal_in_the_start_of_a_run_is_kept_for_its_first_iteration(tmp_path
         assert steps_saved(tmp_path / "run_0") == n_done * T * B
     monkeypatch.undo()
     train(tmp_path)
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
 
 
 def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
@@ -239,23 +261,23 @@ def test_a_finished_run_says_so_and_goes_on_with_more_steps(tmp_path):
         assert torch.equal(x, y)
     assert status_of(tmp_path / "a")["status"] == "finished"
     train(tmp_path / "a")
-    assert "n_steps is 320, and was 200" in log_of(tmp_path / "a")
-    assert [float(row["Diagnostics/CumSteps"]) for row in rows_of(tmp_path / "a")] == [40.0 * i for i in range(1, 9)]
+    assert "n_steps is 240, and was 200" in log_of(tmp_path / "a")
+    assert [float(row["Diagnostics/CumSteps"]) for row in rows_of(tmp_path / "a")] == [40.0 * i for i in range(1, 7)]
 
 
 @pytest.mark.parametrize("Runner", [MinibatchRl, MinibatchRlEval])
-def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_weights(Runner, tmp_path):
-    train(tmp_path / "whole", "DQN input priorities", Runner=Runner)
+def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_weights(Runner, whole, tmp_path):
+    expected = whole("DQN input priorities", Runner)
     for n_itr in (9, N_ITR):
         train(tmp_path / "a", "DQN input priorities", Runner=Runner, n_steps=n_itr * T * B)
-    ours, whole = (
-        {int(row["Diagnostics/CumSteps"]): row for row in progress_of(tmp_path / name / "run_0")}
-        for name in ("a", "whole")
+    ours, rows = (
+        {int(row["Diagnostics/CumSteps"]): row for row in progress_of(directory / "run_0")}
+        for directory in (tmp_path / "a", expected)
     )
     assert ours.pop(180)
-    assert ours.pop(200) != whole.pop(200)  # of the steps since the end, and of those since step 160
-    assert ours == whole
-    state, right = (state_of(tmp_path / name / "run_0") for name in ("a", "whole"))
+    assert ours.pop(200) != rows.pop(200)  # of the steps since the end, and of those since step 160
+    assert ours == rows
+    state, right = (state_of(directory / "run_0") for directory in (tmp_path / "a", expected))
     assert {k: v for k, v in state.items() if ".agent." in k or ".algo." in k} == {
         k: v for k, v in right.items() if ".agent." in k or ".algo." in k
     }
@@ -265,7 +287,9 @@ def test_more_steps_after_an_end_between_two_rows_leave_a_row_more_and_the_same_
 
 
 @pytest.mark.parametrize("what", ["weight", "loss"])
-def test_numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoint_is_named(what, tmp_path, monkeypatch):
+def test_numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoint_is_named(
+    what, whole, tmp_path, monkeypatch
+):
     def store_diagnostics(self: Any, itr: int, traj_infos: Any, metrics: Any) -> None:
         if itr + 1 == 3 * SAVE:  # a checkpoint is due, and no row of the log
             broken = next(iter(self.agent.parameters())).data if what == "weight" else metrics["loss"]
@@ -280,8 +304,7 @@ def test_numbers_that_are_not_finite_are_never_saved_and_the_last_good_checkpoin
     assert status_of(tmp_path)["status"] == "failed"
     monkeypatch.undo()
     train(tmp_path)
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
 
 
 def test_two_runs_never_share_a_directory(tmp_path, monkeypatch):
@@ -301,11 +324,10 @@ class BadSink:
         raise ConnectionError("no server")
 
 
-def test_a_sink_that_raises_ends_no_run_and_changes_none(tmp_path, capsys):
+def test_a_sink_that_raises_ends_no_run_and_changes_none(whole, tmp_path, capsys):
     stopped(tmp_path, sinks=[BadSink()])
     train(tmp_path, sinks=[BadSink()])
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
     assert capsys.readouterr().out.count("the sink BadSink raised") == 2  # once for each start
 
 
@@ -324,19 +346,18 @@ def damage(directory: Path, step: int) -> None:
     file.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_taken(tmp_path):
+def test_a_damaged_checkpoint_is_passed_over_and_the_one_before_taken(whole, tmp_path):
     stopped(tmp_path, "DQN input priorities")
     damage(tmp_path, 120)
     train(tmp_path, "DQN input priorities")
     log = log_of(tmp_path)
     assert "WARNING: The checkpoint of step 120 is damaged; the one before is taken." in log
     assert "Resumed after 60 steps." in log
-    train(tmp_path / "whole", "DQN input priorities")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole("DQN input priorities"))
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused_with_all_reasons(tmp_path):
-    stopped(tmp_path)
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_with_all_reasons(stopped_run, tmp_path):
+    shutil.copytree(stopped_run, tmp_path, dirs_exist_ok=True)
     rows = rows_of(tmp_path)
     for step in (60, 120):
         damage(tmp_path, step)
@@ -350,13 +371,13 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_with_all_reasons(tmp
     assert steps_saved(tmp_path / "run_0") == 120
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
-    train(tmp_path / "whole", "Rainbow")
+def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch):
+    expected = whole("Rainbow")
     looks = iter(range(10**6))
     monkeypatch.setattr(time, "time", lambda: -1e9 * next(looks))  # back by 30 years at every look
     stopped(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
     train(tmp_path, "Rainbow", checkpoint_interval_minutes=1e3, max_time=1e3)
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, expected)
     times = [float(row["Diagnostics/CumTime (s)"]) for row in rows_of(tmp_path)]
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] < 1e3
@@ -374,11 +395,10 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
         (dict(seed=4), "seed is 4, and was 3"),
     ],
 )
-def test_settings_of_another_run_are_refused_with_the_difference(changes, message, tmp_path):
-    stopped(tmp_path)
+def test_settings_of_another_run_are_refused_with_the_difference(changes, message, stopped_run):
     with pytest.raises(ValueError, match=f"Resuming a run with other settings: .*{message}"):
-        train(tmp_path, **changes)
-    assert steps_saved(tmp_path / "run_0") == 120
+        train(stopped_run, **changes)
+    assert steps_saved(stopped_run / "run_0") == 120
 
 
 def test_another_number_of_replicas_is_refused(tmp_path):
@@ -388,28 +408,28 @@ def test_another_number_of_replicas_is_refused(tmp_path):
 
 
 def test_settings_that_change_no_number_may_change_and_are_logged(tmp_path):
-    stopped(tmp_path, "R2D1", "cpu2", start_method="fork")
-    changes: dict[str, Any] = dict(checkpoint_interval_steps=40, log_interval_steps=40, n_steps=320)
+    stopped(tmp_path, "R2D1", "cpu2")
+    changes: dict[str, Any] = dict(checkpoint_interval_steps=40, log_interval_steps=40, n_steps=240)
     train(tmp_path, "R2D1", "cpu1", **changes)
     assert "Changed since the checkpoint: sampler.n_workers is 1, and was 2." in log_of(tmp_path)
     assert "Changed since the checkpoint: checkpoint_interval_steps is 40, and was 60." in log_of(tmp_path)
     train(tmp_path / "whole", "R2D1", "cpu2")
-    ours, whole = (state_of(directory / "run_0") for directory in (tmp_path, tmp_path / "whole"))
+    ours, right = (state_of(directory / "run_0") for directory in (tmp_path, tmp_path / "whole"))
     assert {k: v for k, v in ours.items() if ".agent." in k or ".algo." in k} == {
-        k: v for k, v in whole.items() if ".agent." in k or ".algo." in k
+        k: v for k, v in right.items() if ".agent." in k or ".algo." in k
     }
     assert progress_of(tmp_path / "run_0") == progress_of(tmp_path / "whole" / "run_0")
 
 
 @pytest.mark.parametrize(("kind", "name"), [("cpu2", "CpuSampler"), ("gpu2", "GpuSampler")])
-def test_another_sampler_may_go_on(kind, name, tmp_path):
-    stopped(tmp_path)
+def test_another_sampler_may_go_on(kind, name, stopped_run, tmp_path):
+    shutil.copytree(stopped_run, tmp_path, dirs_exist_ok=True)
     train(tmp_path, kind=kind)
     assert f"Changed since the checkpoint: sampler is '{name}', and was 'SerialSampler'." in log_of(tmp_path)
     assert steps_saved(tmp_path / "run_0") == N_ITR * T * B
 
 
-def test_rows_without_a_checkpoint_are_refused_or_put_aside(tmp_path):
+def test_rows_without_a_checkpoint_are_refused_or_put_aside(whole, tmp_path):
     with pytest.raises(Stop):
         train(tmp_path, stop_at=STOP, checkpoint_interval_steps=1e6)
     rows = rows_of(tmp_path)
@@ -420,36 +440,44 @@ def test_rows_without_a_checkpoint_are_refused_or_put_aside(tmp_path):
     train(tmp_path)
     with open(tmp_path / "run_0" / "earlier_1" / "progress.csv", newline="") as file:
         assert list(csv.DictReader(file)) == rows
-    train(tmp_path / "whole")
-    check_same(tmp_path, tmp_path / "whole")
+    check_same(tmp_path, whole())
 
 
 # ---- kills ----
+
+
+def wait(self: Stopping) -> None:
+    time.sleep(60.0)
 
 
 @pytest.mark.parametrize(
     ("case", "kind", "Runner", "settings"),
     [
         ("DQN input priorities", "cpu2", MinibatchRl, {}),
-        ("PPO LSTM", "gpu2", MinibatchRl, {}),
-        ("DroQ", "serial", MinibatchRlEval, {}),
-        ("PPO", "gpu2", MinibatchRlEval, AGING),
+        nightly("PPO LSTM", "gpu2", MinibatchRl, {}),
+        nightly("DroQ", "serial", MinibatchRlEval, {}),
+        nightly("PPO", "gpu2", MinibatchRlEval, AGING),
     ],
 )
-def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runner, settings, tmp_path):
-    options: dict[str, Any] = dict(n_steps=60 * T * B, **settings)
-    run = Started([], tmp_path / "output", tmp_path / "tmp", partial(train, tmp_path, case, kind, Runner, **options))
+def test_a_killed_run_leaves_nothing_behind_but_its_checkpoints(case, kind, Runner, settings, tmp_path, monkeypatch):
+    options: dict[str, Any] = dict(n_steps=30 * T * B, start_method="fork", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopping, "stop", wait)  # where it is killed at the latest
+        arguments = (tmp_path, case, kind, Runner)
+        run = Started([], tmp_path / "output", tmp_path / "tmp", partial(train, *arguments, stop_at=25, **options))
     assert run.wait_until(lambda: steps_saved(tmp_path / "run_0") > 0), (tmp_path / "output").read_text()
     time.sleep(random.uniform(0.0, 0.3))
     assert run.process.poll() is None
     assert run.kill() == []
     assert files_left(tmp_path / "tmp") == []
     assert status_of(tmp_path)["status"] == "running"
+    options["start_method"] = "here"
     train(tmp_path, case, kind, Runner, **options)  # its lock is gone, too
     train(tmp_path / "whole", case, kind, Runner, **options)
     check_same(tmp_path, tmp_path / "whole")
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not():
     """A short form of the soak, at random moments of its start, of its iterations and of its saves."""
     command = [sys.executable, "benchmarks/kill_soak.py", "--kills", "4", "--n_itr", "400", "--forks"]

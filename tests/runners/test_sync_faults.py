@@ -26,7 +26,7 @@ from rlpyt.runners.agreement import ReplicaStopped
 from rlpyt.utils import processes
 from rlpyt.utils.process_group import ReplicaError
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, is_alive, make_sampler, run, start_forkserver, status_of
+from tests.runners.runner_kit import children, is_alive, make_sampler, nightly, run, start_forkserver, status_of
 from tests.toy_envs import FaultyEnv
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def fail(tmp_path: Path, error: type[Exception], EnvCls: Any = FaultyEnv, fault:
     note = tmp_path / "note"
     env_kwargs = dict(fault=fault, at=15, bad_seed=stream_seed(SEED, Role.ENV, kwargs.pop("rank", 6)), note=str(note))
     sampler = make_sampler(kwargs.pop("kind", "serial"), EnvCls, env_kwargs=env_kwargs)
-    options: dict[str, Any] = dict(n_replicas=2, n_steps=1e5, seed=SEED, log_interval_steps=40, replica_timeout=2)
+    options: dict[str, Any] = dict(n_replicas=2, n_steps=1e5, seed=SEED, log_interval_steps=40, replica_timeout=30)
     with pytest.raises(error) as info:
         run(tmp_path, "ppo", sampler, **{"Runner": SyncRl, **options, **kwargs})
     if note.exists():
@@ -110,7 +110,7 @@ def fail(tmp_path: Path, error: type[Exception], EnvCls: Any = FaultyEnv, fault:
     return str(info.value)
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
+@pytest.mark.parametrize("kind", ["serial", nightly("cpu2")])
 def test_an_exception_in_a_replica_is_raised_here_with_its_traceback(kind, tmp_path):
     message = fail(tmp_path, ReplicaStopped, fault="raise", kind=kind)
     assert re.match(r"Replica 1 of 2, at step \d+: .*ZeroDivisionError: the toy broke in step", message, re.DOTALL)
@@ -126,7 +126,10 @@ def test_a_replica_that_is_killed_is_named(tmp_path):
 
 
 def test_a_replica_that_is_stopped_is_named_after_the_timeout(tmp_path):
-    assert re.match(WHERE + "is stopped, as by SIGSTOP. replica_timeout is 2 s", fail(tmp_path, ReplicaError, Stopping))
+    assert re.match(
+        WHERE + "is stopped, as by SIGSTOP. replica_timeout is 2 s",
+        fail(tmp_path, ReplicaError, Stopping, replica_timeout=2),
+    )
 
 
 @pytest.mark.parametrize("reduction", ["flat", "ddp"])
@@ -141,8 +144,9 @@ def test_an_exception_in_an_update_of_a_replica_is_raised_here_with_its_tracebac
     assert "in go_wrong" in message
 
 
+@pytest.mark.nightly
 def test_a_replica_that_is_stopped_in_an_update_is_named(tmp_path):
-    message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp")
+    message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp", replica_timeout=4)
     assert re.match(WHERE + "is stopped, as by SIGSTOP", message), message
 
 
@@ -233,9 +237,12 @@ def masters(tmp_path_factory) -> Iterator[Any]:
         process.kill()
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 @pytest.mark.parametrize(
-    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL], ids=lambda s: s.name
+    ("signum", "kind"),
+    [(signal.SIGINT, "cpu2"), (signal.SIGTERM, "gpu2"), (signal.SIGUSR1, "gpu2"), (signal.SIGKILL, "cpu2")]
+    + [nightly(signal.SIGINT, "gpu2"), nightly(signal.SIGTERM, "cpu2"), nightly(signal.SIGUSR1, "cpu2")]
+    + [nightly(signal.SIGKILL, "gpu2")],
+    ids=str,
 )
 def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters, tmp_path):
     """Ctrl-C reaches all processes of the terminal, the other signals this one alone."""

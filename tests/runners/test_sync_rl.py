@@ -22,7 +22,16 @@ from rlpyt.utils.affinity import dealt_cpus
 from rlpyt.utils.board import Peer
 from rlpyt.utils.processes import available_cores, available_cpus
 from rlpyt.utils.worker_main import CORES
-from tests.runners.runner_kit import children, header_of, make_algo, make_sampler, rows_of, run, start_forkserver
+from tests.runners.runner_kit import (
+    children,
+    header_of,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    start_forkserver,
+)
 from tests.toy_envs import CountingEnv
 
 
@@ -80,7 +89,7 @@ def notes_of(tmp_path: Path, n: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
     return [json.loads((tmp_path / f"note_{rank}").read_text()) for rank in range(n)]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("ppo", "cpu2"), ("dqn", "serial"), ("ppo lstm", "gpu2")])
+@pytest.mark.parametrize(("name", "kind"), [("ppo", "cpu2"), nightly("dqn", "serial"), nightly("ppo lstm", "gpu2")])
 def test_replicas_train_one_agent_and_write_one_log(name, kind, tmp_path):
     runner = run(tmp_path, name, make_sampler(kind), Runner=SyncRl, n_replicas=2, n_steps=160, log_interval_steps=80)
     rows = rows_of(tmp_path)

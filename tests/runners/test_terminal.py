@@ -20,7 +20,7 @@ import pytest
 
 from rlpyt.logging.run_directory import PREEMPTED
 from rlpyt.runners.signals import Preemption, signals_as_exceptions
-from tests.runners.runner_kit import is_alive, status_of
+from tests.runners.runner_kit import is_alive, nightly, status_of
 from tests.runners.test_faults import named_memory, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def test_signals_to_all_processes_are_left_to_the_master(terminals, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "start_method", "runner"), [("gpu2", "forkserver", "MinibatchRl"), ("cpu2", "fork", "AsyncRl")]
+    ("kind", "start_method", "runner"), [nightly("gpu2", "forkserver", "MinibatchRl"), ("cpu2", "fork", "AsyncRl")]
 )
 def test_a_run_whose_terminal_is_closed_ends_in_order(kind, start_method, runner, terminals, tmp_path):
     with terminals.job("train", str(tmp_path), kind, start_method, runner) as master:

@@ -23,7 +23,7 @@ from rlpyt.runners import MinibatchRl, SyncRl
 from rlpyt.utils import launched
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.launched import launcher_store
-from tests.runners.runner_kit import make_algo, make_sampler, rows_of, run, status_of, without_times
+from tests.runners.runner_kit import make_algo, make_sampler, nightly, rows_of, run, status_of, without_times
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -118,6 +118,7 @@ def launchers(directory: Path, n_nodes: int) -> Iterator[list[subprocess.Popen[s
                 node.wait()
 
 
+@pytest.mark.nightly
 def test_two_nodes_are_one_run_that_goes_on_where_it_stood_when_a_rank_is_killed(tmp_path):
     with launchers(tmp_path, 2) as nodes:
         deadline = time.monotonic() + 150
@@ -140,7 +141,7 @@ def test_two_nodes_are_one_run_that_goes_on_where_it_stood_when_a_rank_is_killed
     assert len(set(ends)) == 1
 
 
-def as_tasks_of_srun(directory: Path, stopped: str) -> list[int]:
+def as_tasks_of_srun(directory: Path, stopped: str, n_steps: int = 320) -> list[int]:
     """Start the script once for each replica, with the variables of docs/replicas.md; return the exit codes."""
     script = directory / "script.py"
     script.write_text(textwrap.dedent(TWO_RUNS))
@@ -150,7 +151,7 @@ def as_tasks_of_srun(directory: Path, stopped: str) -> list[int]:
         for rank in ("0", "1"):
             environment = {**os.environ, "OMP_NUM_THREADS": "1", **common, "RANK": rank, "LOCAL_RANK": rank}
             tasks.append(
-                subprocess.Popen([sys.executable, str(script), str(directory), "320", stopped], env=environment)
+                subprocess.Popen([sys.executable, str(script), str(directory), str(n_steps), stopped], env=environment)
             )
         return [task.wait(90) for task in tasks]
     finally:
@@ -158,11 +159,13 @@ def as_tasks_of_srun(directory: Path, stopped: str) -> list[int]:
             task.kill()
 
 
-def test_tasks_of_srun_stop_together_with_code_85_and_go_on(tmp_path):
-    assert as_tasks_of_srun(tmp_path, stopped="1") == [85, 85]
-    assert status_of(tmp_path)["status"] == "interrupted"
-    assert as_tasks_of_srun(tmp_path, stopped="none") == [0, 0]
-    run(tmp_path / "here", "ppo", Runner=SyncRl, n_replicas=2, n_steps=320)
+@pytest.mark.parametrize(("n_steps", "stops"), [(80, False), nightly(320, True)])
+def test_tasks_of_srun_are_the_replicas_of_a_run_stop_together_with_code_85_and_go_on(n_steps, stops, tmp_path):
+    if stops:
+        assert as_tasks_of_srun(tmp_path, stopped="1", n_steps=n_steps) == [85, 85]
+        assert status_of(tmp_path)["status"] == "interrupted"
+    assert as_tasks_of_srun(tmp_path, stopped="none", n_steps=n_steps) == [0, 0]
+    run(tmp_path / "here", "ppo", Runner=SyncRl, n_replicas=2, n_steps=n_steps)
     assert without_times(tmp_path) == without_times(tmp_path / "here")
     first, second, here = (
         load_snapshot(path / "params.pkl") for path in (*sorted(tmp_path.glob("run_?")), tmp_path / "here/run_0")
@@ -171,6 +174,7 @@ def test_tasks_of_srun_stop_together_with_code_85_and_go_on(tmp_path):
         torch.testing.assert_close(one["agent_state_dict"], here["agent_state_dict"], rtol=0, atol=0)
 
 
+@pytest.mark.nightly
 def test_two_torchruns_on_a_machine_whose_replicas_save_their_work_when_one_is_stopped_and_one_killed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(TWO_RUNS))

@@ -124,7 +124,7 @@ def nothing(observation: Any) -> Any:
 def assert_row(samples: Samples, t: int, b: int, row: dict[str, Any], recurrent: bool, with_info: bool) -> None:
     """Compare every field of a row with what was expected."""
     agent, env = row_of(samples, t, b)
-    where = f"row [{t}, {b}]: {row}"
+    where = ("row", t, b, row)
     assert_same(env.observation, row["observation"], where)
     for name, value in [
         ("reward", env.reward),
@@ -189,7 +189,7 @@ def row_of(samples: Samples, t: int, b: int) -> Any:
     return samples._replace(agent=samples.agent._replace(bootstrap_value=None, bootstrap_inputs=None))[t, b]
 
 
-def assert_same(row: Any, value: Any, where: str) -> None:
+def assert_same(row: Any, value: Any, where: object) -> None:
     """Compare an observation in row form with one as the environment gives it."""
     if isinstance(value, Mapping):
         assert len(row) == len(value)

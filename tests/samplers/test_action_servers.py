@@ -24,13 +24,12 @@ from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
 from rlpyt.samplers.action_server import ActionServer
-from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.processes import Worker, WorkerError, available_cpus, receive_all, stop_workers
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver
+from tests.runners.runner_kit import children, make_algo, make_sampler, nightly, rows_of, run, start_forkserver
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     assert_equal_batches,
@@ -58,6 +57,7 @@ OPTIONS: dict[str, Any] = dict(bootstrap_value=True, traj_info_kwargs={"discount
 SERVED = ("gpu2", "gpu3", "alternating4", "no_overlap5")
 """Kinds of samplers for two servers."""
 TWO = {"servers": 2}
+PROCESSES: dict[str, Any] = {"servers": 2, "start_method": "forkserver"}
 ACTS_IN_SERVERS = "cpu"
 """What `Checker` takes a sampler with action servers for: the process that acts is lost with the environments."""
 
@@ -156,7 +156,7 @@ class SeedModel(CountingModel):
 
 def test_servers_have_global_generators_of_their_own():
     agent = CategoricalPgAgent(ModelCls=SeedModel)
-    with running("gpu2", agent, B=2, **TWO) as sampler:
+    with running("gpu2", agent, B=2, **PROCESSES) as sampler:
         seeds = set(sampler.obtain_samples(0)[0].agent.agent_info.value.flatten().tolist())
     workers = {torch_seed(Role.WORKER, rank, 0) for rank in range(2)}
     assert seeds == {torch_seed(Role.SAMPLER, rank, 1) for rank in range(2)}
@@ -191,7 +191,8 @@ def test_affinities_of_rlpyt_0_1_start_a_server_each():
     with started(sampler, affinity=affinity):
         samples, _ = sampler.obtain_samples(0)
         assert sampler.plan() == {"sampler": "GpuSampler", "servers": 2, "workers": 3}
-        servers = [psutil.Process(worker.pid) for worker in sampler.pool.workers]
+        assert sampler._workers is not None
+        servers = [psutil.Process(worker.pid) for worker in sampler._workers.pool.workers]
         assert [len(server.children()) for server in servers] == [2, 1]
         assert all(p.cpu_affinity() == [cpu] for server in servers for p in (server, *server.children()))
         expected = samples.env.observation.clone()
@@ -204,7 +205,8 @@ def test_a_number_of_servers_shares_the_cores_of_the_workers():
     cpus = [available_cpus()[i % len(available_cpus())] for i in range(3)]
     sampler = GpuSampler(CountingEnv, {}, batch_T=3, batch_B=4, servers=2)
     with started(sampler, affinity={"workers_cpus": cpus}):
-        workers = [psutil.Process(worker.pid).children() for worker in sampler.pool.workers]
+        assert sampler._workers is not None
+        workers = [psutil.Process(worker.pid).children() for worker in sampler._workers.pool.workers]
         assert [[p.cpu_affinity() for p in some] for some in workers] == [[[cpus[0]], [cpus[1]]], [[cpus[2]]]]
 
 
@@ -238,17 +240,17 @@ def test_what_cannot_be_meant_is_refused(SamplerCls, settings, error, message):
 
 
 def server_and_worker(sampler: Any, rank: int) -> tuple[int, int]:
-    pid = sampler.pool.workers[rank].pid
+    pid = sampler._workers.pool.workers[rank].pid
     return pid, psutil.Process(pid).children()[0].pid
 
 
 @pytest.mark.parametrize(
     ("kind", "whom", "how"),
     [("gpu2", whom, how) for whom in ("server", "worker") for how in (signal.SIGKILL, signal.SIGSTOP)]
-    + [("alternating4", whom, signal.SIGKILL) for whom in ("server", "worker")],
+    + [nightly("alternating4", whom, signal.SIGKILL) for whom in ("server", "worker")],
 )
 def test_a_server_or_worker_that_is_killed_or_stopped_ends_the_run_with_its_name(kind, whom, how):
-    with running(kind, counting_agent(), T=16, B=4, worker_timeout=1.0, **TWO) as sampler:
+    with running(kind, counting_agent(), T=16, B=4, worker_timeout=1.0, **PROCESSES) as sampler:
         collect(sampler, 1)
         server, worker = server_and_worker(sampler, 1)
         threading.Timer(0.01, os.kill, (server if whom == "server" else worker, how)).start()
@@ -275,13 +277,13 @@ class Slow(CountingEnv):
 
 def test_a_server_that_waits_for_workers_that_go_on_is_not_taken_for_lost():
     """All environments of a worker together take longer for a row than one step may."""
-    with running("gpu2", counting_agent(), Slow, T=1, B=18, worker_timeout=1.5, **TWO) as sampler:
+    with running("gpu2", counting_agent(), Slow, T=1, B=18, worker_timeout=1.5, **PROCESSES) as sampler:
         assert sampler.obtain_samples(0)[0].env.valid.all()
 
 
 def test_an_environment_that_raises_ends_the_run_with_its_traceback():
     EnvCls = faulty({env_seed(2): ("raise", 9)})
-    with running("gpu2", counting_agent(), EnvCls, T=4, B=4, **TWO) as sampler:
+    with running("gpu2", counting_agent(), EnvCls, T=4, B=4, **PROCESSES) as sampler:
         message = r"(?s)Action server 1 .*raised WorkerError: Worker 0 .*EnvError: Planned .*ZeroDivisionError: the toy"
         with pytest.raises(WorkerError, match=message):
             collect(sampler, 5)
@@ -296,12 +298,13 @@ def test_environments_of_other_spaces_are_refused_by_the_first_one():
                 self.observation_space: Any = spaces.Box(0, 1, (2,), np.float32)
 
     message = r"Uneven \(environment of rank 2, 3\): its spaces are .*expected those of the run's first environment"
-    with pytest.raises(EnvError, match=message), running("gpu2", counting_agent(), Uneven, B=4, **TWO):
+    with pytest.raises(EnvError, match=message), running("gpu2", counting_agent(), Uneven, B=4, **PROCESSES):
         pass
 
 
 @pytest.mark.parametrize(
-    ("kind", "rank"), [("gpu2", 2), ("alternating4", 2), ("alternating4", 3), ("no_overlap4", 2), ("no_overlap4", 3)]
+    ("kind", "rank"),
+    [("gpu2", 2), ("alternating4", 3), ("no_overlap4", 2), nightly("alternating4", 2), nightly("no_overlap4", 3)],
 )
 def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind, rank):
     """Killed in the middle of a batch, by an environment of its first or its second half, and between two."""
@@ -310,9 +313,9 @@ def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind, rank):
     options: dict[str, Any] = {**TWO, "n_batches": 2, "env_info_keys": ["t", "vector"]}
     with restarting(kind, counting_agent(True), faulty({env_seed(rank): ("kill", at)}), T, **options) as sampler:
         batches = collect(sampler, row // T + 2)
-        pid = sampler.pool.workers[0].pid
+        pid = sampler._workers.pool.workers[0].pid
         os.kill(pid, signal.SIGKILL)
-        sampler.pool.workers[0]._process.join(10)
+        sampler._workers.pool.workers[0]._process.join(10)
         batches += collect(sampler, 2, first=len(batches))
         assert sampler.diagnostics()["WorkerRestarts"] == 2
     second = (row // T + 2) * T
@@ -338,8 +341,8 @@ def test_a_server_that_dies_while_it_acts_goes_on_from_the_row_before(valued, lo
 
 def test_a_share_that_is_run_again_is_seeded_anew():
     server: Any = ActionServer.__new__(ActionServer)
-    server.specs, server._agent = {FleetRole.EVAL: None}, SimpleNamespace(attach_shared_memory=lambda: None)
-    server.sampler = SimpleNamespace(run_evaluation=lambda itr, note, *options: (itr, *options))
+    server._agent, server._weights = None, SimpleNamespace(take=lambda agent: 0)
+    server._work = SimpleNamespace(evaluate=lambda itr, note, *options: (itr, *options))
     assert server.evaluate(3, True, after_loss=False) == (3, True, False)
     assert server.evaluate(3, False, after_loss=True) == (3, False, True), "after a loss, maybe by the seeds"
 
@@ -347,7 +350,7 @@ def test_a_share_that_is_run_again_is_seeded_anew():
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():
     with restarting("gpu2", counting_agent(), CountingEnv, eval_n_envs=2, eval_max_trajectories=400, **TWO) as sampler:
         batches = collect(sampler, 2)
-        threading.Timer(0.02, os.kill, (sampler.pool.workers[1].pid, signal.SIGKILL)).start()
+        threading.Timer(0.02, os.kill, (sampler._workers.pool.workers[1].pid, signal.SIGKILL)).start()
         while sampler.diagnostics()["WorkerRestarts"] == 0:
             assert len(sampler.evaluate_agent(2).traj_infos) == 400
         batches += collect(sampler, 2, first=2)
@@ -361,9 +364,9 @@ def test_servers_killed_at_any_moment_leave_consistent_rows():
     with restarting("alternating4", counting_agent(True), CountingEnv, **options) as sampler:
         batches: list[Any] = []
         for n, delay in enumerate(delays):
-            timer = threading.Timer(delay, os.kill, (sampler.pool.workers[n % 2].pid, signal.SIGKILL))
+            timer = threading.Timer(delay, os.kill, (sampler._workers.pool.workers[n % 2].pid, signal.SIGKILL))
             timer.start()
-            while sampler.pool.n_restarts <= n:
+            while sampler._workers.pool.n_restarts <= n:
                 batches += collect(sampler, 1, first=len(batches))
             batches += collect(sampler, 2, first=len(batches))
         losses = Checker(ACTS_IN_SERVERS, batches, recurrent=True, with_info=True).losses
@@ -408,24 +411,3 @@ def test_servers_and_their_workers_die_with_the_master():
 
 def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-# ---- weights on another device ----
-
-
-def test_weights_are_copied_into_a_copy_with_memory_of_its_own():
-    agent = random_agent(True)
-    with running("serial", agent):
-        copy = agent.worker_copy()
-        before = [p.clone() for p in copy.acting.parameters()]
-        for parameter in agent.parameters():
-            parameter.data.add_(1.0)
-        agent.sync_shared_memory()
-        copy._shared.copy_to(copy.acting)
-        for old, new, p in zip(before, copy.acting.parameters(), agent.acting.parameters(), strict=True):
-            assert torch.equal(new, p)
-            assert not torch.equal(new, old)
-        for parameter in agent.parameters():
-            parameter.data.add_(1.0)
-        agent.sync_shared_memory()
-        assert not any(torch.equal(x, y) for x, y in zip(copy.acting.parameters(), agent.parameters(), strict=True))

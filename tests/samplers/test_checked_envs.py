@@ -23,7 +23,8 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
 from rlpyt.logging import logger_context
-from rlpyt.samplers import SerialSampler, base
+from rlpyt.samplers import SerialSampler, set_up
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.processes import WorkerError
@@ -64,14 +65,14 @@ def test_environments_of_all_processes_and_parts_have_the_same_spaces(kind, oddi
     message = r"\(environment of rank 1\): its spaces are .*; expected those of the run's first environment"
     with (
         pytest.raises(EnvError, match=message),
-        running(kind, counting_agent(), OddOneOut, B=2, env_kwargs={"oddity": oddity}),
+        running(kind, counting_agent(), OddOneOut, B=2, env_kwargs={"oddity": oddity}, start_method="forkserver"),
     ):
         pass
 
 
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_info_of_a_larger_kind_in_another_process_is_refused_and_not_cut(kind):
-    options: dict[str, Any] = dict(env_kwargs={"oddity": "info"}, env_info_keys=["x"])
+    options: dict[str, Any] = dict(env_kwargs={"oddity": "info"}, env_info_keys=["x"], start_method="forkserver")
     with (
         running(kind, counting_agent(), OddOneOut, B=2, **options) as sampler,
         pytest.raises(WorkerError, match=r"Recording 'x' .* got 1.75.*Give an example of its largest kind"),
@@ -102,6 +103,7 @@ class OtherAfterDeath(CountingEnv):
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_environments_of_a_worker_that_replaces_another_have_the_same_spaces(kind, tmp_path):
     options: dict[str, Any] = dict(env_kwargs={"marker": tmp_path / "marker"}, restart_workers=1)
+    options["start_method"] = "forkserver"
     with (
         running(kind, counting_agent(), OtherAfterDeath, B=2, **options) as sampler,
         pytest.raises(EnvError, match=r"\(environment of rank 1\): its spaces are .*Discrete\(2\)"),
@@ -218,7 +220,8 @@ class TurnsWarningsIntoErrors(CountingEnv):
 @pytest.mark.parametrize("has_log", [True, False])
 def test_advice_is_logged_and_cannot_end_a_run(has_log, kind, tmp_path, capsys, recwarn):
     log = logger_context(tmp_path, 0) if has_log else nullcontext()
-    with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors) as sampler:
+    options: dict[str, Any] = {"start_method": "forkserver"}
+    with warnings.catch_warnings(), log, running(kind, counting_agent(), TurnsWarningsIntoErrors, **options) as sampler:
         sampler.obtain_samples(0)
     said = capsys.readouterr().out + "".join(f"WARNING: {warning.message}" for warning in recwarn)
     assert len(re.findall(r"WARNING: TurnsWarningsIntoErrors \(rank 0\).* expected within Box", said)) == 1
@@ -235,7 +238,7 @@ class SlowEnv(CountingEnv):
 @pytest.mark.parametrize(("kind", "n_steps"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
 def test_long_random_steps_are_announced(kind, n_steps, monkeypatch, capsys):
     seen: list[float] = []
-    monkeypatch.setattr(base, "_LONG_SECONDS", Recorded(seen))
+    monkeypatch.setattr(set_up, "_LONG_SECONDS", Recorded(seen))
     with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
         pass
     text = r"Before the first batch every environment takes 1 to 4 random steps \(max_decorrelation_steps\)"
@@ -288,9 +291,8 @@ def test_each_environment_of_a_run_is_given_an_env_seed():
             seen.append(numbers(sampler))
     assert seen[0] == seen[1] != seen[2]
     assert len(set(seen[0])) == 4
-    specs = SerialSampler(Constructed, {}, 1, 4, eval_n_envs=4, eval_max_steps=9).make_specs(
-        Run(batch_spec=BatchSpec(1, 4))
-    )
+    sampler = SerialSampler(Constructed, {}, 1, 4, eval_n_envs=4, eval_max_steps=9)
+    specs = specs_of(sampler, Run(batch_spec=BatchSpec(1, 4)))
     train, evaluation = (specs[role].env_seeds() for role in FleetRole)
     assert not set(train) & set(evaluation)
     assert not set(train) & {*replace(specs[FleetRole.TRAIN], restarts=1).env_seeds(), *specs[FleetRole.TRAIN].seeds()}

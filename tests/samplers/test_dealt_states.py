@@ -16,11 +16,11 @@ import torch
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, piece, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
+from tests.runners.runner_kit import nightly
 from tests.samplers.sampler_kit import assert_equal_batches, collect, make, random_agent, running
 from tests.toy_envs import CountingEnv, LifeEnv
 from tests.vector_toy_envs import CountingVectorEnv
@@ -97,9 +97,12 @@ class Drawing(CountingEnv):
         return super().observe() + drawn
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2", "alternating2", "servers", "background", "background gpu2"])
+@pytest.mark.parametrize(
+    "kind",
+    ["cpu2", "gpu2", "servers", "background", *(nightly(kind) for kind in ("alternating2", "background gpu2"))],
+)
 def test_environments_that_draw_from_the_global_generators_go_on(kind, tmp_path):
-    options: dict[str, Any] = {**OPTIONS, "B": 2}
+    options: dict[str, Any] = {**OPTIONS, "B": 2, "start_method": "forkserver"}
     if kind == "servers":
         kind, options = "gpu2", {**options, "servers": 2}
 
@@ -159,6 +162,7 @@ class SomeUnreadable(gymnasium.Wrapper[Any, Any, Any, Any]):
 @pytest.mark.parametrize("EnvCls", [CountingVectorEnv, Failing, LateMaker])
 def test_an_episode_that_cannot_go_on_is_truncated_in_the_data_and_counted(kind, EnvCls, capsys):
     options: dict[str, Any] = {**OPTIONS, "B": 2, "max_decorrelation_steps": 0}
+    options["start_method"] = "forkserver" if EnvCls is Failing else "here"
 
     def started() -> Any:
         if kind == "background":
@@ -221,14 +225,15 @@ def test_arrays_that_came_from_another_process_have_a_state(kind):
     env_kwargs = dict(lengths=np.array([3, 2, 4]))
     with running(kind, random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
         infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
-        restored = sampler.restored_trajs(sampler.saved_trajs(infos))
+        states, fresh = sampler.traj_states, sampler.new_traj_info
+        restored = states.restored(states.saved(infos), fresh)
         assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
         ends = [info.ended_at or (0, 0, 0) for info in restored]
         assert ends == [info.ended_at for info in infos] == sorted(ends)
         assert len({itr for itr, _, _ in ends}) > 1
         # As a checkpoint of an earlier version.
-        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in sampler.saved_trajs(infos)]
-        assert [info.ended_at for info in sampler.restored_trajs(old)] == [None] * len(infos)
+        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in states.saved(infos)]
+        assert [info.ended_at for info in states.restored(old, fresh)] == [None] * len(infos)
         assert sampler.why_no_state() is None
 
 
@@ -248,13 +253,13 @@ class Histogram(TrajInfo):
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_workers_lost_before_are_counted(kind):
     with running(kind, random_agent(), restart_workers=3) as sampler:
-        assert isinstance(sampler, ParallelSampler)
-        sampler.pool.count_restarts(2)
+        assert sampler._workers is not None
+        sampler._workers.pool.count_restarts(2)
         state = sampler.state_dict()
     with running(kind, random_agent(), restart_workers=3) as sampler:
-        assert isinstance(sampler, ParallelSampler)
+        assert sampler._workers is not None
         sampler.load_state_dict(state)
-        assert (sampler.pool.n_restarts, sampler.pool.restarts_left) == (2, 1)
+        assert (sampler._workers.pool.n_restarts, sampler._workers.pool.restarts_left) == (2, 1)
         assert sampler.diagnostics()["WorkerRestarts"] == 2
 
 

@@ -563,7 +563,8 @@ def test_a_fault_names_the_environment(kind, fault, text):
     env_kwargs = {"fault": fault, "at": 6, "bad_seed": seed}
     match = text.format(first=first, last=3, bad=3, seed=seed)
     error = EnvError if kind in ("serial", "halves") else WorkerError
-    with running(kind, random_agent(), FaultyVectorEnv, T=4, B=4, seed=SEED, env_kwargs=env_kwargs) as sampler:
+    options: dict[str, Any] = dict(env_kwargs=env_kwargs, start_method="forkserver")
+    with running(kind, random_agent(), FaultyVectorEnv, T=4, B=4, seed=SEED, **options) as sampler:
         sampler.obtain_samples(0)
         with pytest.raises(error, match=match):
             collect(sampler, 5, first=1)

@@ -19,6 +19,7 @@ from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.seeds import Role, stream_seed
 from tests.algos.small_problems import optimize
+from tests.runners.runner_kit import nightly
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -35,7 +36,8 @@ from tests.toy_envs import CountingEnv, DictCountingEnv, LifeEnv
 SEED, DISCOUNT = 7, 0.5
 AFTER: dict[str, Any] = dict(bootstrap_value=True, bootstrap_inputs=True)
 WAIT: dict[str, Any] = dict(mid_batch_reset=False, **AFTER, traj_info_kwargs={"discount": DISCOUNT})
-SIZES = list(product(range(1, 8), range(1, 5)))
+SIZES = [(1, 1), (1, 4), (2, 3), (3, 2), (4, 4), (5, 1), (6, 3), (7, 4)]
+PROCESSES = {"start_method": "forkserver"}
 
 
 def streams_of(EnvCls: Any, B: int, recurrent: bool, **env_kwargs: Any) -> list[Stream]:
@@ -59,9 +61,10 @@ def check(kind: str, EnvCls: Any, T: int, B: int, recurrent: bool, n_batches: in
 # ---- the rows ----
 
 
+@pytest.mark.parametrize("sizes", [SIZES, nightly(list(product(range(1, 8), range(1, 5))))], ids=["some", "all"])
 @pytest.mark.parametrize(("kind", "recurrent"), [("serial", False), ("serial", True), ("halves", True)])
-def test_rows_of_every_batch_size_without_workers(kind, recurrent):
-    for T, B in SIZES:
+def test_rows_of_every_batch_size_without_workers(kind, recurrent, sizes):
+    for T, B in sizes:
         check(kind, CountingEnv, T, B, recurrent, n_batches=9 if T < 3 else 5)
 
 
@@ -136,8 +139,8 @@ def test_before_the_first_step_of_an_episode_there_is_the_null_action(kind):
 
 def test_the_collector_may_ask_for_it():
     for options in ({"CollectorCls": WaitResetCollector}, {"mid_batch_reset": False}):
-        assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).mid_batch_reset is False
-    assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).mid_batch_reset is True
+        assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).resets_mid_batch is False
+    assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).resets_mid_batch is True
     with running("serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True) as sampler:
         asked = collect(sampler, 6)
     with running("serial", counting_agent(), mid_batch_reset=False, bootstrap_value=True) as sampler:
@@ -202,6 +205,7 @@ class SlowReset(CountingEnv):
 @pytest.mark.parametrize(("kind", "T"), with_either(TWO_OF_EACH, 1, 4))
 def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
     options: dict[str, Any] = {**WAIT, "T": T, "B": 4, "env_kwargs": {"seconds": 0.01, "lengths": (1, 4, 2)}}
+    options |= PROCESSES
     with running(kind, random_agent(True), SlowReset, env_info_keys=["t"], **options) as sampler:
         for itr in range(5):
             samples, _ = sampler.obtain_samples(itr)
@@ -214,6 +218,7 @@ def test_a_batch_stays_as_it_is_while_environments_are_reset(kind, T):
 @pytest.mark.parametrize("kind", ["cpu2", "alternating2"])
 def test_resets_overlap_with_the_learner(kind):
     options: dict[str, Any] = {**WAIT, "T": 2, "B": 2, "env_kwargs": {"seconds": 0.5, "lengths": (1,)}}
+    options |= PROCESSES
     with running(kind, counting_agent(), SlowReset, **options) as sampler:
         sampler.obtain_samples(0)
         start = time.perf_counter()

@@ -14,6 +14,7 @@ from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, stream_seed
+from tests.runners.runner_kit import nightly
 from tests.samplers.row_reference import Stream, assert_batches
 from tests.samplers.sampler_kit import (
     SAMPLERS,
@@ -156,9 +157,10 @@ class Reader:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize("kind", ["serial", "halves", "cpu2", "gpu2"])
-def test_another_process_reads_what_was_collected_while_the_next_batches_are(kind):
-    with running(kind, random_agent(True), DictCountingEnv, n_batches=2, share_memory=True, **OPTIONS) as sampler:
+@pytest.mark.parametrize(("kind", "start_method"), [("serial", "here"), ("cpu2", "forkserver"), ("gpu2", "here")])
+def test_another_process_reads_what_was_collected_while_the_next_batches_are(kind, start_method):
+    options = {**OPTIONS, "n_batches": 2, "share_memory": True, "start_method": start_method}
+    with running(kind, random_agent(True), DictCountingEnv, **options) as sampler:
         reader = Worker(0, Reader, (sampler.batches,), "forkserver")
         try:
             for itr in range(4):
@@ -175,7 +177,9 @@ def test_another_process_reads_what_was_collected_while_the_next_batches_are(kin
 # ---- lost workers ----
 
 
-@pytest.mark.parametrize(("kind", "t"), [("cpu2", 0), ("cpu2", 3), ("gpu2", 0), ("gpu2", 2), ("alternating2", 3)])
+@pytest.mark.parametrize(
+    ("kind", "t"), [("cpu2", 0), nightly("cpu2", 3), nightly("gpu2", 0), ("gpu2", 2), ("alternating2", 3)]
+)
 def test_rows_around_a_loss_are_as_promised(kind, t):
     row, at = place_of(env_seed(2), 0, 4, t, "inside", first_batch=2)
     EnvCls = faulty({env_seed(2): ("kill", at)})
@@ -184,7 +188,7 @@ def test_rows_around_a_loss_are_as_promised(kind, t):
         assert Checker(kind, batches, recurrent=True).losses == losses_of(sampler, [(row, 2)])
 
 
-@pytest.mark.parametrize("kind", ["cpu3", "gpu3", "alternating3"])
+@pytest.mark.parametrize("kind", [nightly("cpu3"), "gpu3", nightly("alternating3")])
 def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
     with restarting(kind, counting_agent(True), CountingEnv, T=3, B=5, n_batches=2) as sampler:
         watched = watched_places(sampler, 2)

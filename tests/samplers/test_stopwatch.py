@@ -20,6 +20,7 @@ SEED = 7
 COLUMNS = ["EnvironmentsTime", "NetworkTime", "WaitingTime", "CopyingTime"]
 N_PROCESSES = {"serial": 1, "halves": 1, "cpu2": 2, "gpu2": 3, "alternating2": 3, "no_overlap2": 3}
 STEP, FORWARD = 0.005, 0.01
+TIMED: dict[str, Any] = {"time_breakdown": True, "start_method": "forkserver"}
 
 
 def training_number(rank: int) -> int:
@@ -66,7 +67,7 @@ class SleepingModel(CountingModel):
 def sleeping(seconds: float, *ranks: int, **kwargs: Any) -> dict[str, Any]:
     """Return sampler options with environments of which some sleep."""
     env_kwargs = {"seconds": seconds, "numbers": tuple(training_number(rank) for rank in ranks), **kwargs}
-    return dict(EnvCls=SleepingEnv, seed=SEED, time_breakdown=True, env_kwargs=env_kwargs)
+    return dict(EnvCls=SleepingEnv, seed=SEED, env_kwargs=env_kwargs, **TIMED)
 
 
 def measure(sampler: Any, n: int, slow: Sequence[int] = ()) -> tuple[dict[str, float], int, int]:
@@ -155,7 +156,7 @@ def test_slow_environments_show(kind):
 def test_a_slow_network_shows(kind):
     T, n = 4, 2
     agent = CategoricalPgAgent(ModelCls=SleepingModel)
-    with running(kind, agent, T=T, B=2, time_breakdown=True, bootstrap_value=True) as sampler:
+    with running(kind, agent, T=T, B=2, bootstrap_value=True, **TIMED) as sampler:
         times, _, _ = measure(sampler, n)
     # One for each row in each process, or half, that acts, and one for the bootstrap value.
     n_passes = (T + 1) * n * (1 if kind in ("serial", "gpu2") else 2)
@@ -219,11 +220,12 @@ def three_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize(
-    ("kind", "asked"), [("serial", 1), *((kind, asked) for kind in TWO_OF_EACH for asked in (None, 2))]
+    ("kind", "asked"), [("serial", 1), *with_either(TWO_OF_EACH, None, 2), ("cpu2", None), ("gpu2", 2)]
 )
 def test_a_forward_pass_has_the_threads_that_were_asked_for(kind, asked):
     agent = CategoricalPgAgent(ModelCls=ThreadsModel)
     options: dict[str, Any] = dict(acting_threads=asked, eval_n_envs=2, eval_max_trajectories=2, bootstrap_value=True)
+    options["start_method"] = "forkserver"
     if asked is None:
         expected = {"serial": 3, "gpu2": 3}.get(kind, 1)  # the run's; one where environments step beside the network
     else:

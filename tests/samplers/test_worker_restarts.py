@@ -20,6 +20,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
 from rlpyt.utils import processes
@@ -27,7 +28,16 @@ from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, stream_seed
-from tests.runners.runner_kit import children, make_algo, make_sampler, rows_of, run, start_forkserver, status_of
+from tests.runners.runner_kit import (
+    children,
+    make_algo,
+    make_sampler,
+    nightly,
+    rows_of,
+    run,
+    start_forkserver,
+    status_of,
+)
 from tests.samplers.row_reference import Stream, assert_row
 from tests.samplers.sampler_kit import assert_equal_batches, collect, counting_agent, random_agent, running
 from tests.toy_envs import CountingEnv, CountingModel, FaultyEnv, RecordingTrajInfo
@@ -35,6 +45,8 @@ from tests.vector_toy_envs import CountingVectorEnv, FaultyVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
 PARALLEL = ("cpu2", "gpu2", "alternating2", "no_overlap2")
+OF_EACH_SORT = ("cpu2", "gpu2", *(nightly(kind) for kind in PARALLEL[2:]))
+"""One sampler whose workers act, and one whose master does; those that alternate are two of the latter."""
 ACTS_IN_WORKERS = "cpu"
 
 
@@ -257,13 +269,14 @@ def _by_row(traj: tuple[int, int, Any]) -> tuple[int, int]:
 @contextmanager
 def restarting(kind: str, agent: Any, EnvCls: Any, T: int = 4, B: int = 4, **kwargs: Any) -> Iterator[Any]:
     options: dict[str, Any] = dict(restart_workers=9, bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
+    options["start_method"] = "forkserver"
     with running(kind, agent, EnvCls, T, B, SEED, **{**options, **kwargs}) as sampler:
         yield sampler
 
 
 def train_ranks(sampler: Any) -> list[list[int]]:
     """Return the training environments of every worker."""
-    return [specs[FleetRole.TRAIN].env_ranks for specs in sampler._worker_specs]
+    return [specs[FleetRole.TRAIN].env_ranks for specs in sampler._workers.specs]
 
 
 def losses_of(sampler: Any, rows: Sequence[tuple[int, int]]) -> list[Loss]:
@@ -283,8 +296,8 @@ SIZES = {"T4": (4, 4, 2), "T1": (1, 3, 3), "T3": (3, 5, 2)}
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [(kind, size) for kind in ("cpu", "gpu") for size in SIZES]
-    + [("alternating", "T4"), ("alternating", "T1"), ("no_overlap", "T3")],
+    [("cpu", "T4"), ("cpu", "T1"), ("gpu", "T3"), ("gpu", "T1"), ("alternating", "T4"), ("no_overlap", "T3")]
+    + [nightly("cpu", "T3"), nightly("gpu", "T4"), nightly("alternating", "T1")],
 )
 def test_rows_around_a_loss_are_as_promised(kind, size):
     """Losses in the first, a middle and the last row of a batch, of two workers by turns, one after the other."""
@@ -311,7 +324,7 @@ def test_rows_around_a_loss_are_as_promised(kind, size):
     assert Checker(kind, batches, recurrent, with_info=True).losses == expected
 
 
-@pytest.mark.parametrize("kind", PARALLEL)
+@pytest.mark.parametrize("kind", OF_EACH_SORT)
 def test_a_worker_that_stands_still_is_replaced(kind):
     row, at = place(env_seed(2), 0, 4, 2, "inside")
     with restarting(kind, counting_agent(True), faulty({env_seed(2): ("hang", at)}), worker_timeout=1.0) as sampler:
@@ -338,12 +351,12 @@ def test_two_workers_may_be_lost_in_the_same_row(kind):
 
 def kill(sampler: Any, rank: int) -> None:
     """Kill a worker from outside, and wait until it is dead."""
-    worker = sampler.pool.workers[rank]
+    worker = sampler._workers.pool.workers[rank]
     os.kill(worker.pid, signal.SIGKILL)
     worker._process.join(10)
 
 
-@pytest.mark.parametrize("kind", ["cpu3", "gpu3", "alternating3", "no_overlap3"])
+@pytest.mark.parametrize("kind", ["cpu3", nightly("gpu3"), "alternating3", nightly("no_overlap3")])
 def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
     with restarting(kind, counting_agent(True), CountingEnv, T=3, B=5) as sampler:
         batches = collect(sampler, 2)
@@ -358,7 +371,7 @@ def test_a_worker_killed_between_batches_costs_row_0_of_the_next(kind):
             assert not batches[row // 3 - 1][0].env.truncated[-1, b] or batches[row // 3 - 1][0].env.valid[-1, b]
 
 
-@pytest.mark.parametrize("kind", PARALLEL)
+@pytest.mark.parametrize("kind", OF_EACH_SORT)
 def test_workers_killed_at_any_moment_leave_consistent_rows(kind):
     """Where the worker stood cannot be told, so the rows only have to be right around wherever the loss is seen."""
     rng = np.random.default_rng(0)
@@ -366,10 +379,10 @@ def test_workers_killed_at_any_moment_leave_consistent_rows(kind):
     with restarting(kind, counting_agent(True), CountingEnv, **options) as sampler:
         batches: list[Any] = []
         for n_kills in range(1, 5):
-            victim = sampler.pool.workers[int(rng.integers(2))]
+            victim = sampler._workers.pool.workers[int(rng.integers(2))]
             timer = threading.Timer(rng.uniform(0, 0.01), os.kill, (victim.pid, signal.SIGKILL))
             timer.start()
-            while sampler.pool.n_restarts < n_kills:
+            while sampler._workers.pool.n_restarts < n_kills:
                 batches += collect(sampler, 1, first=len(batches))
             batches += collect(sampler, 2, first=len(batches))
         losses = Checker(kind, batches, recurrent=True, with_info=True).losses
@@ -382,7 +395,7 @@ def test_workers_killed_at_any_moment_leave_consistent_rows(kind):
 # ---- the rest of the run ----
 
 
-@pytest.mark.parametrize("kind", PARALLEL)
+@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2"), nightly("alternating2"), "no_overlap2"])
 def test_a_run_with_a_loss_repeats_and_other_workers_do_not_notice(kind):
     batches = []
     for faults in ({env_seed(2): ("kill", 17)}, {env_seed(2): ("kill", 17)}, {}):
@@ -396,7 +409,7 @@ def test_a_run_with_a_loss_repeats_and_other_workers_do_not_notice(kind):
     assert not all(torch.equal(a[0].env.valid[:, 2:], b[0].env.valid[:, 2:]) for a, b in zip(*batches[1:], strict=True))
 
 
-@pytest.mark.parametrize("kind", PARALLEL)
+@pytest.mark.parametrize("kind", OF_EACH_SORT)
 def test_the_loss_after_the_last_restart_ends_the_run(kind):
     # The environment of the check takes 40 steps; each of the others dies at its 46th.
     EnvCls, env_kwargs = FaultyEnv, {"fault": "kill", "at": 46}
@@ -436,7 +449,7 @@ def test_a_loss_is_in_the_log(kind, tmp_path):
 def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
     samplers = [make_sampler("cpu2", B=4, eval_n_envs=3, eval_max_trajectories=3) for _ in range(2)]
     runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, replicas=Replicas(rank, 2)) for rank in range(2)]
-    replicas = [sampler.make_specs(run) for sampler, run in zip(samplers, runs, strict=True)]
+    replicas = [specs_of(sampler, run) for sampler, run in zip(samplers, runs, strict=True)]
     for role, n_envs in ((FleetRole.TRAIN, 8), (FleetRole.EVAL, 3)):
         dealt = [s for specs in replicas for s in specs[role].deal(2)]
         seeds = [x for s in dealt for k in range(1, 30) for x in replace(s, restarts=k).restart_seeds()]
@@ -498,7 +511,7 @@ def test_a_worker_killed_before_the_first_batch_is_replaced(kind):
 # ---- losses of replacements, and while acting ----
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2", "alternating2"])
+@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2"), nightly("alternating2")])
 def test_a_replacement_that_cannot_be_built_costs_no_more_rows(kind, tmp_path):
     row, at = place(env_seed(2), 0, 4, 2, "inside")
     EnvCls = faulty({env_seed(2): ("kill", at)}, tmp_path / "flag", no_licence)
@@ -508,7 +521,7 @@ def test_a_replacement_that_cannot_be_built_costs_no_more_rows(kind, tmp_path):
     assert Checker(kind, batches, recurrent=True).losses == [Loss(row, 2, 2), Loss(row, 2, 3)]
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
 def test_building_a_replacement_may_take_longer_than_a_step(kind, tmp_path):
     def build(flag: Path) -> None:
         flag.unlink()
@@ -544,9 +557,9 @@ class MortalModel(CountingModel):
     ("t", "valued", "loss", "deaths"),
     [
         (2, True, -1, 1),
-        (3, True, -1, 1),
+        nightly(3, True, -1, 1),
         (0, True, -1, 1),  # dies of the last row of the batch before: it values what comes after it
-        (0, False, 0, 1),
+        nightly(0, False, 0, 1),
         (0, False, 0, 2),  # and so does its replacement
     ],
 )
@@ -599,7 +612,8 @@ def restart_seed(rank: int) -> int:
 
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [("cpu2", "kill"), ("cpu2", "reset"), ("gpu2", "kill"), ("alternating2", "reset"), ("no_overlap2", "kill")],
+    [("cpu2", "kill"), nightly("cpu2", "reset"), ("gpu2", "kill"), ("alternating2", "reset")]
+    + [nightly("no_overlap2", "kill")],
 )
 def test_a_loss_in_evaluation_leaves_the_quota_and_costs_a_row_of_training(kind, fault):
     EnvCls = faulty({eval_seed(1, itr=1): (fault, 6 if fault == "kill" else 1)})
@@ -645,8 +659,8 @@ def whole_episodes(result: Any) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [(kind, fault) for kind in ("cpu2", "gpu2") for fault in ("reset", "kill", "wake")]
-    + [("alternating2", "reset"), ("no_overlap2", "kill")],
+    [("cpu2", "reset"), nightly("cpu2", "kill"), ("cpu2", "wake"), nightly("gpu2", "reset"), ("gpu2", "kill")]
+    + [("gpu2", "wake"), nightly("alternating2", "reset"), nightly("no_overlap2", "kill")],
 )
 def test_a_loss_where_environments_rest_until_the_batch_is_over(kind, fault):
     """In a step, in a reset in the background, or while all rest."""
@@ -666,7 +680,8 @@ def test_a_loss_where_environments_rest_until_the_batch_is_over(kind, fault):
 
 
 @pytest.mark.parametrize(
-    ("kind", "fault"), [("cpu2", "kill"), ("cpu2", "reset"), ("gpu2", "raise"), ("alternating2", "kill")]
+    ("kind", "fault"),
+    [("cpu2", "kill"), nightly("cpu2", "reset"), ("gpu2", "raise"), nightly("alternating2", "kill")],
 )
 def test_rows_around_the_loss_of_a_vector_environment_are_as_promised(kind, fault):
     row, at = place(env_seed(2), 0, 4, 2, "reset" if fault == "reset" else "inside")
@@ -679,7 +694,7 @@ def test_rows_around_the_loss_of_a_vector_environment_are_as_promised(kind, faul
         assert not samples.env.env_info["t"][~samples.env.valid].any()
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2", "alternating2"])
+@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2"), nightly("alternating2")])
 def test_a_vector_environment_lost_while_it_is_woken_begins_anew(kind, tmp_path):
     flag = tmp_path / "flag"
 
@@ -711,7 +726,8 @@ def test_a_vector_environment_lost_while_it_is_woken_begins_anew(kind, tmp_path)
 
 @pytest.mark.parametrize(
     ("kind", "algo"),
-    [("cpu2", "ppo lstm"), ("cpu2", "a2c"), ("gpu2", "ppo"), ("alternating2", "ppo lstm"), ("no_overlap2", "a2c")],
+    [("cpu2", "ppo lstm"), nightly("cpu2", "a2c"), ("gpu2", "ppo"), nightly("alternating2", "ppo lstm")]
+    + [nightly("no_overlap2", "a2c")],
 )
 def test_a_run_goes_on_after_losses_and_counts_them(kind, algo, tmp_path):
     EnvCls = faulty({env_seed(0): ("kill", 12), env_seed(2): ("exit", 40)})
@@ -725,7 +741,7 @@ def test_a_run_goes_on_after_losses_and_counts_them(kind, algo, tmp_path):
     assert status_of(tmp_path)["status"] == "finished"
 
 
-@pytest.mark.parametrize(("kind", "t"), [("cpu2", 0), ("cpu2", 2), ("gpu2", 0), ("alternating2", 0)])
+@pytest.mark.parametrize(("kind", "t"), [("cpu2", 2), ("gpu2", 0), nightly("cpu2", 0), nightly("alternating2", 0)])
 def test_a_replay_bootstraps_over_a_loss(kind, t, tmp_path):
     """A loss inside a batch is marked by the sampler, and one between two batches by the replay."""
     T, n = 5, 3
@@ -749,7 +765,7 @@ def test_a_replay_bootstraps_over_a_loss(kind, t, tmp_path):
 # ---- state ----
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+@pytest.mark.parametrize("kind", [nightly("cpu2"), "gpu2"])
 def test_a_worker_lost_before_a_state_is_loaded_takes_it_over(kind):
     with restarting(kind, random_agent(True), CountingEnv) as sampler:
         collect(sampler, 2)
@@ -776,7 +792,7 @@ class StateOfAnEpisodeEnv(CountingEnv):
         return super().state_dict()
 
 
-@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+@pytest.mark.parametrize("kind", ["cpu2", nightly("gpu2")])
 def test_a_state_saved_right_after_a_loss_goes_on_as_the_run_does(kind):
     with restarting(kind, random_agent(True), StateOfAnEpisodeEnv) as sampler:
         collect(sampler, 2)

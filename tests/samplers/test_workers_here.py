@@ -45,6 +45,7 @@ def of(kind: str, start_method: str, EnvCls: Any, **options: Any) -> tuple[Any, 
     [
         *((kind, DrawingEnv, {}) for kind in KINDS),
         ("cpu2", CountingVectorEnv, {}),
+        ("cpu3", CountingEnv, {"mid_batch_reset": False, "n_batches": 2}),
         ("gpu2", CountingEnv, {"servers": 2}),
     ],
 )
