@@ -148,14 +148,14 @@ class _Writer:
             number = self._numbers[id(value)] = len(self.nodes)
             self.held.append(value)
             self.nodes.append({})
-            self.nodes[number] = self._numbers_node(value, place) or self._container_node(value, place) or {}
+            self.nodes[number] = self._data_node(value, place) or self._container_node(value, place) or {}
             if not self.nodes[number]:
                 self._places[number] = place
         elif not self.nodes[number] and isinstance(value, tuple | frozenset | partial):
             raise StateError(f"{place} is a {type(value).__name__} that contains itself")
         return [number]
 
-    def _numbers_node(self, value: Thing, place: str) -> StateDict | None:
+    def _data_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value)
         if kind in (np.ndarray, torch.Tensor):
             node = state_data.save_array(value, place, self.save) if kind is np.ndarray else None
