@@ -1,10 +1,11 @@
 """State of an environment as plain data: its own, or else that of the objects which its attributes lead to.
 
-Data (numbers, arrays, containers, generators) is made anew. An object is restored into one of its class that a fresh
-environment has, or else into a bare one of a class that the fresh environment knows. So no code of a file runs, and no
-class is imported. Two names of one thing are two names of one thing again. What cannot be read (an emulator, a file, a
-lock) raises `StateError`: no state is better than half of one. Module globals, attributes of classes and what a number
-stands for outside of Python are not seen; `rlpyt.envs.state_check` finds out whether they matter.
+Data (numbers, arrays, containers, generators) is made anew. So are objects, as bare ones of a class that a fresh
+environment knows; layers, spaces, functions and what has parts that stay are those of the fresh environment. So no code
+of a file runs, and no class is imported. Two names of one thing are two names of one thing again. What cannot be read
+(an emulator, a file, a lock) raises `StateError`: no state is better than half of one. Module globals, attributes of
+classes and what a number stands for outside of Python are not seen; `rlpyt.envs.state_check` finds out whether they
+matter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
 from functools import partial
 from pathlib import PurePath
@@ -34,21 +35,20 @@ _LEAVES = (type(None), bool, int, float, str)
 _BYTES: StateDict = {"bytes": bytes, "bytearray": bytearray, "complex": complex}
 _SEQUENCES: StateDict = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
 _MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "Counter": Counter}
-_DATA = {"scalar", "array", "view", "tensor", "generator", *_BYTES, *_SEQUENCES, *_MAPPINGS}
 _OBJECTS = {"object", "own", "pair", "mujoco", "function"}
 # Stay as they are in the fresh environment, which must have the same. Their text is compared.
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, re.Pattern, PurePath, range, slice, logging.Logger)
 # Objects of their classes are Python around a number that names something of the process: a library, a pipe.
 _MODULES_OF_HANDLES = {"ctypes", "multiprocessing"}
-# Attributes of layers that stay as they are, whatever they are: what draws.
+# Attributes of layers that stay as they are: what draws, by its class, and what never changes, by its name.
 _LEFT_OUT = {
     "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",
     "pygame.surface.Surface",
     "pygame.time.Clock",
 }
+_LEFT_OUT_NAMES = {"_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
 # Attributes on which the future of an object does not depend, by its class.
 _LEFT_OUT_OF = {
-    "builtins.object": {"_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"},
     "gymnasium.wrappers.rendering.RecordVideo": {"recorded_frames", "render_history"},
     # Views of the data of MuJoCo, buffers that are written before they are read, and what draws.
     "dm_control.mujoco.engine.Physics": {
@@ -110,15 +110,14 @@ class _Writer:
     Args:
         layers: see `save_graph`.
         reads_own: whether environments with a state of their own, and MuJoCo, are asked for it.
-        above: objects that are taken for saved.
     """
 
-    def __init__(self, layers: Iterable[object], reads_own: bool = True, above: Sequence[object] = ()) -> None:
-        self.nodes: list[StateDict] = [{} for _ in above]
-        self.held = [*above]  # by number: the id of an object that is gone could come again
-        self._numbers = {id(one): number for number, one in enumerate(above)}
+    def __init__(self, layers: Iterable[object], reads_own: bool = True) -> None:
+        self.nodes: list[StateDict] = []
+        self.held: list[object] = []  # by number: the id of an object that is gone could come again
+        self._numbers: dict[int, int] = {}
         self._places: dict[int, str] = {}  # of objects, whose attributes are read after all else
-        self._layers, self._reads_own, self._above = list(layers), reads_own, above
+        self._layers, self._reads_own, self._pairs = list(layers), reads_own, list[str]()
         self._memory: dict[int, str] = {}
 
     def graph(self, roots: Mapping[str, object]) -> StateDict:
@@ -131,9 +130,13 @@ class _Writer:
         except RecursionError:
             raise StateError("its attributes are nested too deeply") from None
         for layer, node in zip(self.held, self.nodes, strict=True):
-            for part in vars(layer).values() if node.get("kind") == "own" else ():
-                if type(part) is np.ndarray and (place := self._memory.get(address(base_array(part)))):
-                    raise StateError(f"{place} is an array of {type(layer).__name__}, which has its own state")
+            for part in vars(layer).values() if node["kind"] == "own" else ():
+                held = None if self._is_layer(part) else self._numbers.get(id(part))
+                shared = held is not None and "kept" in self.nodes[held]
+                place = self._memory.get(address(base_array(part))) if type(part) is np.ndarray else None
+                if shared or place is not None:
+                    what = f"{place} is an array" if place else f"a wrapper holds an object ({type(part).__name__})"
+                    raise StateError(f"{what} of {type(layer).__name__}, which has its own state")
         return {"roots": codes, "nodes": self.nodes}
 
     def save(self, value: Thing, place: str) -> Thing:
@@ -145,14 +148,14 @@ class _Writer:
             number = self._numbers[id(value)] = len(self.nodes)
             self.held.append(value)
             self.nodes.append({})
-            self.nodes[number] = self._numbers_node(value, place) or self._container_node(value, place) or {}
+            self.nodes[number] = self._data_node(value, place) or self._container_node(value, place) or {}
             if not self.nodes[number]:
                 self._places[number] = place
         elif not self.nodes[number] and isinstance(value, tuple | frozenset | partial):
             raise StateError(f"{place} is a {type(value).__name__} that contains itself")
         return [number]
 
-    def _numbers_node(self, value: Thing, place: str) -> StateDict | None:
+    def _data_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value)
         if kind in (np.ndarray, torch.Tensor):
             node = state_data.save_array(value, place, self.save) if kind is np.ndarray else None
@@ -222,16 +225,22 @@ class _Writer:
         if isinstance(value, Space):
             parts = {key: part for key, part in vars(value).items() if key in ("_np_random", "spaces")}
             return {"kind": "object", "class": name, "space": _text(value), "attributes": self._values(parts, place)}
-        if any(value is layer for layer in self._layers):
+        if self._is_layer(value):
             node = self._own_node(value, name, place)
             if node is not None:
                 return node
         if why := _why_unreadable(type(value)):
+            if place.startswith(tuple(self._pairs)) and not place.endswith("]"):
+                return {"kind": "left out"}  # it is what a state of its own is given for
             raise StateError(f"{place} is a {name}, which {why}")
-        return {"kind": "object", "class": name, "attributes": self._values(self.attributes(value), place)}
+        attributes = self.attributes(value)
+        # All others are made anew: two environments may hold one object, which is a global of their module.
+        kept = self._is_layer(value) or hasattr(type(value), "__del__") or len(attributes) < len(vars(value))
+        kept = kept or place.startswith(tuple(self._pairs))
+        return {"kind": "object", "class": name, "kept": kept, "attributes": self._values(attributes, place)}
 
     def _own_node(self, value: Thing, name: str, place: str) -> StateDict | None:
-        """Return the state that a layer gives itself; None if it gives none, or gives more than plain data."""
+        """Return the state that a layer gives itself; None if it gives none."""
         if hasattr(type(value), "state_dict"):
             if not hasattr(type(value), "load_state_dict"):
                 raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
@@ -239,33 +248,32 @@ class _Writer:
         if not (_takes(value, "get_state") and _takes(value, "set_state", None)):
             return None
         # Such a state often is that of an emulator, without the counters and generators around it.
-        state, plain = value.get_state(), _Writer(())
-        if not plain.can_save(state) or not {node["kind"] for node in plain.nodes} <= _DATA:
-            return None
-        code, above = self.save(state, f"{place}.get_state()"), [*self._above, value]
-        parts = {key: x for key, x in self.attributes(value).items() if _Writer(self._layers, above=above).can_save(x)}
-        return {"kind": "pair", "class": name, "state": code, "attributes": self._values(parts, place)}
-
-    def can_save(self, value: Thing) -> bool:
-        """Return whether a value can be saved."""
-        try:
-            self.graph({"value": value})
-        except Exception:  # an object may not let itself be read
-            return False
-        return True
+        self._pairs.append(f"{place}.")
+        state = self.save(value.get_state(), f"get_state() of {place}")
+        return {
+            "kind": "pair",
+            "class": name,
+            "state": state,
+            "attributes": self._values(self.attributes(value), place),
+        }
 
     def attributes(self, value: object) -> StateDict:
         """Return the attributes on which the future of an object may depend."""
-        is_layer = any(value is layer for layer in self._layers)
-        left_out = set().union(*(_LEFT_OUT_OF.get(class_name(base), ()) for base in type(value).__mro__))
-        return {k: x for k, x in vars(value).items() if k not in left_out and not (is_layer and _is_left_out(x))}
+        names = set().union(*(_LEFT_OUT_OF.get(class_name(base), ()) for base in type(value).__mro__))
+        if not self._is_layer(value):
+            return {key: part for key, part in vars(value).items() if key not in names}
+        names |= _LEFT_OUT_NAMES
+        return {key: part for key, part in vars(value).items() if key not in names and not _is_left_out(part)}
+
+    def _is_layer(self, value: object) -> bool:
+        return any(value is layer for layer in self._layers)
 
     def _values(self, values: Mapping[str, object], place: str) -> StateDict:
         return {key: self.save(item, f"{place}.{key}") for key, item in values.items()}
 
 
 class _Reader:
-    """Nodes that become data and objects: first every object is found or made, and at last it gets its attributes.
+    """Nodes that become data and objects: first every object is found or made, and at last all get their attributes.
 
     Args:
         state: of `save_graph`.
@@ -278,7 +286,7 @@ class _Reader:
         self._constants, self._classes = dict[str, Thing](), dict[str, type]()
         self._free: defaultdict[object, deque[Thing]] = defaultdict(deque)
         for value, node in zip(fresh.held, fresh.nodes, strict=True):
-            if node["kind"] in _OBJECTS:
+            if node["kind"] in _OBJECTS and node.get("kept", True):
                 self._free[_key(node)].append(value)
             if node["kind"] == "constant":
                 self._constants[node["text"]] = value
@@ -296,8 +304,10 @@ class _Reader:
         objects = [(self._made[i], node) for i, node in enumerate(self._nodes) if node["kind"] in _OBJECTS]
         objects.sort(key=lambda one: one[1].get("class") != CLASSES[0])  # models of MuJoCo go before what they simulate
         own = [commit for one, node in objects if (commit := self._own_state(one, node)) is not None]
-        parts = [commit for one, node in objects for commit in self._parts(one, node)]
-        for commit in (*own, *parts):
+        of_new, of_kept = list[Callable[[], None]](), list[Callable[[], None]]()
+        for one, node in objects:
+            (of_kept if node.get("kept", True) else of_new).extend(self._parts(one, node))
+        for commit in (*of_new, *own, *of_kept):  # a state of its own may have objects, which must be whole
             commit()
         return roots
 
@@ -318,7 +328,7 @@ class _Reader:
             new = dict[str, Thing]()
             for key, code in node["attributes"].items():
                 self._place = f"{type(one).__name__}.{key}: "
-                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":  # by earlier versions
+                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":
                     new[key] = self.load(code)
             is_whole = node["kind"] == "object" and "space" not in node
             gone = set(self._fresh.attributes(one)) - set(node["attributes"]) if is_whole else set[str]()

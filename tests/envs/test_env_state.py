@@ -116,6 +116,16 @@ class Plain(gymnasium.Env[Any, Any]):
         return np.array([self.draw()]), 1.0, self.t == LIMIT, False, {}
 
 
+class Counting(Plain):
+    """Shows its step."""
+
+    def prepare(self) -> None:
+        pass
+
+    def draw(self) -> float:
+        return self.t
+
+
 class Part:
     def __init__(self) -> None:
         self.count = 0
@@ -204,6 +214,25 @@ def test_objects_in_containers_are_made_where_a_fresh_environment_has_none(carry
     other.load_state_dict(carry(env.state_dict()))
     assert other.env.by_name["newest"] is other.env.pawns[-1]
     assert other.env.pawns[-1].friend is other.env.pawns[0]
+
+
+FIGURES = (Pawn(1), Pawn(5))
+
+
+class Moves(Counting):
+    """Holds an object of its module, as every other environment of the process does."""
+
+    def draw(self) -> float:
+        self.figure = FIGURES[self.t > 1]
+        return self.figure.place
+
+
+def test_an_object_that_environments_share_is_not_written_over(carry):
+    env, other = EnvAdapter(Moves()), EnvAdapter(Moves())
+    env.reset(1), other.reset(1), env.step(0), env.step(0)
+    other.load_state_dict(carry(env.state_dict()))
+    assert other.env.figure.place == 5
+    assert [figure.place for figure in FIGURES] == [1, 5]
 
 
 class Tensors(Plain):
@@ -524,16 +553,6 @@ class Emulator:
         self.frame = 0
 
 
-class Counting(Plain):
-    """Shows its step."""
-
-    def prepare(self) -> None:
-        pass
-
-    def draw(self) -> float:
-        return self.t
-
-
 class HasPair(Counting):
     """Has an emulator with the pair of methods that several libraries have, and a counter that these leave out."""
 
@@ -569,11 +588,38 @@ class HasPairAndAHolder(HasPair):
         self.holder.emulator = self.emulator  # type: ignore[attr-defined]
 
 
-class HasPairOfObjects(HasPair):
-    """Gives an object, which a fresh environment would have to have."""
+class HasPairOfAnEmulator(HasPair):
+    """Gives what cannot be read."""
 
     def get_state(self) -> Any:
-        return Part()
+        return self.emulator
+
+
+class HasPairOfAnObject(HasPair):
+    """Gives an object, whose parts it takes over again."""
+
+    def get_state(self) -> Any:
+        part = Part()
+        part.count = self.emulator.frame
+        return part
+
+    def set_state(self, state: Any) -> None:
+        self.emulator.frame, self.bonus = state.count, 0
+
+
+class HasPairAndAList(HasPair):
+    """Has the emulator in a list, which would have nothing in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emulators = [self.emulator]
+        del self.emulator
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return Counting.reset(self, seed=seed)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"frame": np.int64(self.emulators[0].frame)}
 
 
 class HasHalfAPair(HasPair):
@@ -586,8 +632,13 @@ class HasHalfAPair(HasPair):
 def test_get_state_and_set_state_serve_with_the_attributes_that_can_be_read(carry):
     check(HasPair, {}, carry)
     check(HasPairAndAHolder, {}, carry)
-    for EnvCls in (HasPairOfObjects, HasHalfAPair):
-        assert "env.emulator is a" in (make_env(EnvCls, {}).why_no_state() or "")
+    check(HasPairOfAnObject, {}, carry)
+    for EnvCls, place in [
+        (HasPairOfAnEmulator, "get_state() of env"),
+        (HasPairAndAList, "env.emulators[0]"),
+        (HasHalfAPair, "env.emulator"),
+    ]:
+        assert f"{place} is a " in (make_env(EnvCls, {}).why_no_state() or "")
 
 
 class Phase(Enum):

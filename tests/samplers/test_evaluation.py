@@ -286,6 +286,17 @@ def stochastic_agent() -> Any:
     return random_agent(recurrent=True)
 
 
+class Normalized(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+    """Keeps running statistics of its observations, which a reset does not set back, and pays by them."""
+
+    def __init__(self) -> None:
+        super().__init__(CountingEnv())
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float(reward) + float(self.obs_rms.mean[0]), *rest
+
+
 @pytest.mark.parametrize(
     ("kind", "EnvCls"),
     [
@@ -297,6 +308,7 @@ def stochastic_agent() -> Any:
         ("cpu2", AgingEnv),
         ("gpu2", AgingEnv),
         ("alternating2", AgingEnv),
+        ("serial", Normalized),
     ],
 )
 def test_an_evaluation_depends_on_weights_seed_and_iteration_alone(kind, EnvCls):
