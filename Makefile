@@ -22,6 +22,8 @@ BIN := .venv/bin
 ARGS ?=
 # A version of torch other than the pinned one, such as 2.10.0; read when .venv is made.
 TORCH ?=
+# Tests start hundreds of processes, each of which would compile the library and torch's imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Three for two cores: tests that start processes wait most of their time.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 # Cases marked `nightly` run where an expression asks for them, and nowhere else: tests/tiers.py.

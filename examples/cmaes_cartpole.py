@@ -43,7 +43,7 @@ def train(args: argparse.Namespace) -> float:
         algo=CMAES(sigma=0.5, evaluated=args.evaluated),
         agent=agent,
         sampler=sampler,
-        n_steps=(4 if args.smoke else args.generations) * batch_T * 32,
+        n_steps=(2 if args.smoke else args.generations) * batch_T * 32,
         seed=args.seed,
         log_interval_steps=2 * batch_T * 32,
     )

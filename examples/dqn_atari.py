@@ -52,14 +52,14 @@ def main() -> None:
         batch_T=4,
         batch_B=4 if args.smoke else 8,
         max_decorrelation_steps=20 if args.smoke else 1_000,
-        eval_n_envs=2,
-        eval_max_trajectories=2 if args.smoke else 10,
+        eval_n_envs=1 if args.smoke else 2,
+        eval_max_trajectories=1 if args.smoke else 10,
         eval_max_steps=40 if args.smoke else 125_000,
     )
     algo = DQN(
         batch_size=32,
         replay_size=1_000 if args.smoke else int(args.replay_size),
-        replay_ratio=8,
+        replay_ratio=2 if args.smoke else 8,
         min_steps_learn=400 if args.smoke else 20_000,
         eps_steps=250_000,
         target_update_interval=1_000,
@@ -73,7 +73,7 @@ def main() -> None:
         agent=AtariDqnAgent(eps_final=0.01),
         sampler=sampler,
         n_steps=n_steps,
-        log_interval_steps=n_steps // (2 if args.smoke else 20),
+        log_interval_steps=n_steps // (1 if args.smoke else 20),
         seed=args.seed,
     )
     name = f"dqn_{args.game}"

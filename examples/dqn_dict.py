@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--log_dir", default="data/dqn_dict")
     parser.add_argument("--smoke", action="store_true", help="a few seconds only")
     args = parser.parse_args()
-    n_steps = 1_000 if args.smoke else 40_000
+    n_steps = 600 if args.smoke else 40_000
     sampler = SerialSampler(CatchEnv, {}, batch_T=8, batch_B=4, eval_n_envs=4, eval_max_trajectories=20)
     algo = QRDQN(
         learning_rate=5e-4,
@@ -81,7 +81,9 @@ def main() -> None:
     )
     layers = dict(channels=(16, 32), kernel_sizes=(4, 3), strides=(2, 2), paddings=(0, 0), fc_sizes=64, hidden_sizes=64)
     agent = QrDqnAgent(eps_final=0.02, eps_eval=0.0, n_quantiles=32, model_kwargs=layers)
-    runner = MinibatchRlEval(algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // 5, seed=args.seed)
+    runner = MinibatchRlEval(
+        algo, agent, sampler, n_steps=n_steps, log_interval_steps=n_steps // (1 if args.smoke else 5), seed=args.seed
+    )
     with logger_context(args.log_dir, name="dqn_dict", log_params=vars(args)):
         runner.train()
 

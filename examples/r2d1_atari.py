@@ -46,8 +46,8 @@ def main() -> None:
         batch_T=10 if args.smoke else 40,
         batch_B=4 if args.smoke else 32,
         max_decorrelation_steps=20 if args.smoke else 1_000,
-        eval_n_envs=2,
-        eval_max_trajectories=2 if args.smoke else 10,
+        eval_n_envs=1 if args.smoke else 2,
+        eval_max_trajectories=1 if args.smoke else 10,
         eval_max_steps=40 if args.smoke else 125_000,
         **workers,
     )

@@ -66,8 +66,8 @@ def main() -> None:
         batch_T=4,
         batch_B=4 if args.smoke else 8,
         max_decorrelation_steps=20 if args.smoke else 1_000,
-        eval_n_envs=2,
-        eval_max_trajectories=2 if args.smoke else 10,
+        eval_n_envs=1 if args.smoke else 2,
+        eval_max_trajectories=1 if args.smoke else 10,
         eval_max_steps=40 if args.smoke else 125_000,
     )
     has = {part: part not in args.without for part in PARTS}

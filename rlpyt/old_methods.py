@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
@@ -24,6 +25,7 @@ _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
 _WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
+_WEIGHTS = "The sampler sends what is in agent.acting and agent.numbers."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
@@ -89,8 +91,8 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
             "prepared the agent of an asynchronous run with it",
             "AsyncRl sends the weights itself, so leave it out.",
         ),
-        "send_shared_memory": ("sent weights to the sampler with it", "Override publish_version(self, version)."),
-        "recv_shared_memory": ("received weights with it", "Override take_version(self, version)."),
+        "send_shared_memory": ("sent weights to the sampler with it", _WEIGHTS),
+        "recv_shared_memory": ("received weights with it", _WEIGHTS),
         "toggle_alt": ("alternated between two recurrent states with it", _STATE),
         "get_alt": ("alternated between two recurrent states with it", _STATE),
         "advance_rnn_state": ("kept the next recurrent state with it", _STATE),
@@ -284,14 +286,17 @@ class TellsOldAttributes:
 
         def __getattr__(self, name: str) -> Any:
             """Refuse an attribute that there is not; called only where the object has none of that name."""
+            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
+            if above is not None:
+                with suppress(AttributeError):
+                    return above(name)
             for cls in type(self).__mro__:
                 text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
                 did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
                 if now:
                     before = f" rlpyt 0.1 {did}." if did else ""
                     raise AttributeError(f"{type(self).__name__} has no {name!r}.{before} {now} See {PAGE}.")
-            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
-            return object.__getattribute__(self, name) if above is None else above(name)
+            return object.__getattribute__(self, name)
 
 
 class CheckedSubclasses(TellsOldAttributes):

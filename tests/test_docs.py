@@ -58,13 +58,39 @@ every_algorithm = pytest.mark.parametrize("AlgoCls", ALGORITHMS, ids=lambda Algo
 # ---- code ----
 
 
-@pytest.mark.parametrize(
+with_blocks = pytest.mark.parametrize(
     "page", [p for p in PAGES if "```python" in p.read_text() and p != TUTORIAL], ids=lambda page: page.name
 )
+LONG = ("README.md", "asynchronous.md", "continuous_control.md", "from_rlmodels.md", "own_environment.md", "replay.md",
+        "samplers.md")  # fmt: skip
+"""Pages with runs of more than some hundred steps, of which nothing is asserted that needs them."""
+SHORT = dict(n_steps=512, log_interval_steps=256, min_steps_learn=128)
+
+
+def shortened(code: str) -> str:
+    """Return the code of a page with shorter runs."""
+    for name, limit in SHORT.items():
+        for value in set(re.findall(rf"\b{name}=([\d_]+)\b", code)):
+            code = re.sub(rf"\b{name}={value}\b", f"{name}={min(int(value), limit)}", code)
+    return code
+
+
+@with_blocks
 def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, run_script: Callable[..., None]) -> None:
     code = split(page)[1]
     script = tmp_path / "page.py"
-    # Runs that workers take part in are shortened; for the others the page itself is short.
+    script.write_text(shortened(code) if page.name in LONG else code)
+    run_script(script)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name in LONG], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run_as_long_as_it_says(
+    page: Path, tmp_path: Path, run_script: Callable[..., None]
+) -> None:
+    """But for runs that workers take part in, which are long."""
+    code = split(page)[1]
+    script = tmp_path / "page.py"
     script.write_text(re.sub(r"\bn_steps=[\d_]+", "n_steps=1_024", code) if "__main__" in code else code)
     run_script(script)
 

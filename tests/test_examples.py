@@ -26,15 +26,25 @@ ALONE = ("ppo_cartpole", "custom_environment")
 NO_RUN = ("render", "grid", "search")
 """Scripts that make no run, or many."""
 
-RUNS = [[path.stem] for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)] + [
-    ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
-    ["a2c_atari", "--sample_mode", "cpu"],
-    ["a2c_atari", "--sample_mode", "gpu", "--wait_reset"],
-    ["a2c_atari", "--sample_mode", "alternating"],
-    ["a2c_atari", "--sample_mode", "native"],
+SHORTER = {
+    "a2c_atari": ["--sample_mode", "gpu", "--wait_reset"],
+    "r2d1_atari": ["--sample_mode", "serial"],
+    "cmaes_cartpole": ["--sample_mode", "serial"],
+}
+"""Options of an example in the suite; without them it is nightly."""
+SCRIPTS = [path.stem for path in sorted(EXAMPLES.glob("*.py")) if path.stem not in (*ALONE, *NO_RUN)]
+RUNS = [
+    *([script, *SHORTER.get(script, [])] for script in SCRIPTS),
     ["ppo_lstm", "--feed_forward"],
     ["vtrace_cartpole", "--lag", "1"],
     *(["schedules", "--algo", algo] for algo in ("vtrace", "dqn", "r2d1", "td3", "sac", "sac_fixed_alpha", "cmaes")),
+]
+NIGHTLY = [
+    *([script] for script in SHORTER),
+    ["ppo_cartpole", "--env", "ALE/Pong-v5", "--sample_mode", "cpu"],
+    ["a2c_atari", "--sample_mode", "cpu"],
+    ["a2c_atari", "--sample_mode", "alternating"],
+    ["a2c_atari", "--sample_mode", "native"],
     ["dqn_atari", "--lag", "2", "--sample_mode", "alternating"],
     ["dqn_atari", "--lag", "1", "--sample_mode", "native"],
     ["r2d1_atari", "--lag", "1", "--sample_mode", "serial"],
@@ -58,35 +68,46 @@ def check_run(folder: Path) -> None:
     assert load_snapshot(run_dir / "params.pkl")["cum_steps"] == progress["Diagnostics/CumSteps"][-1]
 
 
-def test_the_grid_runs_is_found_finished_and_has_the_same_numbers_through_submitit(tmp_path):
+def launch(run_script: Callable[..., None], script: str) -> None:
+    """Launch the runs of a script, each in a process of its own."""
+    with pytest.raises(SystemExit) as ended:
+        run_script(EXAMPLES / script, "--smoke")
+    assert ended.value.code == 0
+
+
+def grid_runs(folder: Path) -> dict[str, Path]:
+    return {rate: folder / "data/ppo_cartpole_grid" / rate / "run_0" for rate in ("lr_1e-3", "lr_3e-4")}
+
+
+def test_the_grid_runs_and_is_found_finished(run_script: Callable[..., None], tmp_path, capsys):
     for text in ("2 finished: ", "of which 2 have finished before"):
-        process = python(tmp_path, EXAMPLES / "grid.py", "--smoke")
-        assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
-        assert text in process.stdout
-    for rate in ("lr_1e-3", "lr_3e-4"):
-        run_dir = tmp_path / "data/ppo_cartpole_grid" / rate / "run_0"
+        launch(run_script, "grid.py")
+        assert text in capsys.readouterr().out
+    for rate, run_dir in grid_runs(tmp_path).items():
         params = json.loads((run_dir / "params.json").read_text())
         assert params["runner"]["settings"]["algo"]["settings"]["learning_rate"] == float(rate.removeprefix("lr_"))
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
+
+
+@pytest.mark.nightly
+def test_the_grid_has_the_same_numbers_through_submitit(run_script: Callable[..., None], tmp_path):
     pytest.importorskip("submitit", reason="the extra `cluster` is not installed")
+    launch(run_script, "grid.py")
     (tmp_path / "jobs").mkdir()
     process = python(tmp_path / "jobs", EXAMPLES / "grid.py", "--smoke", "--submitit")
     assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     assert len(list((tmp_path / "jobs/data/jobs").glob("*_result.pkl"))) == 2
     timed = ("Time", "PerSecond", "Seconds", "Fraction")
-    for rate in ("lr_1e-3", "lr_3e-4"):
-        there, here = (
-            read_progress(f / "data/ppo_cartpole_grid" / rate / "run_0") for f in (tmp_path / "jobs", tmp_path)
-        )
+    for rate, run_dir in grid_runs(tmp_path / "jobs").items():
+        there, here = read_progress(run_dir), read_progress(grid_runs(tmp_path)[rate])
         assert len(here["ReturnAverage"]) == 2
         for name in (name for name in here if not any(word in name for word in timed)):
             np.testing.assert_array_equal(there[name], here[name], name)
 
 
-def test_the_search_runs(tmp_path):
-    process = python(tmp_path, EXAMPLES / "search.py", "--smoke")
-    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
-    assert "Best: trial_" in process.stdout
+def test_the_search_runs(run_script: Callable[..., None], tmp_path, capsys):
+    launch(run_script, "search.py")
+    assert "Best: trial_" in capsys.readouterr().out
     for trial in ("trial_0", "trial_1"):
         run_dir = tmp_path / "data/ppo_cartpole_search" / trial / "run_0"
         assert read_progress(run_dir)["Diagnostics/CumSteps"][-1] == 1024
@@ -99,7 +120,9 @@ def test_example_runs_as_it_is_typed(script, tmp_path):
     check_run(tmp_path)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=" ".join)
+@pytest.mark.parametrize(
+    "run", [*RUNS, *(pytest.param(run, marks=pytest.mark.nightly) for run in NIGHTLY)], ids=" ".join
+)
 def test_example_runs(run, run_script: Callable[..., None], tmp_path):
     script, *options = run
     run_script(EXAMPLES / f"{script}.py", "--smoke", *options)

@@ -197,8 +197,15 @@ def test_constructor_calls_of_rlpyt_0_1_pass_or_are_told_what_to_write():
 # ---- runs ----
 
 
-@pytest.mark.parametrize(("study", "config"), ALL)
+@pytest.mark.parametrize(
+    ("study", "config"),
+    [
+        pytest.param(study, config, marks=() if config == next(iter(STUDIES[study])) else pytest.mark.nightly)
+        for study, config in ALL
+    ],
+)
 def test_every_configuration_starts(study, config, tmp_path):
+    """Those of a study differ in numbers: the suite starts the first one."""
     runner = in_process(smoke(make(study, config)))
     with logger_context(tmp_path, 0):
         runner.train()
@@ -267,8 +274,11 @@ def test_the_script_lists_and_refuses(capsys):
         assert "this configuration has no evaluation" in capsys.readouterr().err
 
 
-def test_the_launcher_runs_a_study_and_a_variant_changes_it(tmp_path, capsys):
-    configs, games = ["cartpole_ppo", "cartpole_dqn"], ["CartPole-v0", "CartPole-v1"]
+@pytest.mark.parametrize(
+    "configs", [["cartpole_ppo"], pytest.param(["cartpole_ppo", "cartpole_dqn"], marks=pytest.mark.nightly)]
+)
+def test_the_launcher_runs_a_study_and_a_variant_changes_it(configs, tmp_path, capsys):
+    games = ["CartPole-v0", "CartPole-v1"]
     arguments = ["classic_control", *configs, "--games", *games, "--data_dir", str(tmp_path), "--smoke"]
     assert launch.main([*arguments, "--affinity", "1cpu"]) == 0
     for config, game in product(configs, games):

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from tests.test_layers import MODULES, name_of, room_of
 
 FAMILIES = {
     "actor": ("Actor",),
-    "agent": tuple(name for name in core.__all__ if name.endswith("Agent")),
+    "agent": tuple(name for name in core.__all__ if name.endswith("Agent") or name == "AgentByHand"),
     "algo": ("Algorithm",),
     "sampler": ("Sampler", "FreeSampler"),
     "replay": ("Replay",),
@@ -75,11 +76,18 @@ def members(part: str) -> set[str]:
 def asked_for(part: str) -> set[str]:
     """Return the names of all members that other rooms ask of any object, the interfaces themselves among them."""
     paths = [path for path in MODULES if room_of(name_of(path)) not in (ROOMS[part], "testing", "old_methods")]
-    nodes = [n for path in paths for n in ast.walk(ast.parse(path.read_text()))]
-    return {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    return set().union(*map(attributes, paths))
 
 
-ALL_USES = [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
+@cache
+def attributes(path: Path) -> frozenset[str]:
+    """Return the names of all attributes in a file."""
+    return frozenset(n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute))
+
+
+@cache
+def all_uses() -> list[Use]:
+    return [use for path in MODULES for use in uses(name_of(path), Path(path).read_text())]
 
 
 @pytest.mark.parametrize("part", FAMILIES)
@@ -87,7 +95,7 @@ def test_what_a_room_uses_of_another_stands_in_the_interface(part):
     called = {"__call__"}
     missing = [
         f"{u.where} uses {part}.{u.member}"
-        for u in ALL_USES
+        for u in all_uses()
         if u.part == part and u.member not in members(part) | called
     ]
     assert not missing, "\n".join(missing)

@@ -713,6 +713,9 @@ def dqn_gpu(of: SimpleNamespace, game: str = "pong", run_ID: int = 0) -> None:
         runner.train()
 
 
+NIGHTLY = pytest.mark.nightly
+
+
 @pytest.mark.parametrize("script", OLD_LINES)
 def test_old_and_new_import_lines_give_the_same(script):
     names, new = vars(old(script)), vars(imported(NEW_LINES))
@@ -724,9 +727,11 @@ def test_old_and_new_import_lines_give_the_same(script):
     [
         (dqn, {}),
         (sac, {}),
-        *[(a2c, dict(sample_mode=mode)) for mode in ("serial", "cpu", "gpu", "alternating")],
-        *[(lstm, dict(mid_batch_reset=reset)) for reset in (True, False)],
-        (dqn_gpu, {}),
+        (a2c, dict(sample_mode="gpu")),
+        (lstm, dict(mid_batch_reset=False)),
+        *[pytest.param(a2c, dict(sample_mode=mode), marks=NIGHTLY) for mode in ("serial", "cpu", "alternating")],
+        pytest.param(lstm, dict(mid_batch_reset=True), marks=NIGHTLY),
+        pytest.param(dqn_gpu, {}, marks=NIGHTLY),
     ],
 )
 def test_a_script_of_rlpyt_0_1_trains_and_trains_again_with_the_same_run_ID(script, options, tmp_path, monkeypatch):

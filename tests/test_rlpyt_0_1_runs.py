@@ -28,6 +28,7 @@ from rlpyt.samplers import (
     GpuSampler,
 )
 from rlpyt.utils.rlpyt_0_1 import AttrDict
+from tests.pairs import others_nightly
 from tests.runners.runner_kit import children, start_forkserver
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -128,7 +129,7 @@ SCRIPTS: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", others_nightly(SCRIPTS, ("multi_gpu", "async_gpu")))
 def test_a_script_of_rlpyt_0_1_trains(name: str):
     SCRIPTS[name]()
     directory = Path("script") / "run_0"

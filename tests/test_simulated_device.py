@@ -12,10 +12,24 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+SOME = "is_strict or replay_on_the_device or (updates and (PPO or Rainbow or SAC)) or (act and RecurrentCategorical)"
+
+
 @pytest.mark.timeout(400)
-def test_the_checks_on_the_simulated_device():
+@pytest.mark.parametrize("which", [SOME, pytest.param("", marks=pytest.mark.nightly)], ids=["some", "all"])
+def test_the_checks_on_the_simulated_device(which: str):
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env = {**outside, "PYTHONPATH": str(ROOT), "RLPYT_TEST_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu/simulated_checks.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/gpu/simulated_checks.py",
+        "-k",
+        which,
+    ]
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=390)
     assert result.returncode == 0, result.stdout[-20_000:]

@@ -375,8 +375,8 @@ def test_an_agent_with_a_fault_is_refused(AgentCls: Any, said: str):
         (SerialSampler, {"n_parts": 2, "max_decorrelation_steps": 4}),
         (SerialSampler, {"mid_batch_reset": False}),
         (CpuSampler, {"n_workers": 2, "eval_n_envs": 2, "eval_max_trajectories": 3}),
-        (GpuSampler, {"n_workers": 1, "max_decorrelation_steps": 0}),
-        (AlternatingSampler, {"n_workers": 2, "max_decorrelation_steps": 0}),
+        (GpuSampler, {"n_workers": 1, "max_decorrelation_steps": 0, "start_method": "here"}),
+        (AlternatingSampler, {"n_workers": 2, "max_decorrelation_steps": 0, "start_method": "here"}),
     ],
 )
 def test_samplers_keep_their_contract(SamplerCls: Any, options: dict[str, Any]):
@@ -423,9 +423,9 @@ SIZES: dict[str, Any] = dict(model_kwargs={"hidden_sizes": 8})
 @pytest.mark.parametrize(
     ("make_algo", "make_agent", "EnvCls", "env_kwargs"),
     [
-        (A2C, PgAgent, CountingEnv, {}),
+        pytest.param(A2C, PgAgent, CountingEnv, {}, marks=pytest.mark.nightly),
         (lambda: PPO(minibatches=2, epochs=2), RecurrentCategoricalPgAgent, CountingEnv, {}),
-        (lambda: DQN(**REPLAY), lambda: DqnAgent(**SIZES), CountingEnv, {}),
+        pytest.param(lambda: DQN(**REPLAY), lambda: DqnAgent(**SIZES), CountingEnv, {}, marks=pytest.mark.nightly),
         (lambda: SAC(**REPLAY), lambda: SacAgent(**SIZES), Sampled, {"action_space": BOX.action}),
     ],
     ids=["A2C", "recurrent PPO", "DQN", "SAC"],

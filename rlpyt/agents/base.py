@@ -16,9 +16,8 @@ from rlpyt.agents.by_hand import ActsByHand
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
 from rlpyt.agents.own_models import INPUTS, build_model, copy_of_kwargs, drop_inputs, random_observations, told_call
 from rlpyt.agents.rnn_rows import rnn_from_rows, rnn_to_rows
-from rlpyt.agents.shared_weights import SharedNumbers
-from rlpyt.agents.weights import HasNetworks, Network, plain_settings
-from rlpyt.core import Agent
+from rlpyt.agents.weights import HasNetworks, Network, Numbers
+from rlpyt.core import Agent, AgentByHand
 from rlpyt.models import Encoder, Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
@@ -35,7 +34,7 @@ serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
+class BaseAgent(Settings, ActsByHand, HasNetworks, AgentByHand):
     """Model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and the rule to act by it.
 
     A subclass says which distribution goes with an action space, how actions follow from what the model gives (`act`),
@@ -73,8 +72,7 @@ class BaseAgent(Settings, ActsByHand, HasNetworks, Agent):
         check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.forget_networks()
-        settings = dict.fromkeys([*self.scheduled(), *plain_settings(type(self))], 1)
-        self.numbers = SharedNumbers({"annealed": 1, **self.kept_numbers, **settings})
+        self.numbers = Numbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(self.scheduled(), 1)})
         self._exploration: Callable[[int], float | None] | None = None
         self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
-from functools import cache
-from numbers import Real
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -17,11 +14,8 @@ import torch
 from torch import nn
 
 from rlpyt.agents.given import check_state
-from rlpyt.agents.shared_weights import SharedNumbers, SharedWeights
-from rlpyt.agents.weight_versions import WeightVersions
 from rlpyt.models import copy_streams, join_replicas, set_streams
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Settings
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.compute import ComputeSettings
@@ -71,14 +65,21 @@ class Network(Generic[M]):
         vars(agent)[self.part][self.key] = network
 
 
-_KINDS: dict[object, type] = {"bool": bool, "int": int, "float": float, "int | None": int, "float | None": float}
-_KINDS |= {bool: bool, int: int, float: float, int | None: int, float | None: float}
+class Numbers(nn.Module):
+    """Numbers of an agent by name, as float64 buffers: they go where the networks that act go, but for devices.
 
+    Args:
+        sizes: of each name, how many numbers it has; all are 0 at first.
+    """
 
-@cache
-def plain_settings(cls: type[Settings]) -> dict[str, type]:
-    """Return the settings of a class that are no schedule but a number or None, and the type of the number."""
-    return {f.name: _KINDS[f.type] for f in fields(cls) if f.type in _KINDS and f.name not in cls.scheduled()}  # type: ignore[arg-type]
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        super().__init__()
+        for name, size in sizes.items():
+            self.register_buffer(name, torch.zeros(size, dtype=torch.float64))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the numbers of a name, a float64 view to read and write."""
+        return self.get_buffer(name).numpy()
 
 
 class HasNetworks:
@@ -91,11 +92,9 @@ class HasNetworks:
     compute: ComputeSettings
     acting: nn.ModuleDict
     learning: nn.ModuleDict
-    numbers: SharedNumbers
-    """How far exploration has gone, `kept_numbers`, and the settings of now, in every process that acts."""
+    numbers: Numbers
+    """How far exploration has gone, `kept_numbers`, and scheduled settings of now, in every process that acts."""
     _has_weights_of_its_own: bool = False
-    _shared: SharedWeights | None = None
-    _versions: WeightVersions | None = None
 
     def forget_networks(self) -> None:
         """Begin without networks, on the CPU: a run that stopped before it learned may have placed them elsewhere."""
@@ -124,7 +123,7 @@ class HasNetworks:
             join_replicas(network, replicas)
 
     def rewinder(self) -> Callable[[], None]:
-        """Return a function that lets what a forward pass moves stand where it stands now; see `rlpyt.core.Agent`."""
+        """Return a function that undoes what forward passes move from now on; see `rlpyt.core.Agent`."""
         networks = self.modules()
         streams = [copy_streams(network) for network in networks]
         buffers = [[(buffer, buffer.clone()) for buffer in network.buffers()] for network in networks]
@@ -151,16 +150,9 @@ class HasNetworks:
 
     # ---- other processes ----
 
-    def worker_copy(self) -> Self:
-        """Return a copy that acts in another process: on the CPU, with weights and numbers in shared memory.
-
-        This process calls `sync_shared_memory` whenever the weights have changed and nobody acts; the other one calls
-        `attach_shared_memory` before it acts.
-        """
-        self._note_settings().share()
-        clone = self.acting_copy()
-        self._shared = clone._shared = SharedWeights(clone.acting)
-        return clone
+    def acting_modules(self) -> nn.Module:
+        """Return all whose state the processes that act are sent: the networks that act, and the numbers."""
+        return nn.ModuleList([self.acting, self.numbers])
 
     def acting_copy(self) -> Self:
         """Return a copy on the CPU, with the networks that act and nothing of those that only learn."""
@@ -168,7 +160,7 @@ class HasNetworks:
         clone = copy.copy(self)
         clone.device = torch.device("cpu")
         clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
-        clone._shared = clone._versions = None
+        clone.numbers = copy.deepcopy(self.numbers)
         clone.leave_behind()
         self._warn_of_stale_networks(clone)
         return clone
@@ -191,103 +183,6 @@ class HasNetworks:
             if f.metadata.get("weights"):
                 setattr(self, f.name, None)
         vars(self).pop("_given", None)  # which has these, too
-
-    def act_on(self, device: str | None) -> None:
-        """Let a worker's copy act on a device, with weights of its own there; None is the device of the run."""
-        self.to_device(self.compute if device is None else replace(self.compute, device=device))
-
-    def attach_shared_memory(self) -> None:
-        """Let this copy's weights be those in shared memory, or copies of them; called again before every batch."""
-        assert self._shared is not None, "only a worker's copy is attached"
-        if self.device.type == "cpu":
-            self._shared.attach(self.acting)
-        else:
-            self._shared.copy_to(self.acting)
-        self._take_settings()
-
-    def sync_shared_memory(self) -> None:
-        """Publish the weights to the copies in other processes."""
-        if self._shared is not None:
-            self._note_settings()
-            self._shared.publish(self.acting)
-
-    def published(self) -> list[np.ndarray]:
-        """Return what `sync_shared_memory` has published, as arrays in shared memory, for other machines."""
-        assert self._shared is not None, "worker_copy comes first"
-        return [*self._shared.arrays, self.numbers.values]
-
-    def publish_received(self, arrays: Sequence[np.ndarray]) -> None:
-        """Publish to the copies on this machine what `published` returned on another one."""
-        for mine, received in zip(self.published(), arrays, strict=True):
-            mine[...] = received
-
-    def _plain_settings(self) -> dict[str, type]:
-        kinds = plain_settings(type(self))  # type: ignore[arg-type]
-        return {name: kind for name, kind in kinds.items() if isinstance(getattr(self, name), Real | None)}
-
-    def _note_settings(self) -> SharedNumbers:
-        """Return the numbers with the plain settings of now: these may be set during a run."""
-        for name in self._plain_settings():
-            value = getattr(self, name)
-            self.numbers[name][:] = math.nan if value is None else value
-        return self.numbers
-
-    def _take_settings(self) -> None:
-        """Let the plain settings of a copy be those of the agent."""
-        for name, kind in self._plain_settings().items():
-            value = self.numbers[name].item()
-            setattr(self, name, None if math.isnan(value) else kind(value))
-
-    # ---- versions of the weights ----
-
-    def versioned_copy(self, n_versions: int) -> Self:
-        """Return a copy that acts in another process, by the versions of the weights that this one publishes.
-
-        Args:
-            n_versions: the last versions that are kept.
-        """
-        clone = self._copy_with_versions(n_versions)
-        self._versions = clone._versions
-        return clone
-
-    def publish_version(self, version: int) -> None:
-        """Let the versioned copy have the weights and numbers of now under a number."""
-        assert self._versions is not None, "versioned_copy comes first"
-        self._versions.publish(version, self.acting, self._note_settings())
-
-    def frozen_copy(self) -> Self:
-        """Return a copy that acts in another process, beside the versioned one, by what `publish_to` gives it."""
-        return self._copy_with_versions(1)
-
-    def publish_to(self, frozen: Self, version: int) -> None:
-        """Let a frozen copy have the weights and numbers of now under a number, in place of the last."""
-        assert frozen._versions is not None, "only a frozen copy is published to"
-        frozen._versions.publish(version, self.acting, self._note_settings())
-
-    def _copy_with_versions(self, n_versions: int) -> Self:
-        clone = self.acting_copy()
-        clone.numbers = self._note_settings().copy()
-        clone._versions = WeightVersions(clone.acting, clone.numbers, n_versions)
-        return clone
-
-    def become(self, versioned_copy: Self, device: str) -> None:
-        """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
-        vars(self).update(vars(versioned_copy))
-        self.to_device(replace(self.compute, device=device))
-
-    def take_version(self, version: int | None) -> int:
-        """Act with the weights and numbers that were published under a number, None is the newest; return the number.
-
-        Raises:
-            RuntimeError: if they are not there, or not any more.
-        """
-        assert self._versions is not None, "only a versioned or frozen copy takes versions"
-        if version is None:
-            version = self._versions.take_newest(self.acting, self.numbers)
-        else:
-            self._versions.take(version, self.acting, self.numbers)
-        self._take_settings()
-        return version
 
     # ---- state ----
 

@@ -372,7 +372,7 @@ class ReplayAppender:
 
     def __init__(self, algo: OffPolicyAlgo[Any]) -> None:
         left_out: dict[int, object] = {id(algo.descents): {}, id(algo.generator): None}
-        copies = {id(algo.agent): algo.agent.worker_copy(), id(algo.replay): algo.replay.appending_copy()}
+        copies = {id(algo.agent): algo.agent.acting_copy(), id(algo.replay): algo.replay.appending_copy()}
         try:
             self._algo = deepcopy(algo, {**left_out, **copies, id(algo.lock): algo.lock})
         except TypeError as error:

@@ -3,6 +3,7 @@
 from rlpyt.core.agent import (
     Actor,
     Agent,
+    AgentByHand,
     CategoricalQAgent,
     ExploringAgent,
     MuAgent,
@@ -26,6 +27,7 @@ from rlpyt.core.replay import Replay
 __all__ = [
     "Actor",
     "Agent",
+    "AgentByHand",
     "AgentT",
     "Algorithm",
     "Appender",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
 import torch
 
 from rlpyt.namedarraytuple import Buffer
@@ -93,10 +91,6 @@ class Agent(CheckedSubclasses, ABC):
             TypeError: if the agent cannot act in the action space.
         """
 
-    def input_description(self) -> str:
-        """Return in words how the networks read an observation, for the plan of a run; "" where that is not known."""
-        return ""
-
     @abstractmethod
     def bind(self, n_steps: int, steps_per_itr: int = 1) -> None:
         """Bind scheduled settings to the length of a run and of its iterations, in environment steps."""
@@ -118,62 +112,79 @@ class Agent(CheckedSubclasses, ABC):
         """
 
     @abstractmethod
-    def worker_copy(self) -> Self:
-        """Return a copy that acts in another process, on the CPU, with weights in shared memory."""
+    def acting_copy(self) -> Self:
+        """Return a copy on the CPU that acts in another process, with the networks that act and weights of its own."""
 
     @abstractmethod
-    def act_on(self, device: str | None) -> None:
-        """Let a worker's copy act on a device, with weights of its own there; None is the device of the run."""
+    def acting_modules(self) -> torch.nn.Module:
+        """Return all whose state the processes that act are sent before every batch: networks, numbers as buffers."""
+
+    # ---- learning ----
 
     @abstractmethod
-    def attach_shared_memory(self) -> None:
-        """Let a worker's copy have the weights in shared memory; called again before every batch."""
+    def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
+        """Return what the model gives, with gradient, on the device: distribution parameters, values."""
 
     @abstractmethod
-    def sync_shared_memory(self) -> None:
-        """Publish the weights to the workers' copies, while none of them acts."""
+    def train_mode(self, itr: int) -> None:
+        """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
 
     @abstractmethod
-    def published(self) -> list[np.ndarray]:
-        """Return what `sync_shared_memory` has published, for other machines."""
+    def join(self, replicas: Replicas) -> None:
+        """Let the normalisers take in the batches of all replicas, which update them together from now on.
 
-    @abstractmethod
-    def publish_received(self, arrays: Sequence[np.ndarray]) -> None:
-        """Publish to the copies on this machine what `published` returned on another one."""
-
-    @abstractmethod
-    def versioned_copy(self, n_versions: int) -> Self:
-        """Return a copy that acts in another process, by the versions of the weights that this one publishes.
-
-        Args:
-            n_versions: the last versions that are kept.
-        """
-
-    @abstractmethod
-    def publish_version(self, version: int) -> None:
-        """Let the versioned copy have the weights and numbers of now under a number."""
-
-    @abstractmethod
-    def frozen_copy(self) -> Self:
-        """Return a copy that acts in another process, beside the versioned one, by what `publish_to` gives it."""
-
-    @abstractmethod
-    def publish_to(self, frozen: Self, version: int) -> None:
-        """Let a frozen copy have the weights and numbers of now under a number, in place of the last."""
-
-    @abstractmethod
-    def become(self, versioned_copy: Self, device: str) -> None:
-        """Act in the stead of a versioned copy, on a device: take over all that it has. It is of the same class."""
-
-    @abstractmethod
-    def take_version(self, version: int | None) -> int:
-        """Act with the weights and numbers that were published under a number, None is the newest; return the number.
+        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
 
         Raises:
-            RuntimeError: if they are not there, or not any more.
+            TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
         """
 
-    # ---- acting by hand: what a script asks of an agent that was trained or loaded ----
+    @abstractmethod
+    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
+        """Let the normalisers take in a batch of observations, where `valid` is True."""
+
+    @abstractmethod
+    def draw_randomness(self, generator: torch.Generator | None) -> None:
+        """Draw what the networks are random in for the next update; None turns the randomness off."""
+
+    def rewinder(self) -> Callable[[], None]:
+        """Return a function that undoes what forward passes of the networks move from now on.
+
+        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
+        """
+        return lambda: None
+
+    @abstractmethod
+    def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
+        """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""
+
+    @abstractmethod
+    def to_device(self, settings: ComputeSettings) -> None:
+        """Move the networks to the device, in the precision and memory format of the run."""
+
+    @abstractmethod
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """Return all networks, targets included."""
+
+    @abstractmethod
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """Return what an optimiser updates."""
+
+    @abstractmethod
+    def state_dict(self) -> StateDict:
+        """Return all learned and normalising state."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned."""
+
+
+class AgentByHand(Agent):
+    """Agent that a script may act with too, without a sampler, once it was trained or loaded."""
+
+    def input_description(self) -> str:
+        """Return in words how the networks read an observation, for the plan of a run; "" where that is not known."""
+        return ""
 
     @abstractmethod
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
@@ -214,69 +225,6 @@ class Agent(CheckedSubclasses, ABC):
     @abstractmethod
     def reset_one(self, idx: int) -> None:
         """Forget the episode of one environment."""
-
-    # ---- learning ----
-
-    @abstractmethod
-    def __call__(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer, *rnn: Buffer) -> Buffer:
-        """Return what the model gives, with gradient, on the device: distribution parameters, values."""
-
-    @abstractmethod
-    def train_mode(self, itr: int) -> None:
-        """Make ready for the updates of an iteration; a runner calls it after the batch, before they begin."""
-
-    @abstractmethod
-    def join(self, replicas: Replicas) -> None:
-        """Let the normalisers take in the batches of all replicas, which update them together from now on.
-
-        An algorithm calls it, with the networks built and on their device; not for copies in other processes.
-
-        Raises:
-            TypeError: if a layer takes statistics of one replica's batches alone, as batch normalisation does.
-        """
-
-    @abstractmethod
-    def update_obs_rms(self, observation: Buffer, valid: torch.Tensor | None = None) -> None:
-        """Let the normalisers take in a batch of observations, where `valid` is True."""
-
-    @abstractmethod
-    def draw_randomness(self, generator: torch.Generator | None) -> None:
-        """Draw what the networks are random in for the next update; None turns the randomness off."""
-
-    def rewinder(self) -> Callable[[], None]:
-        """Return a function that lets what a forward pass of the networks moves stand where it stands now.
-
-        These are random streams of their own (dropout), and buffers, such as the means of a batch normalisation.
-        """
-        return lambda: None
-
-    @abstractmethod
-    def example_inputs(self, n_rows: int = 1) -> tuple[Buffer, Buffer, Buffer]:
-        """Return null observations, previous actions and previous rewards, tensors [n_rows, ...]."""
-
-    @abstractmethod
-    def to_device(self, settings: ComputeSettings) -> None:
-        """Move the networks to the device, in the precision and memory format of the run."""
-
-    @abstractmethod
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
-
-    @abstractmethod
-    def modules(self) -> Sequence[torch.nn.Module]:
-        """Return all networks, targets included."""
-
-    @abstractmethod
-    def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return what an optimiser updates."""
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Return all learned and normalising state."""
-
-    @abstractmethod
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned."""
 
 
 class PolicyAgent(Agent):

@@ -21,7 +21,7 @@ from rlpyt.envs.info import FINAL_KEYS, final_key
 from rlpyt.envs.making import call_env_cls, call_text, failure, layers_of, takes_env_seed
 from rlpyt.envs.several_agents import SEVERAL_AGENTS, check_one_agent
 from rlpyt.envs.state import load_graph, save_graph
-from rlpyt.envs.state_data import StateError
+from rlpyt.envs.state_data import StateError, class_name
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.spaces import EnvSpaces, Space, as_gymnasium, check_action_space, to_env, to_rows
 from rlpyt.types import Kwargs, StateDict
@@ -186,13 +186,25 @@ class EnvAdapter:
             raise ValueError(
                 f"{self.where}: loading a state: got that of {state_dict['name']}, expected one of {self.name}."
             )
-        roots = load_graph(state_dict["graph"], {"env": self.env, "continues_from": None})
+        frame = self._frame()
+        for place, came in state_dict.get("frame", {}).items():
+            if came != frame.get(place):
+                raise ValueError(
+                    f"{self.where}: loading a state: {place}: got {came}, expected {frame.get(place, 'no such layer')}."
+                )
+        roots = load_graph(state_dict["graph"], {"env": self.env, "continues_from": None}, self.layers)
         self._continues_from = roots["continues_from"]
         self.seed, self._first_seed = state_dict["seed"], state_dict["first_seed"]
 
     def _saved(self) -> StateDict:
         graph = save_graph({"env": self.env, "continues_from": self._continues_from}, self.layers)
-        return {"name": self.name, "graph": graph, "seed": self.seed, "first_seed": self._first_seed}
+        facts = {"name": self.name, "seed": self.seed, "first_seed": self._first_seed}
+        return {**facts, "frame": self._frame(), "graph": graph}
+
+    def _frame(self) -> dict[str, str]:
+        """Return what is the same in every environment that a state may be loaded into."""
+        classes = {".".join(["env"] * (i + 1)): class_name(type(layer)) for i, layer in enumerate(self.layers)}
+        return {**classes, "observation_space": f"{self.observation_space}", "action_space": f"{self.action_space}"}
 
     @property
     def layers(self) -> list[object]:

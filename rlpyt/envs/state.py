@@ -1,265 +1,452 @@
-"""State of an environment as plain data, read from its attributes, for environments without `state_dict`.
+"""State of an environment as plain data: its own, or else that of the objects which its attributes lead to.
 
-An environment is a graph of objects. Objects keep their identity: they are found by their place in a fresh environment
-of the same class, and their attributes are set. Data (numbers, arrays, lists, dictionaries, generators) is made anew.
-Every reference is followed, closures among them, so that two names of one array are two names of one array again.
-What cannot be followed (an emulator, a socket, a window) raises `StateError`: no state is better than half of one.
-Module globals, attributes of classes and what a number stands for outside of Python (a client of a simulator) are not
-seen; `restores_exactly` finds out whether they matter.
+Data (numbers, arrays, containers, generators) is made anew. An object is restored into one of its class that a fresh
+environment has, or else into a bare one of a class that the fresh environment knows. So no code of a file runs, and no
+class is imported. Two names of one thing are two names of one thing again. What cannot be read (an emulator, a file, a
+lock) raises `StateError`: no state is better than half of one. Module globals, attributes of classes and what a number
+stands for outside of Python are not seen; `rlpyt.envs.state_check` finds out whether they matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+import logging
+import re
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, Flag
 from functools import partial
-from types import FunctionType, MemberDescriptorType, MethodType
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import NoReturn
 
 import numpy as np
+import torch
 from gymnasium import Space
 
-from rlpyt.envs.state_data import (
-    ARRAY_KINDS,
-    GENERATORS,
-    MAPPINGS,
-    SEQUENCES,
-    StateError,
-    Thing,
-    base_array,
-    class_name,
-    generator_state,
-    pack_array,
-    pack_scalar,
-    pack_view,
-)
-from rlpyt.envs.state_kept import has_spaces, is_constant, is_left_out, left_out, text
-from rlpyt.envs.state_mujoco import is_mujoco, mujoco_state
-from rlpyt.envs.state_pair import has_pair, save_pair
-from rlpyt.envs.state_reader import Reader
+from rlpyt.envs import state_data
+from rlpyt.envs.state_data import GENERATORS, StateError, Thing, address, base_array, class_name
+from rlpyt.envs.state_mujoco import CLASSES, load_mujoco, save_mujoco
 from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
-_DATA = {"scalar", "array", "view", "generator", "bytes", "bytearray", "complex", *SEQUENCES, *MAPPINGS}
-_IMMUTABLE = (tuple, frozenset, partial)
+_BYTES: StateDict = {"bytes": bytes, "bytearray": bytearray, "complex": complex}
+_SEQUENCES: StateDict = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "Counter": Counter}
+_DATA = {"scalar", "array", "view", "tensor", "generator", *_BYTES, *_SEQUENCES, *_MAPPINGS}
+_OBJECTS = {"object", "own", "pair", "mujoco", "function"}
+# Stay as they are in the fresh environment, which must have the same. Their text is compared.
+_CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, re.Pattern, PurePath, range, slice, logging.Logger)
 # Objects of their classes are Python around a number that names something of the process: a library, a pipe.
 _MODULES_OF_HANDLES = {"ctypes", "multiprocessing"}
+# Attributes of layers that stay as they are, whatever they are: what draws.
+_LEFT_OUT = {
+    "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",
+    "pygame.surface.Surface",
+    "pygame.time.Clock",
+}
+# Attributes on which the future of an object does not depend, by its class.
+_LEFT_OUT_OF = {
+    "builtins.object": {"_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"},
+    "gymnasium.wrappers.rendering.RecordVideo": {"recorded_frames", "render_history"},
+    # Views of the data of MuJoCo, buffers that are written before they are read, and what draws.
+    "dm_control.mujoco.engine.Physics": {
+        "_named",
+        "_warnings",
+        "_warnings_before",
+        "_new_warnings",
+        "_contexts",
+        "_contexts_lock",
+    },
+}
 
 
 class _Plain:
     """Class without a base, to compare the sizes of objects with."""
 
 
-def save_graph(roots: Mapping[str, object], layers: Iterable[object]) -> StateDict:
+def save_graph(roots: Mapping[str, object], layers: Iterable[object] = ()) -> StateDict:
     """Return objects, and all that they refer to, as plain data.
 
     Args:
         roots: objects by name.
-        layers: environment and wrappers; one that has `state_dict` and `load_state_dict` is asked for its own state.
+        layers: environment and wrappers; one with a state of its own is asked for it.
 
     Raises:
         StateError: if something cannot be saved; the message has its place.
     """
-    writer = _Writer(layers)
-    try:
-        codes = {name: writer.save(root, name) for name, root in roots.items()}
-    except RecursionError:
-        raise StateError("its attributes are nested too deeply") from None
-    writer.check_own_arrays()
-    return {"roots": codes, "nodes": writer.nodes}
+    return _Writer(layers).graph(roots)
 
 
-def load_graph(state: StateDict, fresh: Mapping[str, object]) -> StateDict:
+def load_graph(state: StateDict, fresh: Mapping[str, object], layers: Iterable[object] = ()) -> StateDict:
     """Restore objects in place, and return the roots; nothing is changed if the state does not fit.
 
     Args:
         state: as `save_graph` returned it, or a snapshot of that.
         fresh: objects of the same classes, by name.
+        layers: environment and wrappers of the fresh objects.
 
     Raises:
-        ValueError: if an object is of another class or shape than the saved one.
+        StateError: if something cannot be restored.
     """
-    reader = Reader(state["nodes"])
-    roots = {name: reader.load(code, fresh[name], name) for name, code in state["roots"].items()}
-    for commit in reader.commits:
-        commit()
-    return roots
+    writer = _Writer(layers, reads_own=False)
+    writer.graph(fresh)
+    return _Reader(state, writer).load_all()
+
+
+def set_attributes(value: object, new: Mapping[str, object], gone: Iterable[str] = ()) -> None:
+    """Set attributes of an object, and delete others, without a call of its methods."""
+    attributes = vars(value)
+    for name in gone:
+        del attributes[name]
+    for name, part in new.items():
+        attributes[name] = part
 
 
 class _Writer:
-    """Graph of objects that becomes a list of nodes; a reference to a node is a list with its number."""
+    """Graph of objects that becomes a list of nodes; a reference to a node is a list with its number.
 
-    def __init__(self, layers: Iterable[object]) -> None:
-        self.nodes: list[StateDict] = []
-        self._numbers: dict[int, int] = {}
-        self._held: list[object] = []  # the id of an object that is gone could come again
-        self._open: set[int] = set()
-        self._layers = {id(layer) for layer in layers}
-        self._own: list[object] = []
-        self._arrays: list[tuple[np.ndarray, str]] = []
+    Args:
+        layers: see `save_graph`.
+        reads_own: whether environments with a state of their own, and MuJoCo, are asked for it.
+        above: objects that are taken for saved.
+    """
+
+    def __init__(self, layers: Iterable[object], reads_own: bool = True, above: Sequence[object] = ()) -> None:
+        self.nodes: list[StateDict] = [{} for _ in above]
+        self.held = [*above]  # by number: the id of an object that is gone could come again
+        self._numbers = {id(one): number for number, one in enumerate(above)}
+        self._places: dict[int, str] = {}  # of objects, whose attributes are read after all else
+        self._layers, self._reads_own, self._above = list(layers), reads_own, above
+        self._memory: dict[int, str] = {}
+
+    def graph(self, roots: Mapping[str, object]) -> StateDict:
+        """Return what stands for some objects, and for all that they lead to."""
+        try:
+            codes = {name: self.save(root, name) for name, root in roots.items()}
+            while self._places:
+                number = next(iter(self._places))
+                self.nodes[number] = self._object_node(self.held[number], self._places.pop(number))
+        except RecursionError:
+            raise StateError("its attributes are nested too deeply") from None
+        for layer, node in zip(self.held, self.nodes, strict=True):
+            for part in vars(layer).values() if node.get("kind") == "own" else ():
+                if type(part) is np.ndarray and (place := self._memory.get(address(base_array(part)))):
+                    raise StateError(f"{place} is an array of {type(layer).__name__}, which has its own state")
+        return {"roots": codes, "nodes": self.nodes}
 
     def save(self, value: Thing, place: str) -> Thing:
+        """Return what stands for a value."""
         if type(value) in _LEAVES or (type(value) is tuple and all(type(item) in _LEAVES for item in value)):
             return value
-        if id(value) in self._open:
-            raise StateError(f"{place} is a {type(value).__name__} that contains itself")
-        if id(value) not in self._numbers:
+        number = self._numbers.get(id(value))
+        if number is None:
             number = self._numbers[id(value)] = len(self.nodes)
-            self._held.append(value)
+            self.held.append(value)
             self.nodes.append({})
-            if isinstance(value, _IMMUTABLE):
-                self._open.add(id(value))
-            self.nodes[number] = self._node(value, place)
-            self._open.discard(id(value))
-        return [self._numbers[id(value)]]
+            self.nodes[number] = self._numbers_node(value, place) or self._container_node(value, place) or {}
+            if not self.nodes[number]:
+                self._places[number] = place
+        elif not self.nodes[number] and isinstance(value, tuple | frozenset | partial):
+            raise StateError(f"{place} is a {type(value).__name__} that contains itself")
+        return [number]
 
-    def saved_data(self, value: Thing, place: str) -> Thing:
-        """Return a value as plain data; refuse what a fresh environment would have to have, too."""
-        n_before = len(self.nodes)
-        code = self.save(value, place)
-        if any(node["kind"] not in _DATA for node in self.nodes[n_before:]):
-            raise StateError(f"{place} is more than plain data")
-        return code
-
-    def undo(self) -> Callable[[], None]:
-        """Return a function that forgets what was saved after this call."""
-        lists = [(some, len(some)) for some in (self.nodes, self._held, self._own, self._arrays)]
-        numbers, open_ = dict(self._numbers), set(self._open)
-
-        def forget() -> None:
-            for some, length in lists:
-                del some[length:]
-            self._numbers, self._open = numbers, open_
-
-        return forget
-
-    def check_own_arrays(self) -> None:
-        """Refuse an array that a wrapper shares with an environment that saves itself."""
-        own = {id(base_array(x)): layer for layer in self._own for x in vars(layer).values() if type(x) is np.ndarray}
-        for array, place in self._arrays:
-            if id(array) in own:
-                raise StateError(f"{place} is an array of {type(own[id(array)]).__name__}, which has its own state")
-
-    def _node(self, value: Thing, place: str) -> StateDict:
-        name = class_name(type(value))
-        try:
-            for find in (self._data, self._function, self._kept):
-                node = find(value, name, place)
-                if node is not None:
-                    return node
-        except (StateError, RecursionError):
-            raise
-        except Exception as error:  # of a state_dict of its own, or of an object that does not let itself be read
-            raise StateError(f"{place} ({name}): saving its state raised {type(error).__name__}: {error}") from error
-        return {"kind": "object", "class": name, "attributes": self._attributes(value, place)}
-
-    def _data(self, value: Thing, name: str, place: str) -> StateDict | None:
-        """Return the node of what is made anew."""
-        kind = type(value).__name__
+    def _numbers_node(self, value: Thing, place: str) -> StateDict | None:
+        kind = type(value)
+        if kind in (np.ndarray, torch.Tensor):
+            node = state_data.save_array(value, place, self.save) if kind is np.ndarray else None
+            if node is None or (node["kind"] == "array" and value.base is None):
+                other = self._memory.setdefault(address(value), place) if value.nbytes else place
+                if other != place:
+                    raise StateError(f"{place} shares its memory with {other}, of which one is a tensor")
+            return node or state_data.save_tensor(value, place)
+        if kind in GENERATORS:
+            return {"kind": "generator", **state_data.save_generator(value, place, self.save)}
         if isinstance(value, np.generic):
-            return {"kind": "scalar", **pack_scalar(value, place)}
-        if type(value) is np.ndarray:
-            return self._array(value, place)
-        if type(value) is SEQUENCES.get(kind):
-            return self._sequence(value, kind, place)
-        if type(value) is MAPPINGS.get(kind):
-            items = [(self.save(k, f"a key of {place}"), self.save(v, f"{place}[{k!r}]")) for k, v in value.items()]
-            factory = self.save(value.default_factory, place) if kind == "defaultdict" else None
-            return {"kind": kind, "items": items, "factory": factory}
-        if type(value) in (bytes, bytearray, complex):
-            return {"kind": kind, **pack_array(np.asarray(value) if kind == "complex" else np.frombuffer(value, "u1"))}
-        if isinstance(value, tuple) and "_fields" in vars(type(value)):
-            return {"kind": "named", "class": name, "items": [self.save(item, place) for item in value]}
-        if type(value) in GENERATORS:
-            return {"kind": "generator", **generator_state(value, place, self.save)}
-        return None
-
-    def _array(self, value: np.ndarray, place: str) -> StateDict:
-        base = base_array(value)
-        owner: object = base.base
-        if value.dtype.kind not in ARRAY_KINDS:
-            raise StateError(f"{place} is an array of dtype {value.dtype}")
-        if owner is not None and not isinstance(owner, bytes):
-            raise StateError(f"{place} is an array whose memory belongs to a {class_name(type(owner))}")
-        if not base.flags.forc:
-            raise StateError(f"{place} is an array that is contiguous in no order")
-        if base is value:
-            self._arrays.append((value, place))
-            return {"kind": "array", **pack_array(value)}
-        return {"kind": "view", "base": self.save(base, place), **pack_view(value, base)}
-
-    def _sequence(self, value: Thing, kind: str, place: str) -> StateDict:
-        if kind in ("set", "frozenset") and list(SEQUENCES[kind](list(value))) != list(value):
-            raise StateError(f"{place} is a set whose order cannot be made again")
-        items = [self.save(item, f"{place}[{i}]") for i, item in enumerate(value)]
-        if kind in ("list", "deque"):
-            # A list may be longer or shorter in the fresh environment, which has no object to restore then.
-            objects = [i for i, code in enumerate(items) if type(code) is list and self._is_object(code[0])]
-            if objects:
-                raise StateError(f"{place}[{objects[0]}] is an object in a list ({type(value[objects[0]]).__name__})")
-        return {"kind": kind, "items": items, "maxlen": value.maxlen if kind == "deque" else None}
-
-    def _is_object(self, number: int) -> bool:
-        return self.nodes[number].get("kind", "object") in ("object", "own", "pair", "mujoco", "function")
-
-    def _function(self, value: Thing, name: str, place: str) -> StateDict | None:
-        if isinstance(value, MethodType):
-            parts = self.save(value.__self__, f"{place}.__self__")
-            function = value.__func__
-            return {"kind": "method", "name": function.__name__, "function": text(function), "self": parts}
-        if type(value) is partial:
-            parts = [self.save(x, place) for x in (value.func, value.args, value.keywords)]
-            return {"kind": "partial", "items": parts}
-        if isinstance(value, FunctionType) and "<locals>" in value.__qualname__:
-            cells = {
-                name: self.save(cell.cell_contents, f"{name} in {place}")
-                for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-            }
-            defaults = [self.save(x, place) for x in (value.__defaults__, value.__kwdefaults__, value.__dict__)]
-            return {"kind": "function", "name": text(value), "cells": cells, "defaults": defaults}
-        return None
-
-    def _kept(self, value: Thing, name: str, place: str) -> StateDict | None:
-        """Return the node of what stays the object that it is in the fresh environment, except for plain objects."""
-        if is_left_out(value):
-            return {"kind": "left out"}
+            return {**state_data.save_array(np.asarray(value), place), "kind": "scalar"}
+        if kind in _BYTES.values():
+            array = np.asarray(value) if kind is complex else np.frombuffer(value, np.uint8)
+            return {**state_data.save_array(array, place), "kind": kind.__name__}
         if isinstance(value, Enum):
             bits = value.value if isinstance(value, Flag) else None  # several flags together are no member
-            return {"kind": "enum", "class": name, "name": value.name, "bits": bits}
-        if is_constant(value):
-            return {"kind": "constant", "text": text(value)}
-        if is_mujoco(name):
-            model = self.save(value.model, f"{place}.model") if name.endswith("MjData") else None
-            return {"kind": "mujoco", "class": name, "model": model, "state": mujoco_state(value)}
-        if isinstance(value, Space):
-            parts = {key: part for key, part in vars(value).items() if key == "_np_random" or has_spaces(part)}
-            return {"kind": "object", "class": name, "space": text(value), "attributes": self._values(parts, place)}
-        if id(value) in self._layers and hasattr(type(value), "state_dict"):
-            if not hasattr(type(value), "load_state_dict"):
-                raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
-            self._own.append(value)
-            return {"kind": "own", "class": name, "state": value.state_dict()}
-        if id(value) in self._layers and has_pair(value):
-            pair = save_pair(self, value, self._own_values(value), place)
-            return None if pair is None else {"kind": "pair", "class": name, **pair}
+            return {"kind": "enum", "class": class_name(kind), "name": value.name, "bits": bits}
+        return {"kind": "constant", "text": _text(value)} if _is_constant(value) else None
+
+    def _container_node(self, value: Thing, place: str) -> StateDict | None:
+        kind = type(value).__name__
+        if type(value) is _SEQUENCES.get(kind):
+            is_set = kind in ("set", "frozenset")
+            if is_set and list(_SEQUENCES[kind](list(value))) != list(value):
+                raise StateError(f"{place} is a set whose order cannot be made again")
+            save = self._save_key if is_set else self.save
+            items = [save(item, f"{place}[{i}]") for i, item in enumerate(value)]
+            return {"kind": kind, "items": items, "maxlen": value.maxlen if kind == "deque" else None}
+        if type(value) is _MAPPINGS.get(kind):
+            pairs = [
+                (self._save_key(k, f"a key of {place}"), self.save(x, f"{place}[{k!r}]")) for k, x in value.items()
+            ]
+            factory = self.save(value.default_factory, place) if kind == "defaultdict" else None
+            return {"kind": kind, "items": pairs, "factory": factory}
+        if isinstance(value, tuple) and "_fields" in vars(type(value)):
+            items = [self.save(item, place) for item in value]
+            return {"kind": "named", "class": class_name(type(value)), "items": items}
+        if type(value) is partial:
+            return {"kind": kind, "items": [self.save(x, place) for x in (value.func, value.args, value.keywords)]}
+        if isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
+            text, owner = _text(value.__func__), self.save(value.__self__, f"{place}.__self__")
+            return {"kind": kind, "name": value.__func__.__name__, "function": text, "self": owner}
         return None
 
-    def _attributes(self, value: Thing, place: str) -> StateDict:
-        """Return the attributes of an object of a class that is written in Python."""
-        kind = type(value)
-        if any(class_name(base).partition(".")[0] in _MODULES_OF_HANDLES for base in kind.__mro__):
-            raise StateError(f"{place} is a {class_name(kind)}, which stands for something outside of Python")
-        has_all = hasattr(value, "__dict__") and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
-        if not has_all or _has_slots(kind):
-            raise StateError(f"{place} is a {class_name(kind)}, which cannot be read")
-        return self._values(self._own_values(value), place)
+    def _save_key(self, value: Thing, place: str) -> Thing:
+        code = self.save(value, place)
+        if self._has_object(code):  # which would be asked for its hash before it has its attributes
+            raise StateError(f"{place} is an object as a key, or in a set ({type(value).__name__})")
+        return code
 
-    def _own_values(self, value: Thing) -> StateDict:
-        return {k: v for k, v in vars(value).items() if k not in left_out(type(value))}
+    def _has_object(self, code: Thing) -> bool:
+        node = self.nodes[code[0]] if type(code) is list else {"kind": "leaf"}
+        return node.get("kind", "object") in _OBJECTS or any(map(self._has_object, node.get("items", ())))
+
+    def _object_node(self, value: Thing, place: str) -> StateDict:
+        """Return the node of what stays the object that it is in the fresh environment."""
+        name = class_name(type(value))
+        if isinstance(value, FunctionType):
+            free, cells = value.__code__.co_freevars, [cell.cell_contents for cell in value.__closure__ or ()]
+            inner = {name: self.save(x, f"{name} in {place}") for name, x in zip(free, cells, strict=True)}
+            defaults = [self.save(x, place) for x in (value.__defaults__, value.__kwdefaults__, value.__dict__)]
+            return {"kind": "function", "name": _text(value), "cells": inner, "defaults": defaults}
+        if name in CLASSES:
+            model = self.save(value.model, f"{place}.model") if name.endswith("MjData") else None
+            return {"kind": "mujoco", "class": name, "model": model, "state": self._reads_own and save_mujoco(value)}
+        if isinstance(value, Space):
+            parts = {key: part for key, part in vars(value).items() if key in ("_np_random", "spaces")}
+            return {"kind": "object", "class": name, "space": _text(value), "attributes": self._values(parts, place)}
+        if any(value is layer for layer in self._layers):
+            node = self._own_node(value, name, place)
+            if node is not None:
+                return node
+        if why := _why_unreadable(type(value)):
+            raise StateError(f"{place} is a {name}, which {why}")
+        return {"kind": "object", "class": name, "attributes": self._values(self.attributes(value), place)}
+
+    def _own_node(self, value: Thing, name: str, place: str) -> StateDict | None:
+        """Return the state that a layer gives itself; None if it gives none, or gives more than plain data."""
+        if hasattr(type(value), "state_dict"):
+            if not hasattr(type(value), "load_state_dict"):
+                raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
+            return {"kind": "own", "class": name, "state": self._reads_own and value.state_dict()}
+        if not (_takes(value, "get_state") and _takes(value, "set_state", None)):
+            return None
+        # Such a state often is that of an emulator, without the counters and generators around it.
+        state, plain = value.get_state(), _Writer(())
+        if not plain.can_save(state) or not {node["kind"] for node in plain.nodes} <= _DATA:
+            return None
+        code, above = self.save(state, f"{place}.get_state()"), [*self._above, value]
+        parts = {key: x for key, x in self.attributes(value).items() if _Writer(self._layers, above=above).can_save(x)}
+        return {"kind": "pair", "class": name, "state": code, "attributes": self._values(parts, place)}
+
+    def can_save(self, value: Thing) -> bool:
+        """Return whether a value can be saved."""
+        try:
+            self.graph({"value": value})
+        except Exception:  # an object may not let itself be read
+            return False
+        return True
+
+    def attributes(self, value: object) -> StateDict:
+        """Return the attributes on which the future of an object may depend."""
+        is_layer = any(value is layer for layer in self._layers)
+        left_out = set().union(*(_LEFT_OUT_OF.get(class_name(base), ()) for base in type(value).__mro__))
+        return {k: x for k, x in vars(value).items() if k not in left_out and not (is_layer and _is_left_out(x))}
 
     def _values(self, values: Mapping[str, object], place: str) -> StateDict:
         return {key: self.save(item, f"{place}.{key}") for key, item in values.items()}
 
 
-def _has_slots(kind: type) -> bool:
-    """Return whether objects of a class have `__slots__` beside their attributes."""
-    return any(type(x) is MemberDescriptorType for base in kind.__mro__ for x in vars(base).values())
+class _Reader:
+    """Nodes that become data and objects: first every object is found or made, and at last it gets its attributes.
+
+    Args:
+        state: of `save_graph`.
+        fresh: has gone through the fresh environment.
+    """
+
+    def __init__(self, state: StateDict, fresh: _Writer) -> None:
+        self._nodes, self._fresh = list[StateDict](state["nodes"]), fresh
+        self._roots: StateDict = state["roots"]
+        self._constants, self._classes = dict[str, Thing](), dict[str, type]()
+        self._free: defaultdict[object, deque[Thing]] = defaultdict(deque)
+        for value, node in zip(fresh.held, fresh.nodes, strict=True):
+            if node["kind"] in _OBJECTS:
+                self._free[_key(node)].append(value)
+            if node["kind"] == "constant":
+                self._constants[node["text"]] = value
+            elif "class" in node and "space" not in node and node["class"] not in self._classes:
+                module = type(value).__module__
+                beside = vars(sys.modules[module]).values() if module in sys.modules else ()
+                kinds = [x for x in beside if isinstance(x, type) and getattr(x, "__module__", None) == module]
+                self._classes |= {class_name(kind): kind for kind in (*kinds, type(value))}
+        self._place = ""
+        self._made = {i: self._found(node) for i, node in enumerate(self._nodes) if node["kind"] in _OBJECTS}
+
+    def load_all(self) -> StateDict:
+        """Return the roots, with all that they lead to; nothing is changed before all is known to fit."""
+        roots = {name: self.load(code) for name, code in self._roots.items()}
+        objects = [(self._made[i], node) for i, node in enumerate(self._nodes) if node["kind"] in _OBJECTS]
+        objects.sort(key=lambda one: one[1].get("class") != CLASSES[0])  # models of MuJoCo go before what they simulate
+        own = [commit for one, node in objects if (commit := self._own_state(one, node)) is not None]
+        parts = [commit for one, node in objects for commit in self._parts(one, node)]
+        for commit in (*own, *parts):
+            commit()
+        return roots
+
+    def _own_state(self, one: Thing, node: StateDict) -> Callable[[], None] | None:
+        if node["kind"] == "mujoco":
+            return load_mujoco(node["state"], one)
+        if node["kind"] == "own":
+            return partial(one.load_state_dict, node["state"])
+        return partial(one.set_state, self.load(node["state"])) if node["kind"] == "pair" else None
+
+    def _parts(self, one: Thing, node: StateDict) -> Iterator[Callable[[], None]]:
+        if node["kind"] == "function":
+            for cell, code in zip(one.__closure__ or (), node["cells"].values(), strict=True):
+                yield partial(setattr, cell, "cell_contents", self.load(code))
+            for name, code in zip(("__defaults__", "__kwdefaults__", "__dict__"), node["defaults"], strict=True):
+                yield partial(setattr, one, name, self.load(code))
+        elif "attributes" in node:
+            new = dict[str, Thing]()
+            for key, code in node["attributes"].items():
+                self._place = f"{type(one).__name__}.{key}: "
+                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":  # by earlier versions
+                    new[key] = self.load(code)
+            is_whole = node["kind"] == "object" and "space" not in node
+            gone = set(self._fresh.attributes(one)) - set(node["attributes"]) if is_whole else set[str]()
+            yield partial(set_attributes, one, new, gone)
+
+    def load(self, code: Thing) -> Thing:
+        """Return what was saved as this code."""
+        if type(code) is not list:
+            return code
+        if code[0] not in self._made:
+            node = self._nodes[code[0]]
+            made = self._data(node, node["kind"]) if "items" not in node else self._container(node, code[0])
+            self._made[code[0]] = made
+        return self._made[code[0]]
+
+    def _found(self, node: StateDict) -> Thing:
+        """Return an object of the fresh environment that is none yet, or one without attributes."""
+        name = node.get("class") or f"function {node['name']}"
+        if self._free[_key(node)]:
+            return self._free[_key(node)].popleft()
+        if node["kind"] == "object" and "space" not in node:
+            kind = self._class(name)
+            if _why_unreadable(kind) is None and not hasattr(kind, "__del__"):
+                return object.__new__(kind)
+        self._refuse(name, "an object that a fresh environment has")
+
+    def _class(self, name: str) -> type:
+        if name not in self._classes:
+            self._refuse(name, "a class that a fresh environment knows")
+        return self._classes[name]
+
+    def _refuse(self, got: str, expected: str) -> NoReturn:
+        raise StateError(f"loading the state of an environment: {self._place}got {got}, expected {expected}")
+
+    def _data(self, node: StateDict, kind: str) -> Thing:
+        if kind == "tensor":
+            return torch.as_tensor(node["data"]).clone()
+        if kind == "view":
+            return state_data.load_view(node, self.load(node["base"]))
+        if kind == "generator":
+            return state_data.load_generator(node, self.load)
+        if kind == "enum":
+            members: Thing = self._class(node["class"])
+            if not issubclass(members, Enum):
+                self._refuse(node["class"], "an enumeration")
+            return members[node["name"]] if node["bits"] is None else members(node["bits"])
+        if kind == "constant":
+            if node["text"] not in self._constants:
+                self._refuse(node["text"], "one that a fresh environment has")
+            return self._constants[node["text"]]
+        if kind == "method":
+            owner = self.load(node["self"])
+            functions = [vars(base).get(node["name"]) for base in type(owner).__mro__]
+            function = next(
+                (f for f in functions if isinstance(f, FunctionType) and _text(f) == node["function"]), None
+            )
+            return MethodType(function, owner) if function else self._refuse(node["function"], "a method of its object")
+        array = state_data.load_array(node)
+        return array if kind == "array" else array[()] if kind == "scalar" else _BYTES[kind](array)
+
+    def _container(self, node: StateDict, number: int) -> Thing:
+        kind = node["kind"]
+        if kind in _MAPPINGS:
+            mapping = self._made[number] = _MAPPINGS[kind]()  # it may contain itself, as a list may
+            if isinstance(mapping, defaultdict):
+                mapping.default_factory = self.load(node["factory"])
+            for key, value in node["items"]:
+                mapping[self.load(key)] = self.load(value)
+            return mapping
+        if kind in ("list", "deque"):
+            made = self._made[number] = deque(maxlen=node["maxlen"]) if kind == "deque" else []
+            made.extend(map(self.load, node["items"]))
+            return made
+        items = list(map(self.load, node["items"]))
+        if kind == "partial":
+            if all(type(x) is not partial or x.func is not items[0] for x in self._fresh.held):
+                self._refuse(f"a partial of {_text(items[0])}", "one that a fresh environment has")
+            return partial(items[0], *items[1], **items[2])
+        return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _SEQUENCES[kind](items)
+
+
+def _key(node: StateDict) -> object:
+    """Return what objects have in common that can take each other's place."""
+    return tuple(node.get(part) for part in ("kind", "class", "space", "name"))
+
+
+def _takes(value: Thing, name: str, *arguments: object) -> bool:
+    """Return whether an object has a method that can be called so; `set_state` of MuJoCo takes two arguments."""
+    try:
+        inspect.signature(getattr(type(value), name)).bind(value, *arguments)
+    except (AttributeError, TypeError, ValueError):  # a compiled function may have no signature
+        return False
+    return True
+
+
+def _why_unreadable(kind: type) -> str | None:
+    """Return why objects of a class cannot be read; None if it is written in Python, and has no slots."""
+    if any(class_name(base).partition(".")[0] in _MODULES_OF_HANDLES for base in kind.__mro__):
+        return "stands for something outside of Python"
+    is_plain = kind.__dictoffset__ and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
+    has_slots = any(type(x) is MemberDescriptorType for base in kind.__mro__ for x in vars(base).values())
+    return None if is_plain and not has_slots else "cannot be read"
+
+
+def _is_left_out(value: object) -> bool:
+    if isinstance(value, list | tuple | dict):
+        parts = list(value.values() if isinstance(value, dict) else value)
+        return bool(parts) and all(map(_is_left_out, parts))
+    return type(value).__name__ == "EnvSpec" or class_name(type(value)) in _LEFT_OUT
+
+
+def _is_constant(value: object) -> bool:
+    """Return whether a value does not change, so that the fresh environment has to have the same."""
+    if isinstance(value, FunctionType):
+        return "<locals>" not in value.__qualname__
+    if isinstance(value, BuiltinFunctionType):
+        return value.__self__ is None or isinstance(value.__self__, ModuleType)
+    return isinstance(value, _CONSTANTS)
+
+
+def _text(value: Thing) -> str:
+    """Return the text by which a constant is recognised; a function without a name of its own has its place."""
+    if isinstance(value, type):
+        return class_name(value)
+    if isinstance(value, FunctionType | BuiltinFunctionType):
+        name = f"{value.__module__}.{value.__qualname__}"
+        if not isinstance(value, FunctionType) or "<" not in name:
+            return name
+        columns = [column for _, _, column, _ in value.__code__.co_positions() if column]
+        return f"{name}, line {value.__code__.co_firstlineno}, column {min(columns, default=0)}"
+    return value.__name__ if isinstance(value, ModuleType) else f"{class_name(type(value))} {value!r:.200}"

@@ -1,38 +1,38 @@
-"""Arrays, numpy scalars and random generators as plain data, with all that a snapshot would change about them."""
+"""Arrays, tensors and random generators as plain data, with all that a snapshot would change about them."""
 
 from __future__ import annotations
 
 import operator
 import random
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from rlpyt.types import StateDict
-from rlpyt.utils.seeds import checked_position
+from rlpyt.utils.seeds import checked_position, checked_stream
 
 Thing: TypeAlias = Any
 """Anything that an environment may refer to."""
+Save: TypeAlias = Callable[[Thing, str], Thing]
+"""Function that returns what stands for a part of a value, at some place."""
+Load: TypeAlias = Callable[[Thing], Thing]
+"""Function that returns the part again."""
 
-ARRAY_KINDS = "biufcSUmM"
-_PYTHON_GLOBAL = random.random.__self__  # type: ignore[attr-defined]  # of which the module's functions are methods
-_SEED = np.random.SeedSequence
-_LARGEST_POOL = 1024  # words, 4 by default; time grows with their square, for which a file may have any number
-_BIT_GENERATORS: StateDict = {
+_KINDS_OF_NUMBERS = "biufcSUmM"
+_GLOBAL: StateDict = {
+    "Python": random.random.__self__,  # type: ignore[attr-defined]  # of which the module's functions are methods
+    "numpy": np.random.mtrand._rand,
+    "torch": torch.default_generator,
+}
+_BITS: StateDict = {
     kind.__name__: kind
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 _USERS: StateDict = {"Generator": np.random.Generator, "RandomState": np.random.RandomState}
-SEQUENCES: StateDict = {
-    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque
-}  # fmt: skip
-"""Classes of data without keys, by name."""
-MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
-"""Classes of data with keys, by name."""
-GENERATORS = (*_USERS.values(), *_BIT_GENERATORS.values(), random.Random)
+_LARGEST_POOL = 1024  # words of a seed, 4 by default; time grows with their square, and a file may have any number
+GENERATORS = (*_USERS.values(), *_BITS.values(), random.Random, torch.Generator)
 """Classes of random generators whose state can be saved."""
 
 
@@ -46,6 +46,13 @@ def class_name(kind: type) -> str:
     return f"{module}.{kind.__qualname__}" if isinstance(module, str) else kind.__qualname__
 
 
+def _invalid(got: object, expected: str) -> ValueError:
+    return ValueError(f"loading the state of an environment: got {got}, expected {expected}")
+
+
+# ---- arrays ----
+
+
 def base_array(array: np.ndarray) -> np.ndarray:
     """Return the array that owns the memory of a view."""
     while isinstance(array.base, np.ndarray):
@@ -53,59 +60,44 @@ def base_array(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def pack_array(array: np.ndarray) -> StateDict:
-    """Return an array as its bytes, so that no dtype and no order of memory is lost."""
-    order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
-    data = np.frombuffer(array.tobytes(order), np.uint8).copy()
-    return {"dtype": array.dtype.str, "shape": array.shape, "order": order, "data": data,
-            "writeable": array.flags.writeable}  # fmt: skip
+def save_array(array: np.ndarray, place: str, save: Save | None = None) -> StateDict:
+    """Return an array as its bytes, or as a place in the memory of the array that it is a view of.
+
+    Args:
+        array: of numbers, texts or times.
+        place: of it, for messages.
+        save: saves the array that owns the memory, which other views may share; None makes a view an array of its own.
+    """
+    if array.dtype.kind not in _KINDS_OF_NUMBERS or not array.dtype.itemsize:
+        raise StateError(f"{place} is an array of dtype {array.dtype}")
+    layout = {"dtype": array.dtype.str, "shape": array.shape, "writeable": array.flags.writeable}
+    base = base_array(array)
+    owner: object = base.base
+    if save is not None and owner is not None and not isinstance(owner, bytes):
+        raise StateError(f"{place} is an array whose memory belongs to a {class_name(type(owner))}")
+    if save is None or base is array:
+        axes = _axes(array)
+        data = np.frombuffer(array.transpose(axes).tobytes(), np.uint8).copy()
+        return {"kind": "array", **layout, "axes": axes, "data": data}
+    start = address(array) - address(base)
+    return {"kind": "view", **layout, "base": save(base, place), "start": start, "strides": array.strides}
 
 
-def make_array(node: StateDict) -> np.ndarray:
-    """Return the array that `pack_array` was given."""
+def load_array(node: StateDict) -> np.ndarray:
+    """Return the array of its bytes, with its dimensions in the order that they have in memory."""
+    shape, dtype = _shape(node), _dtype(node)
+    dims = range(len(shape))
+    # Earlier versions wrote "C" or "F" for the order of the dimensions in memory.
+    axes: list[int] = list(node["axes"]) if "axes" in node else list(dims if node["order"] == "C" else reversed(dims))
     data = np.asarray(node["data"], np.uint8).tobytes()
-    array: np.ndarray = np.ndarray(_shape(node), _dtype(node), data, order=node["order"]).copy("K")
+    dense: np.ndarray = np.ndarray([shape[i] for i in axes], dtype, data)
+    array = dense.transpose(np.argsort(axes)).copy("K")
     array.flags.writeable = node["writeable"]
     return array
 
 
-def _dtype(node: StateDict) -> Thing:
-    """Return the dtype of an array; one of objects is refused, as the bytes of a file would be read as addresses."""
-    dtype = np.dtype(node["dtype"])
-    if dtype.kind not in ARRAY_KINDS:
-        raise ValueError(f"loading the state of an environment: got an array of dtype {dtype}, expected plain data.")
-    return dtype
-
-
-def _shape(node: StateDict) -> tuple[int, ...]:
-    """Return the shape of an array; numpy would take one of -1 for any length, and divide by an item size of 0."""
-    shape = tuple(map(operator.index, node["shape"]))
-    if min(shape, default=0) < 0:
-        raise ValueError(f"loading the state of an environment: got an array of shape {shape}, expected no length < 0.")
-    return shape
-
-
-def pack_scalar(value: np.generic, place: str) -> StateDict:
-    """Return a numpy scalar with its dtype, on which the precision of arithmetic depends."""
-    if value.dtype.kind not in ARRAY_KINDS:
-        raise StateError(f"{place} is a scalar of dtype {value.dtype}")
-    return pack_array(np.asarray(value))
-
-
-def make_scalar(node: StateDict) -> Thing:
-    """Return the scalar that `pack_scalar` was given."""
-    return make_array(node)[()]
-
-
-def pack_view(view: np.ndarray, base: np.ndarray) -> StateDict:
-    """Return where a view lies in the memory of its base, whose order of memory is kept."""
-    start = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return {"start": start, "strides": view.strides, "shape": view.shape, "dtype": view.dtype.str,
-            "writeable": view.flags.writeable}  # fmt: skip
-
-
-def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
-    """Return the view of the base that `pack_view` was given.
+def load_view(node: StateDict, base: np.ndarray) -> np.ndarray:
+    """Return the view at its place in the memory of its base.
 
     Raises:
         ValueError: if it is not inside of the base.
@@ -115,79 +107,109 @@ def make_view(node: StateDict, base: np.ndarray) -> np.ndarray:
     reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
     first, end = start + sum(x for x in reach if x < 0), start + sum(x for x in reach if x > 0) + _dtype(node).itemsize
     if 0 not in shape and (first < 0 or end > base.nbytes):
-        raise ValueError(
-            f"loading the state of an environment: got a view of the bytes {first} to {end} of an array of "
-            f"{base.nbytes}, expected one inside of it."
-        )
+        raise _invalid(f"a view of the bytes {first} to {end} of an array of {base.nbytes}", "one inside of it")
     writeable = base.flags.writeable
     base.flags.writeable = True  # a view that is older than the lock of its base may be written
-    flat = base.reshape(-1, order="A").view(np.uint8)
-    view: np.ndarray = np.ndarray(shape, _dtype(node), buffer=flat.data, offset=start, strides=strides)
+    memory = base.transpose(_axes(base)).reshape(-1).view(np.uint8).data
+    view: np.ndarray = np.ndarray(shape, _dtype(node), memory, start, strides)
     view.flags.writeable, base.flags.writeable = node["writeable"], writeable
     return view
 
 
-def generator_state(value: Thing, place: str, save: Callable[[Thing, str], Thing]) -> StateDict:
-    """Return the state of a random generator.
+def address(value: np.ndarray | torch.Tensor) -> int:
+    """Return where the memory of a tensor, or of an array, begins."""
+    place: int = (
+        value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else value.__array_interface__["data"][0]
+    )
+    return place
 
-    Args:
-        value: of one of the classes in `GENERATORS`.
-        place: of it, for messages.
-        save: saves the bit generator, which two generators may share.
-    """
+
+def save_tensor(tensor: torch.Tensor, place: str) -> StateDict:
+    """Return a tensor of the CPU that needs no gradient."""
+    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise StateError(f"{place} is a tensor that needs a gradient, is sparse, or is on another device than the CPU")
+    return {"kind": "tensor", "data": tensor.clone()}
+
+
+def _axes(array: np.ndarray) -> list[int]:
+    """Return the dimensions in the order that they have in memory, the outermost first."""
+    return sorted(range(array.ndim), key=lambda dim: -abs(array.strides[dim]))
+
+
+def _dtype(node: StateDict) -> Thing:
+    """Return the dtype of an array; one of objects is refused, as the bytes of a file would be read as addresses."""
+    dtype = np.dtype(node["dtype"])
+    if dtype.kind not in _KINDS_OF_NUMBERS or not dtype.itemsize:
+        raise _invalid(f"an array of dtype {dtype}", "plain data")
+    return dtype
+
+
+def _shape(node: StateDict) -> tuple[int, ...]:
+    """Return the shape of an array; numpy would take one of -1 for any length."""
+    shape = tuple(map(operator.index, node["shape"]))
+    if min(shape, default=0) < 0:
+        raise _invalid(f"an array of shape {shape}", "no length < 0")
+    return shape
+
+
+# ---- random generators ----
+
+
+def save_generator(value: Thing, place: str, save: Save) -> StateDict:
+    """Return the state of a random generator, one of `GENERATORS`; two of them may share a bit generator."""
     name = type(value).__name__
-    if type(value) is random.Random:
-        if value is _PYTHON_GLOBAL:
-            raise StateError(f"{place} is Python's global generator, which other environments draw from, too")
+    for owner, one in _GLOBAL.items():
+        if value is one:
+            raise StateError(f"{place} is {owner}'s global generator, which other environments draw from, too")
+    if isinstance(value, torch.Generator):
+        if value.device.type != "cpu":
+            raise StateError(f"{place} is a generator of another device than the CPU")
+        return {"name": "torch", "state": value.get_state()}
+    if isinstance(value, random.Random):
         version, words, gauss = value.getstate()
         return {"name": name, "state": [version, list(words), gauss]}
     if name in _USERS:
-        if value is np.random.mtrand._rand:
-            raise StateError(f"{place} is numpy's global generator, which other environments draw from, too")
         bits = value.bit_generator if name == "Generator" else value._bit_generator
         rest = value.get_state(legacy=False) if name == "RandomState" else {}
-        gauss = (rest.get("has_gauss"), rest.get("gauss"))
-        return {"name": name, "bits": save(bits, place), "gauss": gauss}
-    seed = value.seed_seq if type(value.seed_seq) is _SEED else None
-    sequence = None if seed is None else {key: _plain(item) for key, item in seed.state.items()}
+        return {"name": name, "bits": save(bits, place), "gauss": (rest.get("has_gauss"), rest.get("gauss"))}
+    seed = value.seed_seq.state if type(value.seed_seq) is np.random.SeedSequence else None
+    sequence = seed and {key: x.tolist() if isinstance(x, np.ndarray) else x for key, x in seed.items()}
     return {"name": name, "state": value.state, "sequence": sequence}
 
 
-def make_generator(node: StateDict, load: Callable[[Thing], Thing]) -> Thing:
-    """Return a generator in the state that `generator_state` returned."""
-    if node["name"] == "Random":
-        plain = random.Random()
+def load_generator(node: StateDict, load: Load) -> Thing:
+    """Return a generator in the state that `save_generator` returned."""
+    name: str = node["name"]
+    made: Thing
+    if name == "torch":
+        made = torch.Generator()
+        made.set_state(checked_stream(node["state"]))
+    elif name == "Random":
         version, words, gauss = node["state"]
-        plain.setstate((version, tuple(words), gauss))
-        return plain
-    if node["name"] in _USERS:
-        made = _USERS[node["name"]](load(node["bits"]))
-        if node["name"] == "RandomState":
-            state = made.get_state(legacy=False)
-            state["has_gauss"], state["gauss"] = node["gauss"]
-            made.set_state(state)
-        return made
-    sequence = node["sequence"]
-    if sequence is not None and not 0 < sequence["pool_size"] <= _LARGEST_POOL:
-        raise ValueError(
-            f"loading the state of an environment: got a seed with a pool of {sequence['pool_size']} words, expected "
-            f"up to {_LARGEST_POOL}."
-        )
-    if sequence is None and node["name"] == "MT19937":
-        bits = np.random.RandomState(0)._bit_generator  # without a seed sequence; others draw one
+        made = random.Random()
+        made.setstate((version, tuple(words), gauss))
+    elif name in _USERS:
+        made = _USERS[name](load(node["bits"]))
+        if name == "RandomState":
+            has_gauss, gauss = node["gauss"]
+            made.set_state({**made.get_state(legacy=False), "has_gauss": has_gauss, "gauss": gauss})
     else:
-        bits = _BIT_GENERATORS[node["name"]](None if sequence is None else _SEED(**sequence))
-    state = _arrays(node["state"])
-    if node["name"] == "MT19937":
-        checked_position(state["state"]["pos"])
-    if node["name"] == "Philox":
-        checked_position(state["buffer_pos"], 4)
-    bits.state = state
-    return bits
+        state = _arrays(node["state"])
+        if name == "MT19937":
+            checked_position(state["state"]["pos"])
+        if name == "Philox":
+            checked_position(state["buffer_pos"], 4)
+        made = _bits(name, node["sequence"])
+        made.state = state
+    return made
 
 
-def _plain(value: Thing) -> Thing:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+def _bits(name: str, sequence: StateDict | None) -> Thing:
+    if sequence is None:  # numpy's own, of a RandomState, has none; others draw one
+        return np.random.RandomState(0)._bit_generator if name == "MT19937" else _BITS[name]()
+    if not 0 < sequence["pool_size"] <= _LARGEST_POOL:
+        raise _invalid(f"a seed with a pool of {sequence['pool_size']} words", f"up to {_LARGEST_POOL}")
+    return _BITS[name](np.random.SeedSequence(**sequence))
 
 
 def _arrays(value: Thing) -> Thing:

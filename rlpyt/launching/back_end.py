@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from rlpyt.launching.grid import GridRun
+from rlpyt.launching.grid import GridRun, Progress
 
 
 class SlotLost(RuntimeError):
@@ -31,6 +32,25 @@ class Started(Protocol):
 
     def stop(self, signum: int) -> None:
         """Send a signal: the first SIGTERM asks the run to save its work and end."""
+
+
+@dataclass
+class Launched:
+    """Run of the queue, and how it stands."""
+
+    run: GridRun
+    state: str = "waits"
+    slot: int | None = None
+    failures: int = 0
+    progress: Progress | None = None
+    """None before the first start."""
+    waiting: str | None = None
+    """What the job system says of a run in its queue."""
+    lock: int = -1
+    """Descriptor that the run keeps open."""
+    started: float = 0.0
+    ended_early: float = 0.0
+    process: Started | None = field(default=None, repr=False)
 
 
 class BackEnd(Protocol):

@@ -9,13 +9,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from rlpyt.launching.back_end import BackEnd, RunRefused, SlotLost, Started
-from rlpyt.launching.grid import GridRun, Progress, held_grid, runs_of_grid, save_grid
+from rlpyt.launching.back_end import BackEnd, Launched, RunRefused, SlotLost, Started
+from rlpyt.launching.grid import Progress, held_grid, runs_of_grid, save_grid
 from rlpyt.launching.local import LocalSlots, script_path
 from rlpyt.launching.table import GridTable
 from rlpyt.logging.files import MAY_PASS
@@ -31,25 +30,6 @@ _DISK_SECONDS = 10.0
 """Time until a run is started that the disk kept from its start."""
 EARLY_ENDS = ("pruned", "dropped")
 """States of runs that the source has ended: by its pruner, or as another run of the trial has failed."""
-
-
-@dataclass
-class Launched:
-    """Run of the queue, and how it stands."""
-
-    run: GridRun
-    state: str = "waits"
-    slot: int | None = None
-    failures: int = 0
-    progress: Progress | None = None
-    """None before the first start."""
-    waiting: str | None = None
-    """What the job system says of a run in its queue."""
-    lock: int = -1
-    """Descriptor that the run keeps open."""
-    started: float = 0.0
-    ended_early: float = 0.0
-    process: Started | None = field(default=None, repr=False)
 
 
 def run_experiments(

@@ -7,14 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
+from rlpyt.launching.back_end import Launched
 from rlpyt.run_records import printable
 from rlpyt.utils.output import drop_lost_output
 from rlpyt.utils.terminal import Region, can_redraw
-
-if TYPE_CHECKING:
-    from rlpyt.launching.experiments import Launched
 
 _SHOW_SECONDS = 1.0
 _ORDER = ("runs", "failed", "queued", "waits", "stopped", "pruned", "dropped", "finished")

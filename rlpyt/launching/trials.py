@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from rlpyt.launching.experiments import Launched, Runs
+from rlpyt.launching.back_end import Launched
+from rlpyt.launching.experiments import Runs
 from rlpyt.launching.grid import GridRun, held_grid
 from rlpyt.launching.variants import Variant, nested, save_variant
 from rlpyt.logging.files import lock_file, open_lock

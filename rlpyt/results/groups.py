@@ -19,8 +19,8 @@ NEVER_DIFFER = (
 )
 """Settings of the run itself that do not change its numbers; an environment may have its own of the same name."""
 _PARTS_NEVER_DIFFER = (
-    *("sampler.worker_timeout", "sampler.start_method", "sampler.time_breakdown"),
-    *("algo.replay_folder", "algo.log_loss_after"),
+    *("sampler.worker_timeout", "sampler.start_method", "sampler.worker_kind"),
+    *("sampler.time_breakdown", "algo.replay_folder", "algo.log_loss_after"),
 )
 """Settings of the parts that do not change the numbers."""
 _CHOSEN = ("compute.device", "compute.channels_last", "compute.torch_threads")

@@ -5,7 +5,8 @@ from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.base import MinibatchRlBase
 from rlpyt.runners.from_params import RecordError, part_from_record, runner_from_params
 from rlpyt.runners.histograms import Histograms
-from rlpyt.runners.hooks import Hook, HookError, StopOnReturn
+from rlpyt.runners.hooked import Hook, HookError
+from rlpyt.runners.hooks import StopOnReturn
 from rlpyt.runners.load_agent import load_agent
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import record_of

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import Agent, Algorithm, Sampler
+from rlpyt.core import AgentByHand, Algorithm, Sampler
 from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.segments import CheckpointError
@@ -23,7 +23,7 @@ from rlpyt.runners.arguments import check_compute, check_launched, check_numbers
 from rlpyt.runners.checkpointing import RunCheckpoints, check_same
 from rlpyt.runners.compute_choice import Choice, choose_settings
 from rlpyt.runners.hints import discount_warning
-from rlpyt.runners.hooks import Hook
+from rlpyt.runners.hooked import Hook
 from rlpyt.runners.plan import PlanTable, plan_of_job, plan_of_replicas
 from rlpyt.runners.record import at_default, class_names_of, record_of, settings_of
 from rlpyt.runners.resume import ResumableRun
@@ -55,7 +55,7 @@ class MinibatchRlBase(ResumableRun):
 
     algo: Algorithm[Any]
     """Learns from the samples."""
-    agent: Agent
+    agent: AgentByHand
     """Acts in the environments."""
     sampler: Sampler
     """Collects the samples."""
@@ -101,7 +101,7 @@ class MinibatchRlBase(ResumableRun):
         self.preemption = Preemption()
         self.checkpoints: RunCheckpoints | None = None  # set by a run that saves some
         self.lock = NoLock()  # of what the algorithm shares with other processes
-        self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
+        self._of_all: tuple[Algorithm[AgentByHand], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
     def replace(self, **changes: object) -> Self:

@@ -27,7 +27,7 @@ DEFAULT_MINUTES = 10.0
 _MAY_CHANGE = re.compile(
     r"(n_steps|log_interval_steps|log_traj_window|checkpoint_\w+|max_time|hooks|affinity|settings|replica_timeout|eval_\w+"
     r"|algo\.replay_folder|sampler$|sampler\.(n_workers|n_parts|servers|acting_threads|time_breakdown"
-    r"|start_method|worker_timeout|restart_workers|restart_seconds|node_timeout|ray_address|eval_\w+))\b"
+    r"|start_method|worker_kind|worker_timeout|restart_workers|restart_seconds|node_timeout|ray_address|eval_\w+))\b"
 )
 _SECONDS_AFTER_ERROR = 2.0  # for the parts of other replicas, which are written by then or not at all
 _SHOWN = 8  # differences in one message

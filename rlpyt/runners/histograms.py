@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.logging.sinks import Row, optional_package
-from rlpyt.runners.hooked import HookedRun
-from rlpyt.runners.hooks import Hook
+from rlpyt.runners.hooked import Hook, HookedRun
 from rlpyt.types import StateDict
 
 if TYPE_CHECKING:

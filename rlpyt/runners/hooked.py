@@ -1,4 +1,4 @@
-"""Run that calls hooks, and can be stopped in order at a row of its log."""
+"""Hooks, parts of the user's that are called while a run goes on, and the run that calls them and may be stopped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from rlpyt.core import EvalResult
@@ -13,10 +14,60 @@ from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import outcome_of
 from rlpyt.logging.sinks import Row
 from rlpyt.runners.diagnostics import LoggedRun
-from rlpyt.runners.hooks import Hook, HookError
+from rlpyt.settings import Settings
 from rlpyt.types import StateDict
 
 _LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
+
+
+class HookError(RuntimeError):
+    """Error of a run that ends as one of its hooks has raised; the message names the hook and the call."""
+
+
+@dataclass(eq=False)
+class Hook(Settings):
+    """Part that is called while a run goes on. A subclass overrides the calls that it needs.
+
+    Calls come from replica 0 alone. A call may read all parts of the runner, and end the run by
+    `runner.request_stop(why)`. It must draw no random numbers from global generators, and change no part: the numbers
+    of the run would change. What it raises ends the run.
+    """
+
+    def on_start(self, runner: HookedRun) -> None:
+        """Begin: all parts are built, and no row is written. What an earlier run has left here is to be forgotten."""
+
+    def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
+        """Look at a row of the log, which was just written.
+
+        Args:
+            runner: of the run.
+            row: values by column name.
+            step: CumSteps of the row.
+        """
+
+    def on_evaluation(self, runner: HookedRun, result: EvalResult, step: int) -> None:
+        """Look at an evaluation, that of all replicas; its row is written next.
+
+        Args:
+            runner: of the run.
+            result: the episodes.
+            step: CumSteps of the agent that was evaluated.
+        """
+
+    def on_end(self, runner: HookedRun, status: str) -> None:
+        """Clean up: the sampler is closed already. A hook whose `on_start` has raised, or never came, is not called.
+
+        Args:
+            runner: of the run; its `stop_reason` says whether it was stopped.
+            status: "finished", "failed", "interrupted" or "preempted", by a checkpoint from which it goes on.
+        """
+
+    def state_dict(self) -> StateDict:
+        """Return what a checkpoint keeps of the hook, as plain data."""
+        return {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Take over what `state_dict` returned, after `on_start` of a run that goes on."""
 
 
 class HookedRun(LoggedRun):

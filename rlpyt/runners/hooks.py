@@ -1,67 +1,12 @@
-"""Hooks of a run: parts of the user's that are called at its start, rows, evaluations and end, and may stop it."""
+"""Hook that stops a run whose return is high enough."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rlpyt.core import EvalResult
 from rlpyt.logging.sinks import Row
-from rlpyt.settings import Settings
+from rlpyt.runners.hooked import Hook, HookedRun
 from rlpyt.types import StateDict
-
-if TYPE_CHECKING:
-    from rlpyt.runners.hooked import HookedRun
-
-
-class HookError(RuntimeError):
-    """Error of a run that ends as one of its hooks has raised; the message names the hook and the call."""
-
-
-@dataclass(eq=False)
-class Hook(Settings):
-    """Part that is called while a run goes on. A subclass overrides the calls that it needs.
-
-    Calls come from replica 0 alone. A call may read all parts of the runner, and end the run by
-    `runner.request_stop(why)`. It must draw no random numbers from global generators, and change no part: the numbers
-    of the run would change. What it raises ends the run.
-    """
-
-    def on_start(self, runner: HookedRun) -> None:
-        """Begin: all parts are built, and no row is written. What an earlier run has left here is to be forgotten."""
-
-    def on_row(self, runner: HookedRun, row: Row, step: int) -> None:
-        """Look at a row of the log, which was just written.
-
-        Args:
-            runner: of the run.
-            row: values by column name.
-            step: CumSteps of the row.
-        """
-
-    def on_evaluation(self, runner: HookedRun, result: EvalResult, step: int) -> None:
-        """Look at an evaluation, that of all replicas; its row is written next.
-
-        Args:
-            runner: of the run.
-            result: the episodes.
-            step: CumSteps of the agent that was evaluated.
-        """
-
-    def on_end(self, runner: HookedRun, status: str) -> None:
-        """Clean up: the sampler is closed already. A hook whose `on_start` has raised, or never came, is not called.
-
-        Args:
-            runner: of the run; its `stop_reason` says whether it was stopped.
-            status: "finished", "failed", "interrupted" or "preempted", by a checkpoint from which it goes on.
-        """
-
-    def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps of the hook, as plain data."""
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take over what `state_dict` returned, after `on_start` of a run that goes on."""
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from rlpyt.samplers.fleet import Builds, Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.calls import call
@@ -63,6 +65,7 @@ class ActionServer(Collects):
     """
 
     _agent: Agent
+    _weights: WeightStore
     _rows: Rows
 
     def __init__(
@@ -98,16 +101,16 @@ class ActionServer(Collects):
         calls = dict.fromkeys(range(len(pool.workers)), call(Builds.build))
         return [built for some in pool.set_up(calls) for built in some]
 
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
-        agent.act_on(self.device)
-        agent.attach_shared_memory()
-        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        agent.to_device(agent.compute if self.device is None else replace(agent.compute, device=self.device))
+        weights.take(agent)
+        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         self.sampler.build(agent, check, rows)
 
     def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
         """Fill the rows of a batch; see `Collects.collect`."""
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
@@ -124,7 +127,7 @@ class ActionServer(Collects):
 
         if FleetRole.EVAL not in self.specs:
             return EvalResult([], 0, 0)
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         # Environments that were lost may have died of their seeds.
         return self.sampler.run_evaluation(itr, note, deterministic, after_loss)
 

@@ -18,6 +18,7 @@ from rlpyt.logging import current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background_server import WARNING, Answer, AnyAnswer, Batch, MovableSampler, SamplerServer
 from rlpyt.samplers.traj_state import TrajKeeper
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
@@ -92,8 +93,9 @@ class BackgroundSampler(TrajKeeper):
         """Send the agent, once the run has placed it in its precision and memory format."""
         if self._acts:
             return
-        copy = self._agent.versioned_copy(self.n_versions)
-        self._ask(_START_SECONDS, call(SamplerServer.act, copy, self._device()))
+        self._weights = WeightStore(self._agent.acting_copy(), self.n_versions)
+        compute = replace(self._agent.compute, device=self._device())
+        self._ask(_START_SECONDS, call(SamplerServer.act, self._weights, compute))
         self._acts = True
 
     def _device(self) -> str:
@@ -132,7 +134,7 @@ class BackgroundSampler(TrajKeeper):
         self._check_order(itr)
         self._start_acting()
         with self.coupling.hands_over():
-            self._agent.publish_version(itr)
+            self._weights.publish(self._agent, itr)
 
     def _check_order(self, itr: int) -> None:
         if not self._next:
@@ -163,7 +165,7 @@ class BackgroundSampler(TrajKeeper):
         self._settle()
         with self.coupling.hands_over():
             # The next batch is asked for with this version; its block is that of a batch already collected.
-            self._agent.publish_version(self._itr)
+            self._weights.publish(self._agent, self._itr)
         return self._ask(self.sampler.stall_seconds, call(SamplerServer.evaluate, itr, self._itr, deterministic))
 
     def evaluator_beside(self, agent: Agent, run: Run) -> EvaluatorBeside:

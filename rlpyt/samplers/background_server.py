@@ -14,12 +14,14 @@ import torch
 from rlpyt.core import Agent, EvalResult
 from rlpyt.logging import Logger, log_to
 from rlpyt.samplers.traj_state import TrajKeeper
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.calls import Call, CallServer, R
+from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed, stream_seed
@@ -183,9 +185,10 @@ class SamplerServer(CallServer):
         traj_info = sampler.new_traj_info()
         return Description(example, spaces, sampler.batches, traj_info, plan, sampler.why_not_set_back)
 
-    def act(self, agent: Agent, device: str) -> None:
-        """Act in the stead of a versioned copy of the agent of the run, once that is placed."""
-        self._agent.become(agent, device)
+    def act(self, weights: WeightStore, compute: ComputeSettings) -> None:
+        """Act by these weights from now on, and compute as the agent of the run, which is placed now."""
+        self._weights = weights
+        self._agent.to_device(compute)
 
     def diagnostics(self) -> Mapping[str, float]:
         """Return the sampler's own columns of the log."""
@@ -208,7 +211,7 @@ class SamplerServer(CallServer):
         """
         start = perf_counter()
         if version is None or version != self._version:
-            self._version = self._agent.take_version(version)
+            self._version = self._weights.take(self._agent, version)
         assert self._version is not None
         taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
@@ -235,7 +238,7 @@ class SamplerServer(CallServer):
 
     def evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
         """Run whole episodes with a version of the weights."""
-        self._agent.take_version(version)
+        self._weights.take(self._agent, version)
         self._version = None  # the learner may publish other weights under the same number
         # A method of the user's may lack the argument, and needs none where nothing is asked of it.
         return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))

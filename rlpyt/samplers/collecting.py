@@ -11,6 +11,7 @@ from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 
 
@@ -18,12 +19,13 @@ class Collects(Builds):
     """Server of a process that collects and evaluates."""
 
     @abstractmethod
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together.
 
         Args:
             check: result of the check at the start.
-            agent: copy that acts here; its weights are shared.
+            agent: copy that acts here.
+            weights: those that it acts by, taken before every batch and evaluation.
             rows: those of the environments here, in shared memory.
         """
 

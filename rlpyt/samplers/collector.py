@@ -143,7 +143,7 @@ class Collector(CheckedSubclasses):
         completed: list[CompletedTraj] = []
         held: tuple[Part, int] | None = None
         self.stopwatch.start()
-        with self.agent.autocast():
+        with self.agent.compute.autocast(self.agent.device):
             for part in self.parts:
                 part.actor.begin(itr)
                 if first_t is None:

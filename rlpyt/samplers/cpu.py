@@ -18,6 +18,7 @@ from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.server import FleetServer
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 
 
@@ -25,14 +26,15 @@ class CollectorServer(FleetServer, Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
     _agent: Agent
+    _weights: WeightStore
     _rows: Rows
     _collector: Collector
     _evaluator: Evaluator | None = None
 
-    def start(self, check: Check, agent: Agent, rows: Mapping[FleetRole, Rows]) -> None:
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
-        agent.attach_shared_memory()
-        self._agent, self._rows = agent, rows[FleetRole.TRAIN]
+        weights.take(agent)
+        self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         parts = self.started_parts(check, rows)
         self._collector = start_collector(self.specs[FleetRole.TRAIN], agent, [parts[FleetRole.TRAIN]])
         if FleetRole.EVAL in parts:
@@ -40,11 +42,12 @@ class CollectorServer(FleetServer, Collects):
 
     def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
         """Fill the rows of a batch; see `Collects.collect`."""
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
-        return self._collector.collect_batch(itr, first_t)
+        # A loop of the user's may lack the argument, and needs none where no worker is lost.
+        return self._collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
 
     def wake(self) -> None:
         """Reset the environments that rest."""
@@ -59,7 +62,7 @@ class CollectorServer(FleetServer, Collects):
         if self._evaluator is None:
             return EvalResult([], 0, 0)
         spec = self.specs[FleetRole.EVAL]
-        self._agent.attach_shared_memory()
+        self._weights.take(self._agent)
         # A lost worker may have died of its seeds.
         self._evaluator.start(spec.restart_seeds() if after_loss else spec.seeds(itr))
         return self._evaluator.evaluate(itr, note, deterministic)

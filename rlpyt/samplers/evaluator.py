@@ -67,7 +67,7 @@ class Evaluator(CheckedSubclasses):
         self.envs.reset(self._seeds)
         self._seeds = None
         resting[:] = left == 0
-        with self.agent.autocast():
+        with self.agent.compute.autocast(self.agent.device):
             while not resting.all():
                 rows.begin()
                 part.act(0)

@@ -12,6 +12,7 @@ from rlpyt.samplers.buffer import allocate_rows
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
 from rlpyt.samplers.server import FleetServer
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.calls import Call, R, call
 from rlpyt.utils.processes import Watch, Worker, allowed_cpus, available_cpus, receive_all, stop_workers
@@ -40,6 +41,7 @@ class EvaluatorServer(FleetServer):
 
     stream = Role.EVALUATOR
     _agent: Agent
+    _weights: WeightStore
     _evaluator: Evaluator
 
     def __init__(
@@ -48,9 +50,9 @@ class EvaluatorServer(FleetServer):
         super().__init__(rank, progress, {FleetRole.EVAL: spec}, cpus)
         self._run_is_over = run_is_over
 
-    def start(self, agent: Agent, example: Samples) -> None:
-        """Take the agent that acts here, and rows like an example."""
-        spec, self._agent = self.specs[FleetRole.EVAL], agent
+    def start(self, agent: Agent, weights: WeightStore, example: Samples) -> None:
+        """Take the agent that acts here, the weights that it acts by, and rows like an example."""
+        spec, self._agent, self._weights = self.specs[FleetRole.EVAL], agent, weights
         rows = allocate_rows(example, 1, len(spec.env_ranks), bootstrap_value=False)
         part = self._fleets[FleetRole.EVAL].part(rows, progress=self.progress)
         self._evaluator = start_evaluator(spec, agent, part)
@@ -64,7 +66,7 @@ class EvaluatorServer(FleetServer):
                 raise _RunIsOver
 
         start = perf_counter()
-        self._agent.take_version(itr)
+        self._weights.take(self._agent)
         self._evaluator.start(self.specs[FleetRole.EVAL].seeds(itr))
         try:
             return self._evaluator.evaluate(itr, note, deterministic), perf_counter() - start
@@ -93,7 +95,7 @@ class EvaluatorProcess(EvaluatorBeside):
         assert run.example is not None, "the sampler is initialised before"
         self._agent, self._timeout = agent, timeout
         self._example = run.example._replace(env=run.example.env._replace(env_info=None))
-        self._copy: Agent | None = None
+        self._weights: WeightStore | None = None
         self._watch: Watch | None = None  # over the evaluation under way
         self._run_is_over = shared_array(1, np.bool_)
         reserve_descriptors(_FILES)
@@ -109,10 +111,11 @@ class EvaluatorProcess(EvaluatorBeside):
     def start(self, itr: int, deterministic: bool = False) -> None:
         """Hand over the agent of now, and begin an evaluation; see `rlpyt.core.EvaluatorBeside.start`."""
         assert self._watch is None, "one evaluation at a time"
-        if self._copy is None:
-            self._copy = self._agent.frozen_copy()
-            self._ask(call(EvaluatorServer.start, self._copy, self._example), self._timeout)
-        self._agent.publish_to(self._copy, itr)
+        if self._weights is None:
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+            self._ask(call(EvaluatorServer.start, copy, self._weights, self._example), self._timeout)
+        self._weights.publish(self._agent)
         self._workers[0].send(call(EvaluatorServer.evaluate, itr, deterministic))
         self._watch = Watch(self._workers, self._timeout)
 
@@ -132,7 +135,7 @@ class EvaluatorProcess(EvaluatorBeside):
     def shutdown(self) -> None:
         """End the process: an evaluation under way ends with its next step."""
         self._run_is_over[0] = True
-        workers, self._workers, self._watch, self._copy = self._workers, [], None, None
+        workers, self._workers, self._watch, self._weights = self._workers, [], None, None
         stop_workers(workers)
 
     def _ask(self, request: Call[EvaluatorServer, R], timeout: float) -> R:

@@ -125,7 +125,7 @@ def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Chec
     as_built = AsBuilt(env) if spec.evaluates else None
     check = Check(examine_env(env, seed))
     # Its state is not tried out if nothing needs it: one of much data takes long to copy.
-    not_set_back = as_built.look() if as_built else "Nothing is evaluated."
+    not_set_back = as_built.why_not if as_built else "Nothing is evaluated."
     if not_set_back and not spec.saves_state:
         return check._replace(why_not_set_back=not_set_back)
     why = env.why_no_state()

@@ -23,6 +23,7 @@ from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, av
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.watched import Picklable
 from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
+from rlpyt.utils.workers_here import Server
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,6 +49,10 @@ class ParallelSampler(BaseSampler):
     where they stood, and their statistics are dropped."""
     restart_seconds: float | None = None
     """Seconds in which at most `restart_workers` losses may come; older ones no longer count. None is the whole run."""
+    worker_kind: Callable[[Callable[..., Server]], AnyKind] | None = None
+    """Workers of one's own: called with what makes the server of a worker, it returns a
+    `rlpyt.utils.worker_pool.WorkerKind`. None is processes of this machine. `start_method` then counts for other
+    processes of the run alone."""
 
     def __post_init__(self) -> None:
         """Refuse workers without an environment, and times that are none."""
@@ -64,6 +69,12 @@ class ParallelSampler(BaseSampler):
             raise ValueError(
                 f"{type(self).__name__}: restart_seconds is {self.restart_seconds}; expected a number of seconds above "
                 "0, or None to count the losses of the whole run."
+            )
+        self._check_kind("worker_kind", lambda x: x is None or callable(x), "a class of workers, or None for processes")
+        if self.worker_kind is not None and self.start_method == HERE:
+            raise ValueError(
+                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100} and start_method is {HERE!r}; "
+                "expected one of them, as both say where the workers are."
             )
         self._pool: AnyPool | None = None
         self._worker_specs: list[Specs] = []
@@ -126,14 +137,15 @@ class ParallelSampler(BaseSampler):
             progress: of this process, where it is itself a worker.
         """
         cpus = self._worker_cpus(affinity)
-        if self.start_method == HERE:
-            cpus = [None] * len(cpus)
+        if self.start_method == HERE or self.worker_kind is not None:
+            cpus = [None] * len(cpus)  # this process is not theirs to pin
         worker_specs = by_process({role: self.deal(spec, len(cpus)) for role, spec in specs.items()})
         self._specs, self._worker_specs, self._progress = specs, worker_specs, progress
         before = specs[FleetRole.TRAIN].restarts
+        kind = self.kind_of_workers(len(cpus))
         self._pool = WorkerPool(
-            self.worker_kind(len(cpus)),
-            lambda rank, restarts: (restarted(worker_specs[rank], before + restarts), cpus[rank]),
+            kind,
+            lambda rank, restarts: (restarted(worker_specs[rank], before + restarts), cpus[rank], kind.own_generators),
             len(cpus),
             self._whole("restart_workers", 0),
             self._restart_seconds,
@@ -145,8 +157,10 @@ class ParallelSampler(BaseSampler):
     def _envs_of_process(self) -> int:
         return max(len(specs[FleetRole.TRAIN].env_ranks) for specs in self._worker_specs)
 
-    def worker_kind(self, n_workers: int) -> AnyKind:
+    def kind_of_workers(self, n_workers: int) -> AnyKind:
         """Return the way to run the workers."""
+        if self.worker_kind is not None:
+            return self.worker_kind(self.server)
         return local_workers(self.server, self.start_method)
 
     def _ask_all(self, request: Call[S, R]) -> list[R]:

@@ -24,6 +24,7 @@ from rlpyt.samplers.buffer import RowMemory, Rows
 from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.calls import AnyCall, Call, call
 from rlpyt.utils.process_start import stop_forkserver
@@ -125,8 +126,8 @@ class RayHost:
         self._start_method = start_method
         self._workers: dict[int, Worker] = {}
         self._rows: dict[int, Rows] = {}
-        self._agent: Agent | None = None
-        self._copy: Agent | None = None  # which the workers are sent
+        self._agent: Agent | None = None  # which the workers are sent
+        self._weights: WeightStore | None = None
         self._version = -1
         self._lock = threading.Lock()
 
@@ -188,8 +189,9 @@ class RayHost:
             first.boundary.copy_to(rows[FleetRole.TRAIN])
         rows[FleetRole.TRAIN].turn_to(last_place(rows[FleetRole.TRAIN]))
         self._rows[key] = rows[FleetRole.TRAIN]
-        assert self._copy is not None, "the agent comes with the start"
-        return call(Collects.start, check, self._copy, rows)
+        assert self._agent is not None, "the agent comes with the start"
+        assert self._weights is not None, "which comes with its weights"
+        return call(Collects.start, check, self._agent, self._weights, rows)
 
     def pid(self) -> int:
         """Return the process number on its node."""
@@ -209,9 +211,9 @@ class RayHost:
         with self._lock:
             if self._agent is None and agent is not None:
                 self._agent = pickle.loads(agent)
-                self._copy = self._agent.worker_copy()
-            if self._agent is not None and weights is not None and version != self._version:
-                self._agent.publish_received(weights)
+                self._weights = WeightStore(self._agent)
+            if self._weights is not None and weights is not None and version != self._version:
+                self._weights.receive(weights)
                 self._version = version
 
     def _written(self, key: int, itr: int | None) -> Columns | None:

@@ -15,6 +15,7 @@ from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorker, RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.progress import Progress
@@ -53,9 +54,11 @@ class RayCollectors(RemoteCollectors):
     def _share_agent(self) -> None:
         workers, is_first = self._workers, not self._started
         if is_first:
-            workers.share_agent(self._agent.worker_copy())
-        self._agent.sync_shared_memory()
-        workers.share_weights(self._agent)
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+            workers.share_agent(copy)
+        self._weights.publish(self._agent)
+        workers.share_weights(self._weights)
         if is_first:
             workers.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
             layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
@@ -96,6 +99,11 @@ class RaySampler(CpuSampler):
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
                 "a node answers twice a second."
             )
+        if self.worker_kind is not None:
+            raise ValueError(
+                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100}; expected None: its workers are "
+                "those on the nodes of the cluster. Give it to CpuSampler."
+            )
         self._connection: RayConnection | None = None
         self._ray_workers: RayWorkers | None = None
 
@@ -108,7 +116,7 @@ class RaySampler(CpuSampler):
             self.shutdown()
             raise
 
-    def worker_kind(self, n_workers: int) -> WorkerKind[RayWorker]:
+    def kind_of_workers(self, n_workers: int) -> WorkerKind[RayWorker]:
         """Return the workers on the nodes of the cluster."""
         assert self._connection is not None, "start_pool connects"
         kind = RayWorkers(self._connection, self.server, self.start_method, n_workers, self.node_timeout)

@@ -12,12 +12,13 @@ from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
 from rlpyt.utils.shared_memory import dumps_by_value, unsendable
-from rlpyt.utils.watched import Picklable, Stalls, receive_watched
+from rlpyt.utils.watched import Picklable, receive_asking
 
 _CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
 START_SECONDS = 300.0
@@ -136,55 +137,6 @@ class RayWorker:
         return pickle.loads(answer.reply)
 
 
-class RayWatch:
-    """Watch over workers on other machines: it notices those that raise, die or stand still, and nodes that do.
-
-    Args:
-        workers: each with a request under way.
-        timeout: seconds that a worker may be without progress.
-        cluster: the workers that they are of.
-    """
-
-    def __init__(self, workers: Sequence[RayWorker], timeout: float, cluster: RayWorkers) -> None:
-        self._waiting = {worker.rank: worker for worker in workers}
-        self._stalls, self._cluster = Stalls(workers, timeout), cluster
-        self._seconds = min(_LOOK_SECONDS, timeout)
-
-    def wait(self) -> list[RayWorker]:
-        """Return workers whose reply or error can be received; none after a while.
-
-        Raises:
-            WorkerError: if a worker has stood still for too long.
-        """
-        worker_of = {worker.pending: worker for worker in self._waiting.values()}
-        done, _ = self._cluster.ray.wait(list(worker_of), num_returns=1, timeout=self._seconds)
-        ready = [worker_of[ref] for ref in done if worker_of[ref].fetch()]
-        if not ready:
-            self._check()
-        return ready
-
-    def _check(self) -> None:
-        now, limit = time.monotonic(), self._cluster.node_timeout
-        for worker in self._waiting.values():
-            if not worker.host.has_answered and now - worker.heard > START_SECONDS:
-                worker.lose(
-                    f"cannot start: Ray has not started its host for {START_SECONDS:g} s. Its cores may be taken: "
-                    "`ray status` shows by how much work. End that, lower n_workers, or add nodes."
-                )
-                worker.receive()
-            if worker.host.has_answered and now - worker.heard > limit:
-                worker.lose(
-                    f"was lost: its node has not answered for {limit:g} s. If its network may be silent for that long, "
-                    "raise the sampler's node_timeout."
-                )
-                worker.receive()
-        self._stalls.check(self._waiting.values())
-
-    def forget(self, worker: RayWorker) -> None:
-        """Stop waiting for a worker."""
-        del self._waiting[worker.rank]
-
-
 class RayWorkers:
     """Workers on the nodes of a cluster, with what all of them are sent: the agent and its weights.
 
@@ -198,6 +150,8 @@ class RayWorkers:
         n_workers: number of workers.
         node_timeout: seconds that a node may go without an answer.
     """
+
+    own_generators = True
 
     def __init__(
         self,
@@ -236,9 +190,9 @@ class RayWorkers:
         """Let workers that start from now on have a worker's copy of the agent."""
         self.agent_sent = self.ray.put(dumps_by_value(copy))
 
-    def share_weights(self, agent: Agent) -> None:
-        """Let the workers act by the weights that the agent has published, from their next request on."""
-        self.weights, self.version = self.ray.put(agent.published()), self.version + 1
+    def share_weights(self, weights: WeightStore) -> None:
+        """Let the workers act by the weights that were published, from their next request on."""
+        self.weights, self.version = self.ray.put(weights.arrays), self.version + 1
 
     def start(self, rank: int, args: tuple[object, ...]) -> RayWorker:
         """Start a worker with its first request, on the host with the most cores for a worker."""
@@ -281,8 +235,31 @@ class RayWorkers:
         replace: Callable[[WorkerError], RayWorker] | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> list[Picklable]:
-        """Return one reply of every worker."""
-        return receive_watched(workers, lambda some: RayWatch(some, timeout, self), timeout, replace, on_wait)
+        """Return one reply of every worker; a node that does not answer counts as lost."""
+        return receive_asking(self._ready, workers, timeout, replace, on_wait)
+
+    def _ready(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
+        worker_of = {worker.pending: worker for worker in workers}
+        done, _ = self.ray.wait(list(worker_of), num_returns=1, timeout=seconds)
+        ready = [worker_of[ref] for ref in done if worker_of[ref].fetch()]
+        return ready or [worker for worker in workers if self._is_lost(worker)]
+
+    def _is_lost(self, worker: RayWorker) -> bool:
+        """Return whether the host of a worker has been silent for too long; if so, note the error."""
+        silent = time.monotonic() - worker.heard
+        if not worker.host.has_answered and silent > START_SECONDS:
+            worker.lose(
+                f"cannot start: Ray has not started its host for {START_SECONDS:g} s. Its cores may be taken: "
+                "`ray status` shows by how much work. End that, lower n_workers, or add nodes."
+            )
+            return True
+        if worker.host.has_answered and silent > self.node_timeout:
+            worker.lose(
+                f"was lost: its node has not answered for {self.node_timeout:g} s. If its network may be silent for "
+                "that long, raise the sampler's node_timeout."
+            )
+            return True
+        return False
 
     def stop(self, workers: Sequence[RayWorker], seconds: float | None = None) -> None:
         """Stop workers, and give up hosts that do not answer."""

@@ -13,6 +13,7 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.stopwatch import mean_of
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
@@ -45,6 +46,7 @@ class RemoteCollectors:
         self._pool, self._agent, self._check, self._rows = pool, agent, check, rows
         self._ranks, self._timeout, self._wake = ranks, timeout, wake
         self._seconds, self._started = 0.0, False
+        self._weights: WeightStore
 
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
         """Let the processes fill their columns of the batch; return the completed trajectories."""
@@ -105,11 +107,13 @@ class RemoteCollectors:
 
         Only then has the runner placed the model, in its precision and memory format.
         """
-        if not self._started:
-            copy = self._agent.worker_copy()
-            self._pool.set_up(
-                {rank: call(Collects.start, self._check, copy, rows) for rank, rows in enumerate(self._rows)}
-            )
+        is_first = not self._started
+        if is_first:
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+        self._weights.publish(self._agent)
+        if is_first:
+            starts = [call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows]
+            self._pool.set_up(dict(enumerate(starts)))
             self._pool.timeout = self._timeout
             self._started = True
-        self._agent.sync_shared_memory()

@@ -25,20 +25,24 @@ class FleetServer(Builds):
         progress: where the work at hand is noted for the master.
         specs: say what to build.
         cpus: cores to run on; None leaves that to the system.
+        own_generators: whether the global generators are this worker's alone; see `rlpyt.utils.worker_pool.WorkerKind`.
     """
 
     stream: ClassVar[Role] = Role.WORKER
     """Of the global generators of the process."""
 
-    def __init__(self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None) -> None:
+    def __init__(
+        self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None, own_generators: bool = True
+    ) -> None:
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
-        self.specs, self.progress = specs, progress
+        self.specs, self.progress, self._own_generators = specs, progress, own_generators
         progress.env_rank = next(iter(specs.values())).env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
         # Environments may draw from the global generators, which start alike in workers that were forked from one.
         spec = next(iter(specs.values()))
-        set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
+        if own_generators:
+            set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 
     def check(self) -> Check:
         """Build, try and close one environment; return what it is like."""
@@ -55,11 +59,15 @@ class FleetServer(Builds):
         return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
 
     def with_streams(self, state: StateDict) -> StateDict:
-        """Return the state of the training environments with that of the global generators of this process."""
+        """Return the state of the training environments with that of the global generators, where it has its own."""
+        if not self._own_generators:
+            return state
         return joined([state, streams_of("worker", self.specs[FleetRole.TRAIN].env_ranks)])
 
     def loaded(self, loaded: Loaded, state: StateDict) -> Loaded:
         """Let the global generators go on, after all else was loaded; return the report of both."""
+        if not self._own_generators:
+            return loaded
         streams = go_on_with_streams("worker", self.specs[FleetRole.TRAIN].env_ranks, state)
         return Loaded.merge([loaded, streams])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlpyt.core import Sampler
-from rlpyt.envs.state import load_graph, save_graph
+from rlpyt.envs.state import load_graph, save_graph, set_attributes
 from rlpyt.envs.state_data import StateError
 from rlpyt.types import StateDict, TrajInfo
 
@@ -29,7 +29,7 @@ class TrajKeeper(Sampler):
 def saved_info(info: TrajInfo) -> tuple[StateDict | None, str | None]:
     """Return the attributes of statistics as plain data, with their types; or None, and why they have no state."""
     try:
-        return save_graph({"info": vars(info)}, ()), None
+        return save_graph({"info": vars(info)}), None
     except StateError as error:
         return None, f"{type(info).__name__}: the statistics of a trajectory cannot be saved: {error}."
 
@@ -42,6 +42,6 @@ def restore_info(info: TrajInfo, saved: StateDict | None) -> bool:
         attributes = load_graph(saved, {"info": vars(info)})["info"]
     except ValueError:
         return False
-    vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
-    vars(info).update(attributes)
+    # An attribute that comes with the first step may be there, and not in the saved.
+    set_attributes(info, attributes, set(vars(info)) - set(attributes))
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rlpyt.utils.progress import Progress
 
@@ -89,6 +89,37 @@ class Stalls:
                 )
 
 
+_LOOK_SECONDS = 0.5  # between two looks at what workers are at
+
+
+class Asking(Generic[W]):
+    """Watch that asks a function which workers are ready.
+
+    Args:
+        workers: each with a request under way.
+        timeout: seconds that a worker may be without progress.
+        ready: see `receive_asking`.
+    """
+
+    def __init__(
+        self, workers: Iterable[W], timeout: float, ready: Callable[[Sequence[W], float], Iterable[W]]
+    ) -> None:
+        self._waiting = {worker.rank: worker for worker in workers}
+        self._stalls, self._ready = Stalls(self._waiting.values(), timeout), ready
+        self._seconds = min(_LOOK_SECONDS, timeout)
+
+    def wait(self) -> list[W]:
+        """Return workers whose reply or error can be received; none after a while."""
+        ready = list(self._ready(list(self._waiting.values()), self._seconds))
+        if not ready:
+            self._stalls.check(self._waiting.values())
+        return ready
+
+    def forget(self, worker: W) -> None:
+        """Stop waiting for a worker."""
+        del self._waiting[worker.rank]
+
+
 def receive_watched(
     workers: Sequence[W],
     make_watch: Callable[[Sequence[W]], AnyWatch[W]],
@@ -136,3 +167,26 @@ def receive_watched(
             if not ready and on_wait is not None:
                 on_wait()
     return [replies[worker.rank] for worker in workers]
+
+
+def receive_asking(
+    ready: Callable[[Sequence[W], float], Iterable[W]],
+    workers: Sequence[W],
+    timeout: float,
+    replace: Callable[[WorkerError], W] | None = None,
+    on_wait: Callable[[], None] | None = None,
+) -> list[Picklable]:
+    """Wait for one reply of every worker, and return the replies.
+
+    Args:
+        ready: `ready(workers, seconds)` returns those of the workers whose reply or error can be received; it waits for
+            the first, and returns none after so many seconds.
+        workers: each with a request under way.
+        timeout: seconds that a worker may be without progress.
+        replace: see `receive_watched`.
+        on_wait: called from time to time while there is nothing to receive.
+
+    Raises:
+        WorkerError: as soon as any of them has raised, died or stood still.
+    """
+    return receive_watched(workers, lambda waiting: Asking(waiting, timeout, ready), timeout, replace, on_wait)

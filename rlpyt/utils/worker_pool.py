@@ -51,6 +51,10 @@ def _ignore(*args: object) -> None:
 class WorkerKind(Protocol[W]):
     """Way to run workers: in processes of this machine, or elsewhere."""
 
+    @property
+    def own_generators(self) -> bool:
+        """Whether a worker has the global generators of random, numpy and torch to itself, as a process has."""
+
     def start(self, rank: int, args: tuple[object, ...]) -> W:
         """Start a worker; args are those of its server."""
 
@@ -61,10 +65,15 @@ class WorkerKind(Protocol[W]):
         replace: Callable[[WorkerError], W] | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> list[Picklable]:
-        """Return one reply of every worker; see `rlpyt.utils.processes.receive_watched`."""
+        """Return one reply of every worker; see `rlpyt.utils.watched.receive_asking`."""
 
     def stop(self, workers: Sequence[W], seconds: float | None = None) -> None:
-        """Stop workers, whatever state they are in; see `rlpyt.utils.processes.stop_workers`."""
+        """Stop workers, whatever state they are in; may be called again.
+
+        Args:
+            workers: to stop.
+            seconds: to wait for servers to close; None is long enough for an environment to close in order.
+        """
 
 
 AnyKind: TypeAlias = WorkerKind[Any]
@@ -81,6 +90,8 @@ class LocalWorkers(NamedTuple):
     """Whether the servers start workers of their own."""
     role: str = "Worker"
     """Noun of the workers in messages."""
+    own_generators: bool = True
+    """See `WorkerKind`."""
 
     def start(self, rank: int, args: tuple[object, ...]) -> Worker:
         """Start a process."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from rlpyt.utils.compute import torch_threads
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import global_streams, set_global_streams
-from rlpyt.utils.watched import AnyWatch, Picklable, WorkerError, receive_watched
+from rlpyt.utils.watched import Picklable, WorkerError, receive_asking
 
 
 class Server(Protocol):
@@ -99,6 +99,8 @@ class WorkersHere(NamedTuple):
     """Makes the server of a worker; called with rank, progress and the worker's arguments."""
     role: str = "Worker"
     """Noun of the workers in messages."""
+    own_generators: bool = True
+    """See `rlpyt.utils.worker_pool.WorkerKind`: they are exchanged while a worker works."""
 
     def start(self, rank: int, args: tuple[object, ...]) -> WorkerHere:
         """Make a server."""
@@ -112,13 +114,9 @@ class WorkersHere(NamedTuple):
         on_wait: Callable[[], None] | None = None,
     ) -> list[Picklable]:
         """Return one reply of every worker: all are there."""
-        return receive_watched(workers, _no_watch, timeout, replace, on_wait, soon=list)
+        return receive_asking(lambda waiting, seconds: waiting, workers, timeout, replace, on_wait)
 
     def stop(self, workers: Sequence[WorkerHere], seconds: float | None = None) -> None:
         """Close the servers."""
         for worker in workers:
             worker.close()
-
-
-def _no_watch(workers: Sequence[WorkerHere]) -> AnyWatch[WorkerHere]:
-    raise AssertionError("a reply is there at once")

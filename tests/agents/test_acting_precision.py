@@ -14,6 +14,7 @@ from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from tests.agents.agent_kinds import KINDS, Sampled, make_agent, random_inputs, spaces_of
+from tests.pairs import crossed
 
 B = 2
 
@@ -83,8 +84,7 @@ def in_bfloat16(kind: str) -> tuple[Any, Any]:
     return Sampled(agent, 5, seed=1, n_eval=5), torchify_buffer(random_inputs(spaces_of(kind), 5))
 
 
-@pytest.mark.parametrize("mode", ["sample", "eval"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), crossed(list(KINDS), ["sample", "eval"], strength=1))
 def test_what_an_agent_acts_by_is_float32(kind, mode):
     """Q-values, values, distribution parameters, recurrent states, in training's environments and in evaluation's."""
     agent, inputs = in_bfloat16(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,32 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.agents import DqnAgent
+from rlpyt.agents import DqnAgent, PgAgent, QpgAgent
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.spaces import EnvSpaces, null_action, null_value, to_env
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.shared_memory import dumps
+from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import KINDS, Q_LEARNERS, Sampled, make_agent, random_inputs, spaces_of
+from tests.pairs import others_nightly
 
 B, GLOBAL_B, RANKS = 3, 5, [1, 2, 4]
 
 
-@pytest.fixture(params=KINDS)
+def of_every_sort() -> list[str]:
+    """Return kinds that together have every class, and every observation and action that its base serves."""
+    chosen, seen = [], set[Any]()
+    for kind, (AgentCls, kwargs, observation, action) in KINDS.items():
+        bases = [base for base in (PgAgent, DqnAgent, QpgAgent) if issubclass(AgentCls, base)]
+        sorts = {(AgentCls, *kwargs), *product(bases, [observation, action], [AgentCls.recurrent])}
+        if not sorts <= seen:
+            chosen.append(kind)
+            seen |= sorts
+    return chosen
+
+
+@pytest.fixture(params=others_nightly(KINDS, of_every_sort()))
 def kind(request):
     return request.param
 
@@ -252,10 +267,8 @@ def test_weights_and_statistics_round_trip_through_a_file(agent, kind, tmp_path)
 def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
     inputs = inputs_of(kind, B)
     optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
-    copy = agent.worker_copy()
-    received = pickle.loads(dumps(copy))
-    received.attach_shared_memory()
-    worker = Sampled(received, GLOBAL_B, RANKS, seed=1)
+    other = Elsewhere(agent)
+    worker = Sampled(other.agent, GLOBAL_B, RANKS, seed=1)
     worker.begin(0)
     before = outputs_of(agent, inputs)
     assert not differs(outputs_of(worker, inputs), before)
@@ -266,11 +279,13 @@ def test_a_worker_follows_the_weights_when_they_are_published(agent, kind):
     optimizer.step()
     assert differs(outputs_of(agent, inputs), before)
     assert not differs(outputs_of(worker, inputs), before)
-    agent.sync_shared_memory()
+    other.publish()
+    other.take()
     assert not differs(outputs_of(worker, inputs), outputs_of(agent, inputs))
     # Loaded weights travel the same way.
     agent.load_state_dict(make_agent(kind, seed=9).state_dict())
-    agent.sync_shared_memory()
+    other.publish()
+    other.take()
     assert not differs(outputs_of(worker, inputs), outputs_of(agent, inputs))
 
 
@@ -315,7 +330,7 @@ def test_a_model_is_never_replaced_and_never_missed_silently(agent, kind):
 def test_a_workers_copy_holds_nothing_of_the_device(agent):
     """Of what `to_device` moves, it has the model in memory of its own, and nothing else at all."""
     mine = {id(x) for module in agent.modules() for x in (*module.parameters(), *module.buffers())}
-    worker = agent.worker_copy()
+    worker = agent.acting_copy()
     modules = [value for value in vars(worker).values() if isinstance(value, torch.nn.Module)]
     theirs = [x for module in modules for x in (*module.parameters(), *module.buffers())]
     assert theirs
@@ -345,7 +360,7 @@ def test_a_workers_copy_is_sent_without_the_schedule_and_the_actors_by_hand() ->
     agent = make_agent(next(iter(KINDS)))
     agent.explore_by(lambda itr: None)  # which cannot be pickled, as what it belongs to need not be
     agent.sample_mode(0)
-    copy = pickle.loads(dumps(agent.worker_copy()))
+    copy = pickle.loads(dumps(agent.acting_copy()))
     assert (copy._exploration, copy._in_charge, copy._in_training) == (None, None, None)
 
 

@@ -33,6 +33,7 @@ from rlpyt.core import Agent
 from rlpyt.models import update_target
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.shared_memory import dumps
+from tests.agents.acting_copies import Elsewhere
 from tests.algos.small_problems import RandomEnv, set_up
 
 DISCRETE = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
@@ -203,15 +204,15 @@ def test_the_noise_follows_its_schedule_in_every_process(AgentCls):
     with torch.no_grad():
         for parameter in agent.model.pi.parameters():
             parameter.zero_()
-    worker = pickle.loads(dumps(agent.worker_copy()))
-    worker.attach_shared_memory()
-    agent.bind(n_steps=400, steps_per_itr=100)
-    agent.sync_shared_memory()
+    other = Elsewhere(agent)
+    worker = other.agent
     n = 4000
     rows = torch.zeros(n, 3), torch.zeros(n, 2), torch.zeros(n)
     for actor in (agent.actor(range(n), n, seed=0), worker.actor(range(n), n, seed=0)):
         agent.bind(n_steps=400, steps_per_itr=100)
         for itr, std in enumerate([0.4, 0.3, 0.2, 0.1]):
+            other.publish()
+            other.take()
             actor.begin(itr)
             noise = actor.step(*rows).action
             assert noise.clamp(-0.99, 0.99).std().item() == pytest.approx(std, rel=0.05)
@@ -227,45 +228,24 @@ class Counting(DqnAgent):
     own: float = field(default_factory=lambda: torch.ones(3))  # type: ignore[assignment]
 
 
-def worker_of(agent: Any) -> Any:
-    worker = pickle.loads(dumps(agent.worker_copy()))
-    return worker, lambda _: agent.sync_shared_memory(), lambda _: worker.attach_shared_memory()
-
-
-def versioned(agent: Any) -> Any:
-    worker = agent.versioned_copy(2)
-    return worker, agent.publish_version, worker.take_version
-
-
-def newest(agent: Any) -> Any:
-    worker = agent.versioned_copy(2)
-    return worker, agent.publish_version, lambda _: worker.take_version(None)
-
-
-def frozen(agent: Any) -> Any:
-    worker = agent.frozen_copy()
-    return worker, lambda version: agent.publish_to(worker, version), worker.take_version
-
-
-@pytest.mark.parametrize("copy_of", [worker_of, versioned, newest, frozen])
-def test_a_plain_setting_may_be_set_during_a_run_and_reaches_every_process(copy_of):
-    agent = Counting(eps_init=0.0, eps_final=0.0)
+@pytest.mark.parametrize("n_versions", [1, 2, 3])
+@pytest.mark.parametrize("takes_newest", [True, False])
+def test_a_plain_setting_may_be_set_during_a_run_and_reaches_every_process(n_versions, takes_newest):
+    agent: Any = Counting(eps_init=0.0, eps_final=0.0)
     agent.initialize(DISCRETE)
-    worker, publish, take = copy_of(agent)
-    for version, settings in enumerate(
-        [(0.0, 0.0, None, None, False), (1.0, 0.5, 0.25, 7, True), (0.5, 0, None, 0, False)]
-    ):
+    other = Elsewhere(agent, n_versions)
+    worker, first, second = other.agent, (0.0, 0.0, None, None, False), (1.0, 0.5, 0.25, 7, True)
+    for version, settings in enumerate([first, first, second, first, (0.5, 0, None, 0, False), first], 1):
         agent.eps_init, agent.eps_final, agent.eps_final_min, agent.most, agent.fast = settings
-        if version:
-            publish(version)
-            take(version)
-        elif copy_of is worker_of:
-            take(version)
+        agent.mood, agent.own_count = f"of {version}", version % 2
+        other.publish(version)
+        assert other.take(None if takes_newest else version) == version
         mine = worker.eps_init, worker.eps_final, worker.eps_final_min, worker.most, worker.fast
         assert mine == settings
         assert isinstance(worker.most, int | None)
         assert worker.own.tolist() == [1.0, 1.0, 1.0]
         assert type(worker.fast) is bool
+        assert (worker.mood, worker.own_count) == (f"of {version}", version % 2), "attributes of one's own, too"
 
 
 def test_the_noise_of_the_target_follows_its_schedule():
@@ -352,7 +332,7 @@ def test_a_second_target_is_an_entry_in_what_only_learns():
     other.load_state_dict(agent.state_dict())
     assert all(map(torch.equal, other.slow_model.state_dict().values(), agent.slow_model.state_dict().values()))
     assert agent.slow_model in agent.modules()
-    worker = pickle.loads(dumps(agent.worker_copy()))
+    worker = pickle.loads(dumps(agent.acting_copy()))
     assert not worker.learning
     with pytest.raises(AttributeError, match=r"SlowAndFast has no slow_model: it is not initialised, or is a worker's"):
         worker.slow_model  # noqa: B018

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import gymnasium
@@ -17,7 +16,7 @@ from rlpyt.algos import DQN, QRDQN
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
-from rlpyt.utils.shared_memory import dumps
+from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import Sampled
 
 N = 5
@@ -120,13 +119,17 @@ def test_what_is_no_probability_is_refused(setting, message):
 
 def test_a_worker_follows_the_exploration_of_the_master():
     agent = make(eps_final=0.5, eps_final_min=0.0005)
-    worker = pickle.loads(dumps(agent.worker_copy()))
-    worker.attach_shared_memory()
+    other = Elsewhere(agent)
+    worker = other.agent
     actor = worker.actor([3], 4, seed=0)
     agent.anneal_exploration(1.0)
+    other.publish()
+    other.take()
     actor.begin(0)
     assert actor.exploration.tolist() == worker.epsilon(actor).tolist() == pytest.approx([0.5])
     agent.load_state_dict({**agent.state_dict(), "annealed": 0.0})
+    other.publish()
+    other.take()
     assert actor.exploration.tolist() == pytest.approx([0.5]), "the batch goes on as it began"
     actor.begin(1)
     assert actor.exploration.tolist() == pytest.approx([1.0])

@@ -82,7 +82,7 @@ STEPS = 3
 ALONE = """
 import json, sys
 sys.modules["rlpyt"] = None
-import onnxruntime, torch
+import torch
 
 def given(name, observation, previous):
     for key in name.split(".")[1:] if name.startswith("observation") else ():
@@ -107,6 +107,7 @@ def episode(policy, about, observations, in_one):
     return actions
 
 def onnx(path):
+    import onnxruntime
     session = onnxruntime.InferenceSession(path)
     about = json.loads(session.get_modelmeta().custom_metadata_map["rlpyt"])
     assert [x.name for x in session.get_inputs()] == [x["name"] for x in about["inputs"]]
@@ -177,17 +178,29 @@ def acted(agent: BaseAgent, batch: list[dict[str, Any]], rows: list[Any]) -> lis
     return actions
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the actions of the agents, and of their files in another process."""
-    pytest.importorskip("onnxscript")
-    pytest.importorskip("onnxruntime")
-    folder = tmp_path_factory.mktemp("exported")
+SOME = ("dqn", "gaussian", "lstm")
+"""A network of images with noise, bounds and statistics of observations, and a state of a tree of observations."""
+
+
+@pytest.mark.timeout(400)  # all of them, on a busy machine, take over 100 s
+@pytest.mark.parametrize(
+    "files",
+    [
+        [f"{kind}.pt2" for kind in SOME],
+        pytest.param([f"{kind}.pt2" for kind in KINDS if kind not in SOME], marks=pytest.mark.nightly),
+        pytest.param([f"{kind}.onnx" for kind in ONNX_TOO], marks=pytest.mark.nightly),
+    ],
+    ids=["some", "others", "onnx"],
+)
+def test_files_act_as_their_agents_without_the_library(files: list[str], tmp_path: Path) -> None:
+    if any(file.endswith(".onnx") for file in files):
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
     inputs: dict[str, Any] = {}
     expected: dict[str, Any] = {}
-    for kind in KINDS:
-        agent = make(kind)
-        batches, by_agent = [], []
+    for file in files:
+        agent = make(file.partition(".")[0])
+        inputs[file], expected[file] = [], []
         for B in SIZES_OF_BATCHES:
             rows = [batch_of(agent, B, seed) for seed in range(STEPS)]
             rewards = torch.linspace(-1, 2, STEPS)
@@ -196,28 +209,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
                 {"B": B, "observation": plain(space, x), "reward": reward.expand(B).clone()}
                 for x, reward in zip(rows, rewards, strict=True)
             ]
-            batches.append(steps)
-            by_agent.append(acted(agent, steps, rows))
-        for suffix in (".pt2", ".onnx") if kind in ONNX_TOO else (".pt2",):
-            export_policy(agent, folder / f"{kind}{suffix}")
-            inputs[f"{kind}{suffix}"], expected[f"{kind}{suffix}"] = batches, by_agent
-    torch.save(inputs, folder / "inputs.pt")
+            inputs[file].append(steps)
+            expected[file].append(acted(agent, steps, rows))
+        export_policy(agent, tmp_path / file)
+    torch.save(inputs, tmp_path / "inputs.pt")
     command = [sys.executable, "-I", "-W", "ignore", "-c", ALONE]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
     assert result.returncode == 0, result.stderr
-    return expected, torch.load(folder / "outputs.pt", weights_only=True)
-
-
-@pytest.mark.timeout(400)  # with the fixture, which exports them all: over 100 s on a busy machine
-@pytest.mark.parametrize("file", [f"{kind}.pt2" for kind in KINDS] + [f"{kind}.onnx" for kind in ONNX_TOO])
-def test_a_file_acts_as_the_agent_without_the_library(file: str, both: Any) -> None:
-    expected, found = both
-    for ours, theirs in zip(expected[file], found[file], strict=True):
-        for x, y in zip(ours, theirs, strict=True):
-            assert x.dtype == y.dtype
-            torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
-    actions = torch.stack(expected[file][1]).double()
-    assert (actions != actions[0, 0]).any(), "an action that never changes says nothing"
+    found = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    assert list(found) == files
+    for file in files:
+        for ours, theirs in zip(expected[file], found[file], strict=True):
+            for x, y in zip(ours, theirs, strict=True):
+                assert x.dtype == y.dtype
+                torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
+        actions = torch.stack(expected[file][1]).double()
+        assert (actions != actions[0, 0]).any(), f"{file}: an action that never changes says nothing"
 
 
 def described(path: Path) -> Any:

@@ -41,6 +41,7 @@ from rlpyt.samplers import SerialSampler
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves
+from tests.agents.acting_copies import Elsewhere
 
 IDS = spaces.Box(0, 10, (6,), np.uint8)
 PLANES = spaces.Box(0, 1, (3, 12, 12), np.uint8)
@@ -182,11 +183,11 @@ def test_files_carry_the_scale(space: Any, old: bool, tmp_path: Any) -> None:
 
 def test_copies_that_act_take_the_scale_of_what_was_loaded_later() -> None:
     agent = agent_of(AGENTS["pg"][0], IDS, DISCRETE)
-    worker = agent.worker_copy()
+    other = Elsewhere(agent)
     agent.load_state_dict(without_divisor(agent.state_dict()))
-    agent.sync_shared_memory()
-    worker.attach_shared_memory()
-    assert worker.model.encoder.divisor.item() == 255
+    other.publish()
+    other.take()
+    assert other.agent.model.encoder.divisor.item() == 255
 
 
 @pytest.mark.parametrize(

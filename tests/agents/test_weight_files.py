@@ -15,6 +15,7 @@ from torch import nn
 from rlpyt.agents import CatDqnAgent, PgAgent, Td3Agent, load_weights, save_weights
 from rlpyt.spaces import EnvSpaces
 from rlpyt.utils.arrays import buffer_leaves
+from tests.agents.acting_copies import Elsewhere
 from tests.agents.agent_kinds import KINDS, make_agent, random_inputs
 
 SPACES = EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4))
@@ -31,8 +32,7 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("kind", [*KIND_OF.values(), "Sac vector box"])
 def test_all_of_an_agent_s_state_comes_back(kind: str, tmp_path: Path) -> None:
     old, new = make_agent(kind, seed=1), make_agent(kind, seed=2)
-    old.worker_copy()  # its weights are in shared memory, one tensor after the other
-    old.sync_shared_memory()
+    old = Elsewhere(old).agent if not old.learning else old  # weights in shared memory, one tensor after the other
     path = save_weights(old, tmp_path / "weights.safetensors")
     load_weights(new, path)
     assert same(new.state_dict(), old.state_dict())

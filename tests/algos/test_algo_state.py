@@ -27,6 +27,7 @@ from rlpyt.agents import (
 from rlpyt.algos import A2C, DDPG, DQN, IQN, PPO, QRDQN, R2D1, SAC, TD3, CategoricalDQN, QpgAlgo, VTrace
 from rlpyt.utils.arrays import buffer_leaves
 from tests.algos.small_problems import RandomEnv, batches, check_parameters, optimize, parameters64, set_up
+from tests.pairs import others_nightly
 
 DQN_KWARGS: dict[str, Any] = dict(
     batch_size=16, replay_size=200, replay_ratio=2, min_steps_learn=64, target_update_interval=5
@@ -129,12 +130,19 @@ def on_disk(state: Any) -> Any:
 
 
 WAYS: dict[str, Any] = {"disk": (on_disk, 8), "copy": (deepcopy, 1), "the thing itself": (lambda state: state, 8)}
+ALL_KINDS = ("A2C LSTM", "PPO", "VTrace", "DQN scheduled", "Rainbow", "IQN GRU", "TD3", "SAC LSTM", "DroQ")
 OF_EVERY_KIND = ("A2C LSTM", "PPO", "DQN n-step soft", "Rainbow", "R2D1", "DroQ")
 
 
 @pytest.mark.parametrize(
     ("case", "way"),
-    [*((case, "disk") for case in CASES), *((case, way) for case in OF_EVERY_KIND for way in list(WAYS)[1:])],
+    [
+        *((case, "disk") for case in CASES),
+        *others_nightly(
+            [(case, way) for case in OF_EVERY_KIND for way in list(WAYS)[1:]],
+            [("PPO", "copy"), ("Rainbow", "copy"), ("R2D1", "the thing itself"), ("DroQ", "the thing itself")],
+        ),
+    ],
 )
 def test_going_on_from_a_state(case, way):
     way, k = WAYS[way]
@@ -187,7 +195,7 @@ def test_a_state_that_is_not_loaded_makes_a_difference(case):
         goes_on()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", others_nightly(CASES, ALL_KINDS))
 def test_the_same_seed_gives_the_same_and_another_another(case):
     def run(seed: int) -> Any:
         algo, agent = CASES[case]()
@@ -202,7 +210,7 @@ def test_the_same_seed_gives_the_same_and_another_another(case):
         check_parameters(other, parameters64(first), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", others_nightly(CASES, ALL_KINDS))
 def test_a_second_run_of_the_same_object_is_that_of_a_fresh_one(case):
     """Whatever the first one left: its counter, its schedules, its replay, its running returns."""
 

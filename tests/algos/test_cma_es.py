@@ -72,7 +72,8 @@ def linear(**kwargs: Any) -> PopulationAgent:
 
 def searched(kind: str = "serial", Runner: Any = MinibatchRl, B: int = 8, n_itr: int = 40, **settings: Any) -> Any:
     """Return a run over `Telling`, trained."""
-    options = {k: settings.pop(k) for k in ("CollectorCls", "max_decorrelation_steps") if k in settings}
+    names = ("CollectorCls", "max_decorrelation_steps", "start_method")
+    options = {k: settings.pop(k) for k in names if k in settings}
     of_runner = {k: settings.pop(k) for k in ("lag", "n_replicas") if k in settings}
     sampler = make_sampler(kind, Telling, T=7, B=B, **options)
     n_steps = n_itr * 7 * B * of_runner.get("n_replicas", 1)
@@ -146,7 +147,8 @@ def test_an_episode_that_a_lost_worker_cut_off_does_not_count():
     ("kind", "n_episodes"), [("serial", 1), ("halves", 2), ("cpu2", 2), ("gpu2", 1), ("alternating2", 2)]
 )
 def test_every_return_is_that_of_the_individual(kind, n_episodes):
-    generations = searched(kind, n_episodes=n_episodes, max_decorrelation_steps=5).algo.generations
+    here: dict[str, Any] = dict(start_method="here") if kind.endswith("2") else {}
+    generations = searched(kind, n_episodes=n_episodes, max_decorrelation_steps=5, **here).algo.generations
     assert len(generations) >= 6
     for individuals, fitness in generations:
         np.testing.assert_allclose(fitness, value_of(individuals), atol=1e-5)
@@ -352,8 +354,9 @@ def test_what_is_evaluated(evaluated):
 
 def test_samplers_give_the_same_rows_of_the_log(tmp_path: Path):
     for kind in ("serial", "cpu2", "gpu2"):
+        here: dict[str, Any] = {} if kind == "serial" else dict(start_method="here")
         with logger_context(tmp_path / kind, run_ID=0):
-            searched(kind, n_itr=12)
+            searched(kind, n_itr=12, **here)
     rows = [[{k: v for k, v in row.items() if k != "Diagnostics/WorkerRestarts"} for row in without_times(tmp_path / x)]
             for x in ("serial", "cpu2", "gpu2")]  # fmt: skip
     common = set(rows[0][0]) & set(rows[1][0]) & set(rows[2][0])
@@ -363,6 +366,7 @@ def test_samplers_give_the_same_rows_of_the_log(tmp_path: Path):
     ] * 2
 
 
+@pytest.mark.nightly
 def test_two_replicas_search_together():
     alone = searched(B=8, n_itr=20).algo
     together = searched(B=4, n_itr=20, Runner=SyncRl, n_replicas=2).algo

@@ -26,6 +26,7 @@ from rlpyt.settings import Hyper
 from rlpyt.utils.compute import ComputeSettings
 from tests.algos.small_problems import RandomEnv, batches, set_up
 from tests.algos.test_algo_state import CASES, DQN_KWARGS, MU_AND_Q, QPG_KWARGS, learn, started
+from tests.pairs import others_nightly
 
 COMPILED = ComputeSettings(compile=True)
 WHOLE = ("A2C", "PPO", "VTrace", "DQN n-step soft", "Rainbow", "QRDQN", "DDPG", "TD3", "SAC")
@@ -62,7 +63,7 @@ def check_networks(agent: Any, expected: Any, rtol: float = 1e-4, atol: float = 
         torch.testing.assert_close(dict(module.state_dict()), dict(reference.state_dict()), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("case", [*WHOLE, *IN_PARTS])
+@pytest.mark.parametrize("case", others_nightly([*WHOLE, *IN_PARTS], ("PPO", "DQN n-step soft", "SAC", "IQN")))
 def test_compiled_losses_give_the_same_numbers(case, traced):
     algo, agent, metrics = trained(case)
     traced(fullgraph=case in WHOLE)
@@ -152,7 +153,7 @@ class TwoOptimisers(A2C):
         return metrics
 
 
-@pytest.mark.parametrize("Own", [SharedWeight, TwoOptimisers])
+@pytest.mark.parametrize("Own", others_nightly([SharedWeight, TwoOptimisers], [TwoOptimisers]))
 def test_all_that_the_optimisers_of_a_loss_update_has_a_gradient(Own, traced, monkeypatch):
     def case() -> Any:
         if Own is SharedWeight:
@@ -328,7 +329,7 @@ def test_a_blank_in_the_folder_of_torch_is_told_in_one_line(monkeypatch, folder,
     assert ("\n" not in text and folder in text) == (kind is ValueError)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(" " in torch.__file__, reason="torch does not quote the blank in its folder for the linker")
 @pytest.mark.parametrize("case", ["PPO", "SAC"])
 def test_generated_code_gives_the_same_numbers(case):

@@ -161,7 +161,7 @@ def test_all_networks_of_an_agent_join() -> None:
     initialized(A2C(), agent, replicas)
     assert agent.model.rms._replicas is agent.reward_rms._replicas is replicas
     # Whoever acts elsewhere agrees on nothing.
-    assert agent.worker_copy().model.rms._replicas is not replicas
+    assert agent.acting_copy().model.rms._replicas is not replicas
 
 
 # ---- the same calls in all replicas ----

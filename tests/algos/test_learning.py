@@ -33,6 +33,7 @@ from tests.algos.small_problems import (
     end,
     train,
 )
+from tests.pairs import others_nightly
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +96,7 @@ CHAIN: dict[str, Any] = {  # number of iterations, algorithm, agent
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("case", CHAIN)
+@pytest.mark.parametrize("case", others_nightly(CHAIN, ("PPO", "A2C LSTM", "DQN double, dueling, 3 steps")))
 def test_the_right_end_of_the_chain(case, seed):
     n_itr, make_algo, make_agent = CHAIN[case]
     curve = train(make_algo(), make_agent(), Chain, n_itr=n_itr, T=16, B=8, seed=seed)
@@ -106,11 +107,11 @@ def test_the_right_end_of_the_chain(case, seed):
 SAMPLERS: dict[str, Any] = {
     "serial": SerialSampler,
     "serial, resets wait": partial(SerialSampler, mid_batch_reset=False),
-    "cpu": partial(CpuSampler, n_workers=2),
+    "cpu": partial(CpuSampler, n_workers=2, start_method="here"),
     "gpu": partial(GpuSampler, n_workers=2),
-    "gpu, resets wait": partial(GpuSampler, n_workers=2, mid_batch_reset=False),
+    "gpu, resets wait": partial(GpuSampler, n_workers=2, mid_batch_reset=False, start_method="here"),
     "alternating": partial(AlternatingSampler, n_workers=2),
-    "no overlap": partial(NoOverlapAlternatingSampler, n_workers=2),
+    "no overlap": partial(NoOverlapAlternatingSampler, n_workers=2, start_method="here"),
     "native": SerialSampler,
     "native halves": partial(SerialSampler, n_parts=2),
 }
@@ -133,7 +134,11 @@ POLE: dict[str, Any] = {
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("algo", "sampler"), [*(("PPO", name) for name in SAMPLERS), ("A2C", "serial"), ("A2C", "gpu"), ("VTrace", "cpu")]
+    ("algo", "sampler"),
+    others_nightly(
+        [*(("PPO", name) for name in SAMPLERS), ("A2C", "serial"), ("A2C", "gpu"), ("VTrace", "cpu")],
+        [("PPO", "gpu, resets wait"), ("PPO", "native halves"), ("A2C", "gpu"), ("VTrace", "cpu")],
+    ),
 )
 def test_the_pole_is_balanced_through_every_sampler(algo, sampler, seed):
     n_itr, T = dict(PPO=(16, 32), A2C=(60, 16), VTrace=(60, 16))[algo]
@@ -157,7 +162,7 @@ CUE: dict[str, Any] = dict(learning_rate=1e-2, minibatches=2, epochs=4, gae_lamb
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", others_nightly(["lstm", "gru"], ["gru"]))
 def test_a_recurrent_agent_remembers_the_cue(kind, seed):
     agent = RecurrentCategoricalPgAgent(model_kwargs=dict(recurrent=kind, rnn_size=32, hidden_sizes=32))
     curve = train(PPO(**CUE), agent, Cue, n_itr=20, T=10, B=64, seed=seed)

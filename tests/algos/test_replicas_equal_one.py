@@ -34,6 +34,7 @@ from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.seeds import Role, torch_generator
 from tests.algos.small_problems import RandomEnv, copied, optimize, run_of
+from tests.pairs import crossed
 from tests.replica_kit import DealtReplay, UnionGenerator, columns_of, dealt, run_replicas, share, union_draws
 
 SEED, N_UPDATES = 3, 20
@@ -209,8 +210,7 @@ ON_POLICY: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-@pytest.mark.parametrize("name", ON_POLICY)
+@pytest.mark.parametrize(("name", "world_size"), crossed(list(ON_POLICY), [2, 3], strength=1))
 def test_policy_gradients_of_replicas_equal_those_of_one(name: str, world_size: int) -> None:
     hold_to(*learn_on_policy(ON_POLICY[name], world_size, lose_rows))
 
@@ -309,8 +309,7 @@ def divided(batch: Any) -> Any:
     return batch if weights is None else batch._replace(is_weights=weights / weights.max())
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize(("name", "world_size"), crossed(list(OFF_POLICY), [2, 3], strength=1))
 def test_updates_from_replays_of_replicas_equal_those_of_one(name: str, world_size: int) -> None:
     case = OFF_POLICY[name]
     size = "batch_B" if "batch_T" in case.settings else "batch_size"

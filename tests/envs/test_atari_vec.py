@@ -83,8 +83,14 @@ def rows_of(result, b):
     ("game", "kwargs", "n_steps", "ends"),
     [
         ("breakout", {}, 420, {"lives", "games"}),
-        ("breakout", {"clip_reward": False, "episodic_lives": False, "num_img_obs": 2}, 300, {"games"}),
-        ("ALE/SpaceInvaders-v5", {"frame_skip": 3, "num_img_obs": 5}, 900, {"lives", "games"}),
+        pytest.param(
+            *("breakout", {"clip_reward": False, "episodic_lives": False, "num_img_obs": 2}, 300, {"games"}),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("ALE/SpaceInvaders-v5", {"frame_skip": 3, "num_img_obs": 5}, 900, {"lives", "games"}),
+            marks=pytest.mark.nightly,
+        ),
         ("seaquest", {"horizon": 150, "full_action_space": True}, 400, {"lives", "horizon"}),
         ("pong", {"num_img_obs": 1, "frame_skip": 2, "image_size": 20}, 60, set()),
     ],

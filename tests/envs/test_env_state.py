@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from argparse import Namespace
 from collections import OrderedDict, deque
 from enum import Enum
 from functools import partial
@@ -12,7 +13,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces, wrappers
+from gymnasium.envs.registration import EnvSpec
 
 from rlpyt.envs import AtariEnv, EnvAdapter, dm_control_make, make_env, make_vector_env, restores_exactly
 from rlpyt.envs.state import load_graph
@@ -170,6 +173,100 @@ def test_data_of_every_kind_and_its_aliases(carry):
     assert other.env.big == env.env.big > 2**64
 
 
+class Pawn:
+    """Figure of a game, with a friend that may be itself."""
+
+    def __init__(self, place: int) -> None:
+        self.place, self.friend = place, self
+
+
+class Crowd(Plain):
+    """Has objects in lists, which come and go; each knows another one."""
+
+    def prepare(self) -> None:
+        self.pawns: list[Pawn] = []
+        self.by_name: dict[str, Pawn] = {}
+        self.grid: list[Pawn | None] = [None] * 4
+
+    def draw(self) -> float:
+        pawn = Pawn(int(self.np_random.integers(100)))
+        self.pawns = [one for one in self.pawns if one.place % 3] + [pawn]
+        pawn.friend = self.pawns[0]
+        self.by_name["newest"] = self.grid[self.t % 4] = pawn
+        self.pawns[0].place += 1
+        return sum(one.place + 0.5 * one.friend.place for one in (*self.pawns, *filter(None, self.grid)))
+
+
+def test_objects_in_containers_are_made_where_a_fresh_environment_has_none(carry):
+    check(Crowd, {}, carry)
+    env, other = EnvAdapter(Crowd()), EnvAdapter(Crowd())
+    env.reset(1), env.step(0), env.step(1)
+    other.load_state_dict(carry(env.state_dict()))
+    assert other.env.by_name["newest"] is other.env.pawns[-1]
+    assert other.env.pawns[-1].friend is other.env.pawns[0]
+
+
+class Tensors(Plain):
+    """Draws by torch, and keeps what it drew."""
+
+    def prepare(self) -> None:
+        self.generator = torch.Generator().manual_seed(1)
+        self.weights = torch.arange(6, dtype=torch.float64).reshape(2, 3).T
+        self.half = torch.tensor(1.5, dtype=torch.bfloat16)
+        self.same = self.weights
+
+    def draw(self) -> float:
+        self.weights += torch.rand(3, 2, generator=self.generator, dtype=torch.float64)
+        self.half = self.half * 1.01
+        return float((self.same * torch.arange(6.0).reshape(3, 2)).sum() + self.half)
+
+
+def test_tensors_and_generators_of_torch(carry):
+    check(Tensors, {}, carry)
+    env, other = EnvAdapter(Tensors()), EnvAdapter(Tensors())
+    env.reset(1)
+    other.load_state_dict(carry(env.state_dict()))
+    assert other.env.same is other.env.weights
+    assert other.env.weights.stride() == env.env.weights.stride()
+    assert other.env.half.dtype == torch.bfloat16
+
+
+class Silent(Tensors):
+    def draw(self) -> float:
+        return 0.0
+
+
+class Shared(Silent):
+    def prepare(self) -> None:
+        super().prepare()
+        self.array = np.zeros(6)
+        self.same = torch.from_numpy(self.array)
+
+
+class OfATensor(Silent):
+    def prepare(self) -> None:
+        super().prepare()
+        self.array = torch.zeros(3).numpy()
+
+
+class Sliced(Silent):
+    def prepare(self) -> None:
+        super().prepare()
+        self.same = self.weights[1:]
+
+
+class Learns(Silent):
+    def prepare(self) -> None:
+        super().prepare()
+        self.same = torch.zeros(2, requires_grad=True)
+
+
+class GlobalTorch(Silent):
+    def prepare(self) -> None:
+        super().prepare()
+        self.generator = torch.default_generator
+
+
 class Unreadable(Plain):
     def prepare(self) -> None:
         self.source = iter(range(1000))
@@ -184,9 +281,9 @@ class InAClosure(Plain):
         self.draw = lambda: next(source)  # type: ignore[method-assign]
 
 
-class InAList(Plain):
+class AsAKey(Plain):
     def prepare(self) -> None:
-        self.parts = [Part()]
+        self.parts = {(Part(), 0): 1}
 
     def draw(self) -> float:
         return 0.0
@@ -217,9 +314,14 @@ class OfTheProcess(Plain):
     [
         (Unreadable, r"env\.source is a builtins\.range_iterator"),
         (InAClosure, r"source in env\.draw is a builtins\.range_iterator"),
-        (InAList, r"env\.parts\[0\] is an object in a list"),
+        (AsAKey, r"a key of env\.parts is an object as a key"),
         (InASubclassOfAList, r"env\.past is a .*ListOfItsOwn"),
         (OfTheProcess, r"env\.rng is numpy's global generator"),
+        (Shared, r"env\.array shares its memory with env\.same, of which one is a tensor"),
+        (Sliced, r"env\.same shares its memory with env\.weights, of which one is a tensor"),
+        (OfATensor, r"env\.array is an array whose memory belongs to a torch\.Tensor"),
+        (Learns, r"env\.same is a tensor that needs a gradient"),
+        (GlobalTorch, r"env\.generator is torch's global generator"),
     ],
 )
 def test_what_cannot_be_saved_is_no_state(EnvCls, place):
@@ -278,12 +380,98 @@ def test_a_state_of_another_environment_is_refused():
         cart.load_state_dict(pendulum.state_dict())
     unlimited = EnvAdapter(gymnasium.make("CartPole-v1").unwrapped)
     unlimited.reset(1)
-    with pytest.raises(ValueError, match=r"env: got a .*TimeLimit, expected a .*CartPoleEnv"):
+    with pytest.raises(ValueError, match=r"env: got .*TimeLimit, expected .*CartPoleEnv"):
         unlimited.load_state_dict(cart.state_dict())
     small, large = made("FrozenLake-v1", map_name="4x4"), made("FrozenLake-v1", map_name="8x8")
     with pytest.raises(ValueError, match=r"observation_space: got .*Discrete\(16\), expected .*Discrete\(64\)"):
         large.load_state_dict(small.state_dict())
     assert large.step(0)[0] in range(64)
+
+
+def graph_of(env: Any, carry: Any) -> tuple[Any, list[Any]]:
+    """Return the state of an environment and its nodes, to be changed."""
+    state = carry(EnvAdapter(env).state_dict())
+    return state, state["graph"]["nodes"]
+
+
+def test_a_state_of_earlier_versions_is_read(carry):
+    """They wrote the order of an array as a letter, and a node for what is left out."""
+    env: Any = Everything()
+    env.columns, env.spec = np.asfortranarray(np.arange(6.0).reshape(2, 3)), EnvSpec("Same-v0", max_episode_steps=3)
+    state, nodes = graph_of(env, carry)
+    for node in nodes:
+        if "axes" in node:
+            node["order"] = "F" if node.pop("axes") == [1, 0] else "C"
+    nodes[state["graph"]["roots"]["env"][0]]["attributes"]["spec"] = [len(nodes)]
+    nodes.append({"kind": "left out"})
+    other: Any = Everything()
+    other.spec = spec = EnvSpec("Same-v0", max_episode_steps=4)
+    EnvAdapter(other).load_state_dict({name: x for name, x in state.items() if name != "frame"})
+    np.testing.assert_array_equal(other.columns, env.columns)
+    assert other.columns.flags.f_contiguous
+    assert other.spec is spec
+
+
+class Builds(Plain):
+    """Would notice if code ran: has what Python calls when it makes, restores and deletes objects."""
+
+    def prepare(self) -> None:
+        self.part, self.rule, self.fruit = Guarded(), min, Fruit.FIG
+
+    def draw(self) -> float:
+        return 0.0
+
+
+class Guarded:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def _called(self, *_: Any) -> Any:
+        raise AssertionError("a file has made code run")
+
+    __setstate__ = __reduce_ex__ = __setattr__ = _called
+
+
+Guarded.__setattr__ = object.__setattr__  # type: ignore[method-assign, assignment]
+
+
+class Deletes:
+    def __del__(self) -> None:
+        pass
+
+
+class Fruit(Enum):
+    FIG = 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("object", {"class": "subprocess.Popen"}),
+        ("object", {"class": f"{__name__}.Deletes"}),
+        ("object", {"class": "gymnasium.spaces.box.Box"}),
+        ("enum", {"class": "os.system"}),
+        ("enum", {"class": f"{__name__}.Guarded"}),
+        ("enum", {"class": "http.HTTPStatus", "name": "OK"}),
+        ("constant", {"text": "os.system"}),
+        ("constant", {"text": "posix.system"}),
+        ("constant", {"kind": "partial", "items": [[0], (), {}]}),
+    ],
+)
+def test_a_state_names_no_code_that_the_environment_does_not_hold(kind, change, carry):
+    state, nodes = graph_of(Builds(), carry)
+    last = next(node for node in reversed(nodes) if node["kind"] == kind)
+    last.update(change)
+    with pytest.raises(StateError, match=r"loading the state of an environment: .*expected"):
+        EnvAdapter(Builds()).load_state_dict(state)
+
+
+def test_no_method_of_an_object_is_called_to_restore_it(carry):
+    env, other = Builds(), Builds()
+    env.part.n = 7
+    other.part = None  # type: ignore[assignment]  # so that one is made
+    EnvAdapter(other).load_state_dict(carry(EnvAdapter(env).state_dict()))
+    assert other.part.n == 7
 
 
 class Draws(Plain):
@@ -426,7 +614,7 @@ def test_members_of_an_enumeration_may_change(carry):
 
 
 class Late(Counting):
-    """Makes an object in its first step."""
+    """Makes an object in its first step, of a class that no module of the environment defines."""
 
     helper: Any = None
 
@@ -435,17 +623,17 @@ class Late(Counting):
         self.helper = None
 
     def step(self, action: Any) -> Any:
-        self.helper = self.helper or Part()
+        self.helper = self.helper or Namespace()
         return super().step(action)
 
 
-def test_an_object_that_a_fresh_environment_has_not_made_is_named_and_nothing_is_changed():
+def test_an_object_of_a_class_that_the_environment_does_not_know_is_named_and_nothing_is_changed():
     env, fresh = make_env(Late, {}), make_env(Late, {})
     env.reset(1)
     fresh.reset(2)
     env.step(0)
     before = fresh.state_dict()
-    with pytest.raises(StateError, match=r"env\.helper is a .*Part, which an environment does not have that has just"):
+    with pytest.raises(StateError, match=r"got argparse\.Namespace, expected a class that a fresh environment knows"):
         fresh.load_state_dict(env.state_dict())
     assert repr(fresh.state_dict()) == repr(before)
 

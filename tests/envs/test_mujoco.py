@@ -17,7 +17,7 @@ import rlpyt
 from rlpyt.agents import PgAgent
 from rlpyt.envs import EnvAdapter, check_env, make_env, restores_exactly
 from rlpyt.envs.state_data import StateError
-from rlpyt.envs.state_mujoco import load_mujoco, mujoco_state
+from rlpyt.envs.state_mujoco import load_mujoco, save_mujoco
 from rlpyt.spaces import null_value, random_value
 from tests.samplers.sampler_kit import running
 
@@ -202,6 +202,8 @@ class TaskThatChangesTheModel(gymnasium.Wrapper[Any, Any, Any, Any]):
         option.timestep = unwrapped.np_random.uniform(0.001, 0.01)
         option.gravity[2] = unwrapped.np_random.uniform(-10, -5)
         option.iterations = int(unwrapped.np_random.integers(2, 20))
+        option.disableflags = int(unwrapped.np_random.integers(2)) << 4
+        unwrapped.model.body_mass[1] = unwrapped.np_random.uniform(5, 10)
         return observation, info
 
 
@@ -211,13 +213,16 @@ def test_a_task_that_changes_the_model_is_restored_with_its_changes(mujoco):
     env.reset(1), other.reset(2)
     other.load_state_dict(env.state_dict())
     option, expected = other.env.unwrapped.model.opt, env.env.unwrapped.model.opt
-    assert (option.timestep, option.iterations) == (expected.timestep, expected.iterations)
+    for name in ("timestep", "iterations", "disableflags"):
+        assert getattr(option, name) == getattr(expected, name)
+    assert option.gravity[2] == expected.gravity[2] < -5
+    assert other.env.unwrapped.model.body_mass[1] == env.env.unwrapped.model.body_mass[1]
     env.close()
     other.close()
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "fits"), [("geom_matid", 0, True), ("geom_matid", 9, False), ("jnt_qposadr", 9, False)]
+    ("name", "number", "fits"), [("geom_contype", 2, True), ("geom_matid", 9, False), ("jnt_qposadr", 9, False)]
 )
 def test_places_in_the_arrays_of_a_model_are_not_taken_from_a_state(mujoco, name, number, fits):
     """MuJoCo would read and write there without a look."""
@@ -226,11 +231,11 @@ def test_places_in_the_arrays_of_a_model_are_not_taken_from_a_state(mujoco, name
     model, fresh = mujoco.MjModel.from_xml_string(text), mujoco.MjModel.from_xml_string(text)
     getattr(model, name)[0] = number
     if fits:
-        load_mujoco(mujoco_state(model), fresh, "model")()
+        load_mujoco(save_mujoco(model), fresh)()
         assert getattr(fresh, name)[0] == number
     else:
         with pytest.raises(StateError, match=f"got other numbers of {name}"):
-            load_mujoco(mujoco_state(model), fresh, "model")
+            load_mujoco(save_mujoco(model), fresh)
 
 
 @pytest.mark.parametrize(("name", "number", "fits"), [("cone", 1, True), ("cone", -1, False)])
@@ -240,11 +245,11 @@ def test_choices_of_a_state_are_those_of_an_algorithm(mujoco, name, number, fits
     model, fresh = mujoco.MjModel.from_xml_string(text), mujoco.MjModel.from_xml_string(text)
     setattr(model.opt, name, number)
     if fits:
-        load_mujoco(mujoco_state(model), fresh, "model")()
+        load_mujoco(save_mujoco(model), fresh)()
         assert getattr(fresh.opt, name) == number
     else:
         with pytest.raises(StateError, match=f"got other numbers of opt.{name}"):
-            load_mujoco(mujoco_state(model), fresh, "model")
+            load_mujoco(save_mujoco(model), fresh)
 
 
 def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):
@@ -255,5 +260,5 @@ def test_what_was_computed_of_a_state_is_restored_with_its_flags(mujoco):
     mujoco.mj_step(model, data)
     mujoco.mj_rnePostConstraint(model, data)
     assert data.flg_rnepost
-    load_mujoco(mujoco_state(data), fresh, "data")()
+    load_mujoco(save_mujoco(data), fresh)()
     assert fresh.flg_rnepost

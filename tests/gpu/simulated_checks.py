@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlpyt.agents import PgAgent
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.utils import arrays
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -111,14 +112,15 @@ def test_agents_act_as_on_the_cpu_and_give_what_the_cpu_can_read(kind):
 def acted_by_copy(kind: str, device: str) -> Any:
     """Return what a worker's copy on a device gives after the weights have changed twice."""
     agent = make_agent(kind)
-    copy = agent.worker_copy()
-    copy.act_on(device)
+    copy = agent.acting_copy()
+    weights = WeightStore(copy)
+    copy.to_device(ComputeSettings(device=device))
     steps: list[Any] = []
     for t in range(2):
         for parameter in agent.parameters():
             parameter.data.mul_(1.25)
-        agent.sync_shared_memory()
-        copy.attach_shared_memory()
+        weights.publish(agent)
+        weights.take(copy)
         actor = copy.actor([1, 2, 3], 4, seed=3)
         actor.begin(t)
         steps.append(actor.step(*torchify_buffer(tuple(random_inputs(spaces_of(kind), 3, seed=t)))))

@@ -62,7 +62,9 @@ def test_action_servers_on_a_gpu_and_on_the_cpu_give_the_rows_of_one_process(kin
     batches = []
     for servers in (1, [{"cuda_idx": 0} if on_gpu else {}, {}]):
         agent = random_agent(True)
-        with running(kind, agent, T=4, B=4, bootstrap_value=True, servers=servers, start_method="forkserver") as sampler:
+        with running(
+            kind, agent, T=4, B=4, bootstrap_value=True, servers=servers, start_method="forkserver"
+        ) as sampler:
             batches.append(collect(sampler, 2))
             for parameter in agent.parameters():
                 parameter.data.mul_(1.25)

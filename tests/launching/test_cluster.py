@@ -1,4 +1,8 @@
-"""Grids on a cluster: submitit's own executors, with a SLURM of small scripts in place of the job system."""
+"""Grids on a cluster: submitit's own executors, with a SLURM of small scripts in place of the job system.
+
+A job starts Python twice, with torch, and most of these tests need several starts: the suite has a short one of each
+kind, and the others are nightly.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ from tests.launching.test_run_experiments import QUICK, RUN, wait_until
 
 submitit = pytest.importorskip("submitit")
 ONE = ([{"x": 1}], ["x_1"])
+nightly = pytest.mark.nightly
 
 # The job system: a folder with a file for each job, and one process for each job, which has a session of its own. It
 # does what a real SLURM was seen to do (`make slurm` has one): at an end the job is COMPLETING, its step gets SIGTERM,
@@ -200,6 +205,7 @@ def slurm(tmp_path, monkeypatch):
         path.write_text(f'#!/bin/sh\nexec {python} {name} "$@"\n')
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(cluster, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(cluster, "_SETTLE_SECONDS", 0.5)
     monkeypatch.setattr(cluster, "_PAUSE_SECONDS", 0.5)
     monkeypatch.setattr(system, "_ASK_SECONDS", 0.5)
@@ -272,7 +278,14 @@ n_starts == 1 and time.sleep(60)
 
 @pytest.mark.parametrize(
     "what",
-    [("warning", 1, 60), ("warning", 1, 60, "SIGUSR1"), ("grace", 1), ("scontrol", "requeue", 1), ("timelimit", 1)],
+    [
+        pytest.param(("warning", 1, 60), marks=nightly),
+        pytest.param(("warning", 1, 60, "SIGUSR1"), marks=nightly),
+        pytest.param(("grace", 1), marks=nightly),
+        pytest.param(("scontrol", "requeue", 1), marks=nightly),
+        ("timelimit", 1),
+    ],
+    ids=lambda what: "-".join(map(str, what)),
 )
 def test_a_job_that_slurm_ends_saves_its_work_and_goes_on_under_its_number(tmp_path, slurm, what):
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm(*what))
@@ -283,6 +296,7 @@ def test_a_job_that_slurm_ends_saves_its_work_and_goes_on_under_its_number(tmp_p
     assert "x_1/0 queued: PENDING, BeginTime" in table
 
 
+@nightly
 def test_a_job_that_slurm_ends_goes_on_without_a_launcher(tmp_path, slurm):
     first = launcher(tmp_path, SAVES + QUICK)
     wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
@@ -295,6 +309,7 @@ def test_a_job_that_slurm_ends_goes_on_without_a_launcher(tmp_path, slurm):
     assert (n_starts(tmp_path), slurm.n_jobs) == (2, 1)
 
 
+@nightly
 def test_a_job_that_is_cancelled_stays_so_and_its_run_is_not_started_again(tmp_path, slurm):
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("scancel", 1))
     code, table = launch(tmp_path, SAVES + QUICK, retries=1)
@@ -305,6 +320,7 @@ def test_a_job_that_is_cancelled_stays_so_and_its_run_is_not_started_again(tmp_p
     assert launch(tmp_path, SAVES + QUICK)[0] == 0, "the next launch goes on"
 
 
+@nightly
 def test_a_cancelled_job_that_could_not_ask_slurm_is_not_submitted_again(tmp_path, slurm):
     """As in a container without SLURM's programs."""
 
@@ -323,6 +339,7 @@ def test_a_cancelled_job_that_could_not_ask_slurm_is_not_submitted_again(tmp_pat
     assert "its job 1 was cancelled (CANCELLED)" in table
 
 
+@nightly
 def test_a_run_that_finishes_when_its_job_waits_again_is_not_started_again(tmp_path, slurm):
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("timelimit", 1))
     finishes = """
@@ -345,6 +362,7 @@ def test_a_waiting_job_that_is_cancelled_is_not_submitted_again(tmp_path, slurm)
     assert "its job 1 was cancelled (CANCELLED)" in table
 
 
+@nightly
 def test_a_run_that_saves_too_slowly_is_ended_in_time_and_goes_on(tmp_path, slurm):
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nn_starts == 1 and time.sleep(60)\n"
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 12))
@@ -354,6 +372,7 @@ def test_a_run_that_saves_too_slowly_is_ended_in_time_and_goes_on(tmp_path, slur
     assert "Let the signal come earlier, by slurm_signal_delay_s" in (folder(tmp_path) / "run_0.txt").read_text()
 
 
+@nightly
 @pytest.mark.parametrize("second", ["slurm", "launcher"])
 def test_a_run_that_saves_its_work_is_not_asked_again_which_would_end_it(tmp_path, slurm, second):
     def twice():
@@ -380,6 +399,7 @@ if n_starts == 1:
     assert status == ("finished" if second == "slurm" else "interrupted")
 
 
+@nightly
 def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path, slurm):
     (slurm.folder / "down_scontrol").write_text("Requested operation is presently disabled")
     thread = when(lambda: n_starts(tmp_path) == 1, lambda: slurm("warning", 1, 60))
@@ -391,6 +411,7 @@ def test_where_slurm_does_not_requeue_the_launcher_submits_another_job(tmp_path,
     )
 
 
+@nightly
 def test_a_job_that_is_queued_again_though_the_answer_is_lost_goes_on_under_its_number(tmp_path, slurm):
     scontrol = slurm.folder / "scontrol"
     scontrol.write_text(
@@ -403,6 +424,7 @@ def test_a_job_that_is_queued_again_though_the_answer_is_lost_goes_on_under_its_
     assert slurm.exits() == [85, 0]
 
 
+@nightly
 def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
     code, table = launch(tmp_path, "finish('interrupted', 85)\n")
     assert (code, n_starts(tmp_path), slurm.n_jobs) == (1, 5, 1), table
@@ -410,6 +432,7 @@ def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path, slurm):
     assert "kept no more than before: nothing" in table
 
 
+@nightly
 def test_a_run_that_someone_has_killed_was_not_cancelled_and_is_started_again(tmp_path, slurm):
     killed = "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nn_starts == 1 and os.kill(os.getpid(), signal.SIGTERM)\n"
     code, table = launch(tmp_path, killed + QUICK, retries=1)
@@ -443,6 +466,7 @@ def test_a_job_that_has_its_run_starts_again_on_a_full_disk(tmp_path, monkeypatc
     assert files.claim("token", "8") == "7"
 
 
+@nightly
 def test_a_run_that_has_finished_needs_no_exit_code(tmp_path, slurm, monkeypatch):
     monkeypatch.setattr(JobFiles, "exit_code", lambda *_: None)
     code, table = launch(tmp_path, QUICK)
@@ -488,7 +512,7 @@ def launcher(tmp_path, rest, dies="", kind="slurm"):
     return subprocess.Popen([sys.executable, "-c", text], start_new_session=True)
 
 
-@pytest.mark.parametrize("dies", ["later", "between"])
+@pytest.mark.parametrize("dies", ["later", pytest.param("between", marks=nightly)])
 def test_the_next_launcher_adopts_the_job_of_one_that_was_killed(tmp_path, slurm, dies):
     """`between` is the time after the submission and before the job's id is known."""
     first = launcher(tmp_path, SLOW, dies)
@@ -502,6 +526,7 @@ def test_the_next_launcher_adopts_the_job_of_one_that_was_killed(tmp_path, slurm
     assert "failed" not in table
 
 
+@nightly
 def test_a_job_that_waits_is_adopted(tmp_path, slurm):
     (slurm.folder / "full").touch()
     first = launcher(tmp_path, QUICK)
@@ -515,6 +540,7 @@ def test_a_job_that_waits_is_adopted(tmp_path, slurm):
     assert (code, slurm.n_jobs, n_starts(tmp_path)) == (0, 1, 1), table
 
 
+@nightly
 def test_a_waiting_job_that_nobody_knows_does_not_run_beside_the_next_one(tmp_path, slurm):
     (slurm.folder / "full").touch()
     first = launcher(tmp_path, SLOW, "between")
@@ -532,7 +558,10 @@ def test_a_waiting_job_that_nobody_knows_does_not_run_beside_the_next_one(tmp_pa
 # ---- the job system fails ----
 
 
-@pytest.mark.parametrize(("state", "code"), [("NODE_FAIL", 0), ("TIMEOUT", 0), ("OUT_OF_MEMORY", 1)])
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [pytest.param("NODE_FAIL", 0, marks=nightly), pytest.param("TIMEOUT", 0, marks=nightly), ("OUT_OF_MEMORY", 1)],
+)
 def test_a_job_that_is_lost_goes_on_in_another_one_if_its_run_is_not_to_blame(tmp_path, slurm, state, code):
     def lose():
         processes = slurm.session()
@@ -551,6 +580,7 @@ def test_a_job_that_is_lost_goes_on_in_another_one_if_its_run_is_not_to_blame(tm
     assert "Starting with JobEnvironment" in output, "the end of the job's own log"
 
 
+@nightly
 def test_a_controller_that_is_away_or_wrong_for_a_while_fails_no_run(tmp_path, slurm):
     (slurm.folder / "down_squeue").touch()
 
@@ -609,6 +639,7 @@ def test_ctrl_c_ends_a_run_whose_job_was_not_submitted(tmp_path, slurm):
     assert "1 stopped" in table
 
 
+@nightly
 def test_a_failed_run_is_reported_with_its_own_last_lines(tmp_path, slurm):
     code, table = launch(tmp_path, "1 / 0\n")
     assert code == 1
@@ -619,7 +650,7 @@ def test_a_failed_run_is_reported_with_its_own_last_lines(tmp_path, slurm):
 # ---- Ctrl-C ----
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=nightly)])
 def test_a_signal_is_passed_on_and_a_second_one_cancels(tmp_path, slurm, times):
     def stop():
         for _ in range(times):
@@ -643,12 +674,14 @@ def test_ctrl_c_cancels_a_job_that_waits(tmp_path, slurm):
     thread = when(lambda: (folder(tmp_path) / "run_0.job").exists(), lambda: os.kill(os.getpid(), signal.SIGINT))
     code, table = launch(tmp_path, QUICK)
     thread.join()
-    assert (code, slurm.state()) == (130, "CANCELLED"), table
+    assert code == 130, table
+    wait_until(lambda: slurm.state() == "CANCELLED")
     (slurm.folder / "full").unlink()
     assert launch(tmp_path, QUICK)[0] == 0, "the next launcher submits it again"
     assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 1)
 
 
+@nightly
 def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
     def stop():
         (slurm.folder / "full").touch()
@@ -660,7 +693,8 @@ def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
     start = time.monotonic()
     code, table = launch(tmp_path, SAVES + QUICK)
     thread.join()
-    assert (code, slurm.state()) == (130, "CANCELLED"), table
+    assert code == 130, table
+    wait_until(lambda: slurm.state() == "CANCELLED")
     assert "1 stopped" in table
     assert time.monotonic() < start + 30
     (slurm.folder / "full").unlink()
@@ -668,6 +702,7 @@ def test_ctrl_c_cancels_a_job_that_waits_for_its_next_start(tmp_path, slurm):
     assert (slurm.n_jobs, n_starts(tmp_path)) == (2, 2)
 
 
+@nightly
 def test_ctrl_c_cancels_a_job_that_is_on_its_way_into_the_queue(tmp_path, slurm):
     def stop():
         slurm("timelimit", 1)
@@ -683,10 +718,12 @@ def test_ctrl_c_cancels_a_job_that_is_on_its_way_into_the_queue(tmp_path, slurm)
     code, table = launch(tmp_path, saves + "time.sleep(60)\n")
     for x in (begin, again, thread):
         x.join()
-    assert (code, slurm.state(), n_starts(tmp_path)) == (130, "CANCELLED", 1), table
+    assert (code, n_starts(tmp_path)) == (130, 1), table
+    wait_until(lambda: slurm.state() == "CANCELLED")
     assert time.monotonic() < start + 30
 
 
+@nightly
 def test_a_full_disk_does_not_keep_ctrl_c_from_the_jobs(tmp_path, slurm, monkeypatch):
     def stop():
         monkeypatch.setattr(cluster.JobFiles, "claim", full)
@@ -719,6 +756,7 @@ def test_a_job_is_cancelled_once(tmp_path, slurm):
 # ---- submitit's local executor ----
 
 
+@nightly
 def test_the_local_executor_adopts_too(tmp_path):
     first = launcher(tmp_path, SLOW, kind="local")
     wait_until(lambda: n_starts(tmp_path) == 1, 60.0)
@@ -733,6 +771,7 @@ def test_the_local_executor_adopts_too(tmp_path):
 
 TRAINING = """
 import sys
+import time
 import gymnasium
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import PPO
@@ -741,10 +780,15 @@ from rlpyt.logging import logger_context
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
 
+class SlowCartPole(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(0.01)  # so that the signal comes before the end
+        return super().step(action)
+
 run = launched_run()
-sampler = SerialSampler(gymnasium.make, dict(id="CartPole-v1"), batch_T=16, batch_B=2)
+sampler = SerialSampler(lambda: SlowCartPole(gymnasium.make("CartPole-v1")), {}, batch_T=16, batch_B=2)
 algo = PPO(minibatches=1, epochs=1)
-runner = MinibatchRl(algo, CategoricalPgAgent(), sampler, n_steps=192, log_interval_steps=32, seed=3)
+runner = MinibatchRl(algo, CategoricalPgAgent(), sampler, n_steps=640, log_interval_steps=32, seed=3)
 with logger_context(run.log_dir, run.run_ID, resume="auto"):
     runner.replace(checkpoint_interval_steps=32, affinity=run.affinity).train()
 """
@@ -758,6 +802,7 @@ def rows(tmp_path, run_ID):
     return [[line[i] for i in kept] for line in table]
 
 
+@nightly
 def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, slurm):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
@@ -770,7 +815,7 @@ def test_a_run_that_was_preempted_has_the_numbers_of_one_that_was_not(tmp_path, 
     assert code == 0, table.getvalue()
     assert slurm.n_jobs == 2
     assert slurm.exits(2) == [85, 0]
-    assert len(rows(tmp_path, 0)) == 7
+    assert len(rows(tmp_path, 0)) == 21
     assert rows(tmp_path, 1) == rows(tmp_path, 0)
 
 
@@ -808,8 +853,10 @@ def test_what_is_no_executor_is_refused_and_a_missing_submitit_is_named(tmp_path
         ClusterSlots("slurm", 1)  # type: ignore[arg-type]
 
 
+@nightly
 def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
     """Two seconds over 500 running jobs, looked at five times a second, must not take 15 % of a core."""
+    cluster._LOOK_SECONDS = 1.0  # the fixture puts it back
     slots = ClusterSlots(executor(tmp_path), 500)
     folder(tmp_path).mkdir(parents=True)
     runs = []
@@ -825,23 +872,25 @@ def test_many_jobs_cost_the_launcher_little(tmp_path, slurm):
 
 
 def test_jobs_have_the_names_of_study_and_run_and_may_be_requeued(tmp_path, slurm):
+    def submitted(made, title):
+        run = GridRun(tmp_path / "data" / title / "x_1", 0, "x_1/0")
+        ClusterSlots(made, 1).start(0, run, str(tmp_path / "run.py"), 0).poll()
+        return (slurm.folder / f"{slurm.n_jobs}.batch").read_text()
+
+    (slurm.folder / "full").touch()
     made = executor(tmp_path)
-    path = tmp_path / "run.py"
-    path.write_text(RUN + QUICK)
     for title in ("study", "other"):
-        run_experiments(path, ClusterSlots(made, 1), title, 1, *ONE, data_dir=tmp_path / "data", file=io.StringIO())
-    for number, title in enumerate(("study", "other"), 1):
-        batch = (slurm.folder / f"{number}.batch").read_text()
+        batch = submitted(made, title)
         assert f"--job-name={title}/x_1/0\n" in batch
         assert "--requeue\n" in batch
     parameters = dict(name="mine", slurm_additional_parameters={"no_requeue": True, "licenses": "x"})
-    assert launch(tmp_path / "b", QUICK, **parameters)[0] == 0
-    batch = (slurm.folder / "3.batch").read_text()
+    batch = submitted(executor(tmp_path, **parameters), "study_b")
     assert "--job-name=mine\n" in batch
     assert "--licenses=x\n" in batch
     assert "--requeue\n" not in batch
 
 
+@nightly
 def test_a_job_is_submitted_with_a_users_own_variables_and_not_with_those_of_a_job(tmp_path, slurm, monkeypatch):
     monkeypatch.setenv("SBATCH_ACCOUNT", "me")
     monkeypatch.setenv("SBATCH_PARTITION", "cpu")  # would win over the script's
@@ -856,6 +905,7 @@ def test_a_job_is_submitted_with_a_users_own_variables_and_not_with_those_of_a_j
     assert "SLURM_NTASKS" not in output
 
 
+@nightly
 def test_a_launch_on_this_machine_refuses_a_run_that_a_job_has(tmp_path, slurm):
     first = launcher(tmp_path, SLOW)
     wait_until(lambda: n_starts(tmp_path) == 1, 60.0)

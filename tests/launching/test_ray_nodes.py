@@ -169,6 +169,7 @@ def test_a_grid_loses_a_node_and_has_the_numbers_of_this_machine(ray_cluster: Tw
     assert output.index("saves") < output.rindex("starts")
 
 
+@pytest.mark.nightly
 def test_a_grid_that_has_lost_every_node_ends_with_an_error(ray_cluster: TwoNodes, grid: Grid):
     place = RayNodes("1aut")
 
@@ -194,6 +195,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_runs_save_their_work_when_the_launcher_is_stopped_or_killed(ray_cluster: TwoNodes, grid: Grid, number, code):
     script = grid.path / "launcher.py"
@@ -243,6 +245,7 @@ with two_nodes():
 """
 
 
+@pytest.mark.nightly
 def test_the_example_has_the_numbers_of_this_machine(tmp_path: Path):
     """A process and a cluster of its own: after many other tests in its process Ray has ended that process."""
     pytest.importorskip("ray", reason="the extra `ray` is not installed")

@@ -241,7 +241,13 @@ def has_started(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 85), (signal.SIGHUP, 85), (signal.SIGUSR1, 85)]
+    ("signum", "expected"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 85),
+        pytest.param(signal.SIGHUP, 85, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGUSR1, 85, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_signal_lets_the_runs_save_their_work_and_tells_how_to_go_on(launcher, tmp_path, signum, expected):
     wait_until(lambda: has_started(tmp_path))
@@ -358,7 +364,7 @@ n_starts < 8 and finish("interrupted", 85)
 """
 
 
-@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("has_checkpoint", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_run_that_is_preempted_again_and_again_fails_if_it_keeps_no_more_steps(tmp_path, has_checkpoint):
     grid = ([{"x": 1}], ["x_1"])
     exit_code, table = launch(tmp_path, AT_85.format(steps=70, has_checkpoint=has_checkpoint) + QUICK, grid=grid)

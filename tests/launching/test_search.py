@@ -248,6 +248,7 @@ def searcher(tmp_path):
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_two_searchers_share_the_trials_and_one_takes_over_those_of_a_killed_one(searcher, tmp_path):
     """Trial 0 waits until its searcher was killed; its second start goes on with its rows."""
     rest = "go(5, lambda i: i)\nnumber == 0 and n_starts == 1 and time.sleep(300)\n"

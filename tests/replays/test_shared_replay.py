@@ -26,6 +26,7 @@ from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.rw_lock import LockError, RwLock
 from rlpyt.utils.shared_memory import dumps
+from tests.pairs import others_nightly
 from tests.replays.replay_servers import BATCH_T, N_FRAMES, N_STEP, B, ReplayServer, read_for, rows_at
 
 T = 48
@@ -57,7 +58,9 @@ def start(replay: ReplayBuffer, roles: tuple[str, ...], workers: list[Worker]) -
     workers += [Worker(rank, ReplayServer, (replay, role), "forkserver") for rank, role in enumerate(roles)]
 
 
-@pytest.mark.parametrize("kind", ["uniform", "prioritized", "unique", "sequences", "file"])
+@pytest.mark.parametrize(
+    "kind", others_nightly(["uniform", "prioritized", "unique", "sequences", "file"], ["prioritized", "sequences"])
+)
 def test_a_writer_at_full_speed_and_two_readers(kind, tmp_path, workers):
     allocate = mapped_file(tmp_path) if kind == "file" else shared
     replay = make_shared("uniform" if kind == "file" else kind, allocate)

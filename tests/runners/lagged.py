@@ -36,12 +36,10 @@ class LaggedSampler(SerialSampler):
         return super().evaluate_agent(itr, deterministic)
 
     def _now(self) -> Any:
-        return copy.deepcopy(self.learner.acting.state_dict()), self.learner.numbers.values.copy()
+        return copy.deepcopy(self.learner.acting_modules().state_dict())
 
     def _act_by(self, version: Any) -> None:
-        weights, numbers = version
-        self.actor_agent.acting.load_state_dict(weights)
-        self.actor_agent.numbers.values[:] = numbers
+        self.actor_agent.acting_modules().load_state_dict(version)
 
 
 def with_lag(lag: int) -> type[LaggedSampler]:

@@ -340,7 +340,8 @@ def test_a_server_that_dies_while_it_acts_goes_on_from_the_row_before(valued, lo
 
 def test_a_share_that_is_run_again_is_seeded_anew():
     server: Any = ActionServer.__new__(ActionServer)
-    server.specs, server._agent = {FleetRole.EVAL: None}, SimpleNamespace(attach_shared_memory=lambda: None)
+    server.specs, server._agent = {FleetRole.EVAL: None}, None
+    server._weights = SimpleNamespace(take=lambda agent: 0)
     server.sampler = SimpleNamespace(run_evaluation=lambda itr, note, *options: (itr, *options))
     assert server.evaluate(3, True, after_loss=False) == (3, True, False)
     assert server.evaluate(3, False, after_loss=True) == (3, False, True), "after a loss, maybe by the seeds"
@@ -410,24 +411,3 @@ def test_servers_and_their_workers_die_with_the_master():
 
 def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-# ---- weights on another device ----
-
-
-def test_weights_are_copied_into_a_copy_with_memory_of_its_own():
-    agent = random_agent(True)
-    with running("serial", agent):
-        copy = agent.worker_copy()
-        before = [p.clone() for p in copy.acting.parameters()]
-        for parameter in agent.parameters():
-            parameter.data.add_(1.0)
-        agent.sync_shared_memory()
-        copy._shared.copy_to(copy.acting)
-        for old, new, p in zip(before, copy.acting.parameters(), agent.acting.parameters(), strict=True):
-            assert torch.equal(new, p)
-            assert not torch.equal(new, old)
-        for parameter in agent.parameters():
-            parameter.data.add_(1.0)
-        agent.sync_shared_memory()
-        assert not any(torch.equal(x, y) for x, y in zip(copy.acting.parameters(), agent.parameters(), strict=True))

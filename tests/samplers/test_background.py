@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,11 @@ import torch
 from torch import nn
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
-from rlpyt.agents.weight_versions import WeightVersions
 from rlpyt.core import EvalResult
-from rlpyt.envs import make_env
 from rlpyt.logging import current_logger, logger_context
 from rlpyt.samplers import SerialSampler, WaitResetCollector
 from rlpyt.samplers.background_server import Batch
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.compute import ComputeSettings
@@ -139,7 +139,7 @@ def test_an_evaluation_between_two_batches_changes_nothing():
         batches = []
         for itr in range(N_ITR):
             judge.load_state_dict(agent.state_dict())
-            judge.numbers.values[:] = agent.numbers.values
+            judge.numbers.load_state_dict(agent.numbers.state_dict())
             ours, theirs = sampler.evaluate_agent(itr, True), reference_sampler.evaluate_agent(itr, True)
             assert in_order(ours.traj_infos) == in_order(theirs.traj_infos)
             batches += train(sampler, agent, range(itr, itr + 1))
@@ -165,13 +165,13 @@ def test_the_state_has_the_batches_that_are_collected_and_not_learned_from():
     with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(2), first) as sampler:
         batches = train(sampler, first, range(3))
         state, weights = sampler.state_dict(), copy.deepcopy(first.state_dict())
-        numbers = first.numbers.values.copy()
+        numbers = copy.deepcopy(first.numbers.state_dict())
         # To ask changes nothing, and their places are written again meanwhile.
         assert_equal_batches(batches + train(sampler, first, range(3, N_ITR)), expected)
     state = pickle.loads(pickle.dumps(state))
     with started(make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(2), second) as sampler:
         second.load_state_dict(weights)
-        second.numbers.values[:] = numbers
+        second.numbers.load_state_dict(numbers)
         sampler.load_state_dict(state)
         assert_equal_batches(train(sampler, second, range(3, N_ITR)), expected[3:])
         columns = sampler.diagnostics()
@@ -282,13 +282,18 @@ def test_what_was_set_before_the_first_batch_and_extra_state_act_there(kind):
             agent.model.extra = itr + 1
 
 
+def agent_of(module: nn.Module) -> Any:
+    """Return what a store needs of an agent that acts by a module."""
+    return SimpleNamespace(acting_modules=lambda: module, device=torch.device("cpu"), kind=0)
+
+
 def test_no_reader_has_half_a_version():
-    agent = make_agent()
-    agent.initialize(make_env(CountingEnv, {}).spaces)
-    module, numbers = nn.Linear(200, 200), agent.numbers
-    versions = WeightVersions(module, numbers, 2)
-    theirs: WeightVersions = pickle.loads(dumps(versions))
+    module = nn.Linear(200, 200)
+    agent = agent_of(module)
+    store = WeightStore(agent, 2)
+    theirs: WeightStore = pickle.loads(dumps(store))
     mine, seen = copy.deepcopy(module), []
+    acts = agent_of(mine)
     stop = threading.Event()
 
     def write() -> None:
@@ -296,46 +301,43 @@ def test_no_reader_has_half_a_version():
         while not stop.is_set():
             with torch.no_grad():
                 module.weight.fill_(version), module.bias.fill_(version)
-            numbers.values[:] = version
-            versions.publish(version, module, numbers)
+            agent.kind = version
+            store.publish(agent, version)
             version += 1
 
     thread = threading.Thread(target=write)
     thread.start()
-    copy_of_numbers, turn = numbers.copy(), 0
+    turn = 0
     deadline = time.monotonic() + 0.5
     while time.monotonic() < deadline:
         turn += 1
         # The newest, or the one that is written over next.
         wanted = max(0, int((min, max)[turn % 2](theirs._stamps)))
         try:
-            theirs.take(wanted, mine, copy_of_numbers)
+            theirs.take(acts, wanted)
         except RuntimeError:
             continue  # it was being written
-        values = {*mine.weight.unique().tolist(), *mine.bias.unique().tolist(), *copy_of_numbers.values.tolist()}
-        assert values == {float(wanted)}
+        assert {*mine.weight.unique().tolist(), *mine.bias.unique().tolist(), acts.kind} == {float(wanted)}
         seen.append(wanted)
     stop.set()
     thread.join()
     assert len(set(seen)) > 5
     with pytest.raises(RuntimeError, match=r"Taking version 0 .* expected version 0. Of 2 versions the last ones"):
-        theirs.take(0, mine, copy_of_numbers)
+        theirs.take(acts, 0)
 
 
 def test_the_newest_version_is_taken_once():
-    agent = make_agent()
-    agent.initialize(make_env(CountingEnv, {}).spaces)
-    module, mine, numbers = nn.Linear(2, 2), nn.Linear(2, 2), agent.numbers
-    versions = WeightVersions(module, numbers, 3)
+    module, mine = nn.Linear(2, 2), nn.Linear(2, 2)
+    agent, acts = agent_of(module), agent_of(mine)
+    store = WeightStore(agent, 3)
     for last in (0, 1, 4, 4, 5):
         for version in range(max(0, last - 2), last + 1):
             nn.init.constant_(module.weight, version)
-            numbers.values[:] = version
-            versions.publish(version, module, numbers)
-        taken = numbers.copy()
-        assert versions.take_newest(mine, taken) == last
-        assert mine.weight.unique().tolist() == [last]
-    assert taken.values.tolist() == [5.0] * len(taken.values)
+            store.publish(agent, version)
+        nn.init.constant_(mine.weight, -1.0)
+        taken_before = store._taken == last
+        assert store.take(acts) == last
+        assert mine.weight.unique().tolist() == [-1.0 if taken_before else last]
 
 
 def test_precision_and_memory_format_reach_the_process():

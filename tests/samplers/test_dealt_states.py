@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -132,19 +133,15 @@ class Failing(CountingEnv):
         return super().state_dict()
 
 
-class Helper:
-    """Object of an environment."""
-
-
 class LateMaker(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Makes an object in the first step, which a fresh environment does not have."""
+    """Makes an object in the first step, of a class that a fresh environment does not know."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(CountingEnv(**kwargs))
-        self.helper: Helper | None = None
+        self.helper: Namespace | None = None
 
     def step(self, action: Any) -> Any:
-        self.helper = self.helper or Helper()
+        self.helper = self.helper or Namespace()
         return super().step(action)
 
 

@@ -18,6 +18,7 @@ from rlpyt.utils.board import Board, Peer
 from rlpyt.utils.process_group import ProcessGroup, ReplicaError
 from rlpyt.utils.processes import Worker, receive_all, stop_workers
 from rlpyt.utils.replicas import Replicas
+from tests.pairs import others_nightly
 from tests.utils.group_checks import Member, Net, data
 
 Ask = Callable[..., list[Any]]
@@ -130,7 +131,7 @@ def test_a_group_leaves_no_connection_and_no_thread_and_another_may_follow():
             assert n_threads == 1, names
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped", "raised", "late", "left"])
+@pytest.mark.parametrize("how", others_nightly(["killed", "stopped", "raised", "late", "left"], ["killed", "raised"]))
 def test_the_replica_that_is_lost_is_named(how, monkeypatch):
     timeout = 1.0 if how in ("stopped", "late") else 60.0
     with members(3, timeout=timeout) as (workers, ask):

@@ -144,6 +144,7 @@ def test_nothing_is_torn_and_nobody_starves(start):
     assert min(stay.n_inside for stay in stays) > 30, stays
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("one", "others"), [("write", "read"), ("read", "write")])
 def test_one_is_not_starved_by_two_of_the_other_side(start, one, others):
     workers = [start(role) for role in ("copier", "reader 0", "reader 1")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ import torch
 from torch import nn
 
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
-from rlpyt.agents.shared_weights import SharedWeights
 from rlpyt.envs import make_env
+from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import TrajInfo
 from rlpyt.utils.shared_memory import dumps
+from tests.agents.acting_copies import Elsewhere
 from tests.samplers.sampler_kit import running
 from tests.toy_envs import N_ACTIONS, CountingEnv
 
@@ -34,17 +36,25 @@ class Counted(nn.Module):
         self.state = state
 
 
-def shared(module: nn.Module) -> tuple[SharedWeights, SharedWeights, Any]:
-    """Return the weights as the master and as a worker have them, and the worker's copy of the module."""
-    weights = SharedWeights(module)
-    theirs = pickle.loads(dumps(weights))  # this process is the other one too
+def agent_of(module: nn.Module) -> Any:
+    """Return what a store needs of an agent that acts by a module."""
+    return SimpleNamespace(acting_modules=lambda: module, device=torch.device("cpu"))
+
+
+def shared(module: nn.Module) -> tuple[Any, Any, Any]:
+    """Return how the master publishes and how a worker takes, and the worker's copy of the module."""
+    agent = agent_of(module)
+    store = WeightStore(agent)
+    theirs: WeightStore = pickle.loads(dumps(store))  # this process is the other one too
     clone = copy.deepcopy(module)
     with torch.no_grad():
         for tensor in clone.state_dict().values():
             if isinstance(tensor, torch.Tensor):
                 tensor.zero_()
-    theirs.attach(clone)
-    return weights, theirs, clone
+    acts = agent_of(clone)
+    store.publish(agent)
+    theirs.take(acts)
+    return lambda: store.publish(agent), lambda: theirs.take(acts), clone
 
 
 def assert_same_state(a: nn.Module, b: nn.Module) -> None:
@@ -55,14 +65,14 @@ def assert_same_state(a: nn.Module, b: nn.Module) -> None:
 
 def test_parameters_and_buffers_are_those_that_were_published_last():
     module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    weights, _, clone = shared(module)
+    publish, _, clone = shared(module)
     assert_same_state(module, clone)
     with torch.no_grad():
         for i, tensor in enumerate(module.state_dict().values()):
             tensor.fill_(i + 7)
     before = copy.deepcopy(clone)
     assert_same_state(clone, before)  # not before they are published
-    weights.publish(module)
+    publish()
     assert_same_state(module, clone)
     assert clone[1].running_mean.tolist() == [11, 11]
 
@@ -82,25 +92,25 @@ def test_tensors_of_all_kinds_are_shared():
     assert_same_state(module, clone)
     assert clone.weight is clone.tied
     module.register_buffer("expanded", torch.ones(1).expand(3))
-    assert SharedWeights(module) is not None
+    assert WeightStore(agent_of(module)) is not None
 
 
 def test_extra_state_is_taken_over_when_it_has_changed():
     module: Any = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Counted()), Counted())
-    weights, theirs, clone = shared(module)
+    publish, take, clone = shared(module)
     module[2].state = torch.arange(3)
     module[1][0].state["count"] = 5
-    weights.publish(module)
-    theirs.attach(clone)
+    publish()
+    take()
     assert clone[1][0].state == {"count": 5}
     assert clone[2].state.tolist() == [0, 1, 2]
     clone[2].state = "mine"
-    weights.publish(module)
-    theirs.attach(clone)
+    publish()
+    take()
     assert clone[2].state == "mine", "it had not changed"
     module[2].state = bytes(2**18)
     with pytest.raises(RuntimeError, match=r"its extra state .* takes .* bytes, and had room to grow"):
-        weights.publish(module)
+        publish()
 
 
 def test_the_root_may_have_extra_state():
@@ -111,7 +121,7 @@ def test_the_root_may_have_extra_state():
 def test_however_many_tensors_there_are_they_take_a_few_descriptors():
     module = nn.ModuleList([nn.Linear(1, 1) for _ in range(100)])
     before = len(os.listdir("/proc/self/fd"))
-    weights = SharedWeights(module)
+    weights = WeightStore(agent_of(module))
     assert len(os.listdir("/proc/self/fd")) - before <= 6
     assert weights is not None
 
@@ -147,30 +157,47 @@ def test_workers_collect_and_evaluate_with_the_extra_state_of_now(kind):
         assert [info["Action"] for info in sampler.evaluate_agent(2).traj_infos] == [0]
 
 
-def test_a_frozen_copy_has_the_weights_and_numbers_that_were_published_to_it():
-    """Those of workers, and of a versioned copy, are apart."""
+def test_stores_of_one_agent_are_apart():
+    """Those of workers, of a sampler in the background and of an evaluation beside."""
     agent = DqnAgent(model_kwargs={"hidden_sizes": 4})
     agent.initialize(make_env(CountingEnv, {}).spaces)
-    frozen, versioned, worker = agent.frozen_copy(), agent.versioned_copy(1), agent.worker_copy()
-    theirs, others = (pickle.loads(dumps(x)) for x in (frozen, versioned))  # this process is the other one too
+    others = [Elsewhere(agent), Elsewhere(agent, 2), Elsewhere(agent)]
     weight = next(agent.acting.parameters())
 
-    def state(copy: DqnAgent) -> tuple[float, float]:
-        return float(next(copy.acting.parameters()).detach().mean()), copy.fraction
+    def state(other: Elsewhere) -> tuple[float, float]:
+        return float(next(other.agent.acting.parameters()).detach().mean()), other.agent.fraction
 
-    start = state(theirs)
+    start = state(others[2])
     for number in (1.0, 2.0):
         with torch.no_grad():
             weight.fill_(number)
         agent.anneal_exploration(number / 4)
-        agent.sync_shared_memory()
-        worker.attach_shared_memory()
-        agent.publish_version(int(number))
-        others.take_version(int(number))
-        assert state(worker) == state(others) == (number, number / 4)
-        assert state(theirs) == (start if number == 1 else (1.0, 0.25))
-        agent.publish_to(frozen, 7 + int(number))
-        theirs.take_version(7 + int(number))
-        assert state(theirs) == (number, number / 4)
+        for other in others[:2]:
+            other.publish()
+            other.take()
+            assert state(other) == (number, number / 4)
+        assert state(others[2]) == (start if number == 1 else (1.0, 0.25))
+        others[2].publish(7 + int(number))
+        others[2].take(7 + int(number))
+        assert state(others[2]) == (number, number / 4)
     with pytest.raises(RuntimeError, match="version 8 of the weights: its block holds version 9"):
-        theirs.take_version(8)
+        others[2].take(8)
+
+
+def test_weights_are_copied_where_they_cannot_be_shared():
+    """Several versions are, and those of an agent on another device."""
+    agent = DqnAgent(model_kwargs={"hidden_sizes": 4})
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    one, several = Elsewhere(agent), Elsewhere(agent, 2)
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.add_(1.0)
+    one.publish()
+    several.publish()
+    same = [
+        all(torch.equal(x, y) for x, y in zip(other.agent.acting.parameters(), agent.parameters(), strict=True))
+        for other in (one, several)
+    ]
+    assert same == [True, False]
+    several.take()
+    assert all(torch.equal(x, y) for x, y in zip(several.agent.acting.parameters(), agent.parameters(), strict=True))

@@ -1,0 +1,147 @@
+"""Workers of one's own: the threads of docs/samplers.md fill the rows of processes."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.samplers import BaseSampler, CpuSampler, RaySampler
+from rlpyt.utils.seeds import Role, global_streams, stream_seed
+from rlpyt.utils.watched import WorkerError
+from rlpyt.utils.workers_here import WorkersHere
+from tests.markdown import ROOT
+from tests.samplers.sampler_kit import assert_equal_batches, collect, in_order, random_agent, running
+from tests.toy_envs import CountingEnv
+from tests.vector_toy_envs import CountingVectorEnv
+
+
+def kind_of_the_page() -> tuple[str, Any]:
+    """Return the code of the page that defines the kind, and the kind."""
+    [block] = [
+        b
+        for b in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "samplers.md").read_text(), re.DOTALL)
+        if "class ThreadWorkers" in b
+    ]
+    code, names = block[: block.index("\n\n\nkwargs = ")], {"__name__": __name__}
+    exec(code, names)
+    return code, names["ThreadWorkers"]
+
+
+CODE, ThreadWorkers = kind_of_the_page()
+
+
+def worker_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    for thread in worker_threads():
+        thread.join(10)
+    assert worker_threads() == []
+
+
+def work_of(kind: str, EnvCls: Any, **options: Any) -> tuple[Any, Any, Any]:
+    """Return batches, an evaluation, and the batches of a sampler that goes on from a state between them."""
+    options |= dict(eval_n_envs=2, eval_max_trajectories=5, saves_state=True, T=4, B=5, time_breakdown=True)
+
+    def new() -> Any:
+        return running(kind, random_agent(recurrent=True), EnvCls, **options)
+
+    with new() as sampler:
+        batches = collect(sampler, 2)
+        state = sampler.state_dict()
+        evaluation = in_order(sampler.evaluate_agent(2).traj_infos)
+        assert all(seconds >= 0 for seconds in sampler.diagnostics().values())
+    with new() as sampler:
+        sampler.load_state_dict(state)
+        return batches, evaluation, collect(sampler, 2, first=2)
+
+
+def test_the_kind_of_the_page_is_short():
+    assert len([line for line in CODE.splitlines() if line.strip()]) < 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "EnvCls", "options"),
+    [
+        ("cpu2", CountingEnv, {}),
+        ("gpu3", CountingEnv, {}),
+        ("alternating2", CountingEnv, {"mid_batch_reset": False}),
+        ("no_overlap3", CountingVectorEnv, {}),
+    ],
+)
+def test_threads_give_the_rows_evaluations_and_resumed_rows_of_processes(kind, EnvCls, options):
+    before = global_streams()
+    threads = work_of(kind, EnvCls, worker_kind=ThreadWorkers, **options)
+    assert torch.equal(global_streams()["torch"], torch.get_rng_state())
+    np.testing.assert_array_equal(global_streams()["numpy"][1], before["numpy"][1], "nobody seeds this process")
+    processes = work_of(kind, EnvCls, start_method="forkserver", **options)
+    assert_equal_batches(threads[0], processes[0])
+    assert threads[1] == processes[1]
+    assert_equal_batches(threads[2], processes[2])
+
+
+def test_action_servers_have_workers_of_the_kind():
+    expected, *_ = work_of("gpu2", CountingEnv, start_method="here")
+    batches, *_ = work_of("gpu2", CountingEnv, worker_kind=WorkersHere, start_method="fork", servers=2)
+    assert_equal_batches(batches, expected, rtol=1e-5)  # forward passes have other numbers of rows
+
+
+class RaisingEnv(CountingEnv):
+    """Raises in its third episode where it has the seed of the environment of rank 1."""
+
+    fails = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.fails = self.fails if seed is None else seed == stream_seed(7, Role.ENV, 1)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.fails and self.episode == 2:
+            raise ZeroDivisionError("the simulator fell over")
+        return super().step(action)
+
+
+def test_an_error_in_a_thread_ends_the_run_with_its_cause():
+    with (
+        running("cpu2", random_agent(), RaisingEnv, T=4, B=4, worker_kind=ThreadWorkers) as sampler,
+        pytest.raises(WorkerError, match=r"Thread \d, last seen at environment \d, raised EnvError") as info,
+    ):
+        collect(sampler, 9)
+    assert info.value.__cause__ is not None
+    assert isinstance(info.value.__cause__.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_a_lost_thread_is_replaced_as_a_lost_process_is(kind):
+    def batches_of(**options: Any) -> list[Any]:
+        with running(kind, random_agent(), RaisingEnv, T=4, B=4, restart_workers=1, **options) as sampler:
+            batches = collect(sampler, 5)
+            assert sampler.diagnostics()["WorkerRestarts"] == 1
+            return batches
+
+    assert_equal_batches(batches_of(worker_kind=ThreadWorkers), batches_of(start_method="here"))
+
+
+@pytest.mark.parametrize(
+    ("SamplerCls", "options", "message"),
+    [
+        (CpuSampler, {"worker_kind": ThreadWorkers, "start_method": "here"}, "expected one of them"),
+        (RaySampler, {"worker_kind": ThreadWorkers}, "on the nodes of the cluster"),
+    ],
+)
+def test_two_places_for_workers_are_refused(SamplerCls: type[BaseSampler], options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplerCls(CountingEnv, {}, batch_T=4, batch_B=3, **options)
+
+
+def test_what_is_no_kind_is_refused():
+    with pytest.raises(TypeError, match="worker_kind is 'threads'; expected a class of workers"):
+        CpuSampler(CountingEnv, {}, batch_T=4, batch_B=3, worker_kind="threads")  # type: ignore[arg-type]
