@@ -502,7 +502,7 @@ def test_sigterm_of_one_replica_ends_all_in_one_iteration(rank, tmp_path):
     assert f"Replica {rank} of 2, at step 120: was sent SIGTERM. All replicas stop." in debug
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [nightly(0), 1])
 def test_replicas_that_drift_apart_are_named(rank, tmp_path):
     class Drifting(MinibatchRl):
         def store_diagnostics(self, itr: int, traj_infos: Sequence[TrajInfo], metrics: Metrics) -> None:
@@ -718,7 +718,9 @@ def make_weights() -> dict[str, torch.Tensor]:
 WEIGHTS: dict[str, torch.Tensor] = {}
 
 
-@pytest.mark.parametrize("limits", [{"eval_max_trajectories": 8}, {"eval_max_steps": 30, "eval_max_trajectories": 20}])
+@pytest.mark.parametrize(
+    "limits", [nightly({"eval_max_trajectories": 8}), {"eval_max_steps": 30, "eval_max_trajectories": 20}]
+)
 def test_an_evaluation_by_replicas_equals_that_of_one_process(limits, tmp_path):
     WEIGHTS.update(make_weights())
     evaluation = {"eval_n_envs": 3, "TrajInfoCls": Work, **limits}

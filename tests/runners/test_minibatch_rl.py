@@ -34,6 +34,7 @@ from tests.runners.runner_kit import (
     header_of,
     make_algo,
     make_sampler,
+    nightly,
     rows_of,
     run,
     status_of,
@@ -396,10 +397,12 @@ def test_text_in_place_of_a_number_is_refused(setting):
 # ---- the same again ----
 
 
-@pytest.mark.parametrize("kind", ["serial", "cpu2"])
 @pytest.mark.parametrize(
-    ("algo", "Runner"),
-    [("ppo", MinibatchRl), ("ppo lstm", MinibatchRl), ("ppo lstm", MinibatchRlEval), ("dqn", MinibatchRlEval)],
+    ("algo", "Runner", "kind"),
+    [("ppo", MinibatchRl, "cpu2"), ("ppo lstm", MinibatchRl, "serial"), ("ppo lstm", MinibatchRlEval, "cpu2")]
+    + [("dqn", MinibatchRlEval, "serial"), nightly("ppo", MinibatchRl, "serial")]
+    + [nightly("ppo lstm", MinibatchRl, "cpu2"), nightly("ppo lstm", MinibatchRlEval, "serial")]
+    + [nightly("dqn", MinibatchRlEval, "cpu2")],
 )
 def test_the_same_seed_gives_the_same_log(Runner, algo, kind, tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):

@@ -193,9 +193,9 @@ SAMPLERS: dict[str, Any] = {
     [
         ("halves", "coloured"),
         ("cpu", "LSTM"),
-        ("cpu", "noisy"),
+        nightly("cpu", "noisy"),
         ("gpu", "epsilon"),
-        ("gpu", "LSTM"),
+        nightly("gpu", "LSTM"),
         ("alternating", "noisy"),
         ("no overlap", "coloured"),
     ],

@@ -36,7 +36,7 @@ from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.affinity import Affinity
 from rlpyt.utils.compute import ComputeSettings
 from tests.gpu.gpu_kit import BOX, CASES, CONTINUOUS, CONV, DISCRETE, IMAGES, MU, SMALL, tensors_in
-from tests.runners.runner_kit import make_sampler, run, without_times
+from tests.runners.runner_kit import make_sampler, nightly, run, without_times
 from tests.runners.thread_replicas import in_threads
 
 HALF = ComputeSettings(precision="bfloat16")
@@ -321,14 +321,14 @@ def result_of(directory: Path, parts: Parts, **kwargs: Any) -> tuple[Any, list[d
         "restless",
         "hooked",
         "A2C LSTM",
-        "VTrace",
-        "PPO",
-        "PPO images",
+        nightly("VTrace"),
+        nightly("PPO"),
+        nightly("PPO images"),
         "DQN images",
-        "Rainbow",
+        nightly("Rainbow"),
         "R2D1",
         "TD3",
-        "SAC images",
+        nightly("SAC images"),
     ],
 )
 def test_a_run_that_chooses_equals_one_that_is_given_the_same(name, tmp_path, bfloat16_wins):

@@ -242,7 +242,7 @@ def masters(tmp_path_factory) -> Iterator[Any]:
     [(signal.SIGINT, "cpu2"), (signal.SIGTERM, "gpu2"), (signal.SIGUSR1, "gpu2"), (signal.SIGKILL, "cpu2")]
     + [nightly(signal.SIGINT, "gpu2"), nightly(signal.SIGTERM, "cpu2"), nightly(signal.SIGUSR1, "cpu2")]
     + [nightly(signal.SIGKILL, "gpu2")],
-    ids=str,
+    ids=lambda x: x.name if isinstance(x, signal.Signals) else x,
 )
 def test_a_run_that_is_stopped_from_outside_leaves_nothing(signum, kind, masters, tmp_path):
     """Ctrl-C reaches all processes of the terminal, the other signals this one alone."""

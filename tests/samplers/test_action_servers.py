@@ -54,8 +54,6 @@ from tests.vector_toy_envs import CountingVectorEnv
 
 SEED, DISCOUNT = 7, 0.5
 OPTIONS: dict[str, Any] = dict(bootstrap_value=True, traj_info_kwargs={"discount": DISCOUNT})
-SERVED = ("gpu2", "gpu3", "alternating4", "no_overlap5")
-"""Kinds of samplers for two servers."""
 TWO = {"servers": 2}
 PROCESSES: dict[str, Any] = {"servers": 2, "start_method": "forkserver"}
 ACTS_IN_SERVERS = "cpu"
@@ -78,8 +76,11 @@ def _no_process_is_left(monkeypatch):
 # ---- rows ----
 
 
-@pytest.mark.parametrize("wait", [False, True])
-@pytest.mark.parametrize("kind", SERVED)
+@pytest.mark.parametrize(
+    ("kind", "wait"),
+    [("gpu2", False), ("gpu3", True), ("alternating4", False), ("no_overlap5", True)]
+    + [nightly("gpu2", True), nightly("gpu3", False), nightly("alternating4", True), nightly("no_overlap5", False)],
+)
 def test_rows_are_the_reference(kind, wait):
     """With a ring of three batches, and more environments in one server than in the other."""
     streams = [Stream(env := CountingEnv(), env.reset(seed=env_seed(b))[0], True) for b in range(5)]

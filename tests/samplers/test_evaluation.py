@@ -473,6 +473,7 @@ with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajecto
 """
 
 
+@pytest.mark.nightly
 def test_an_evaluation_is_the_same_in_a_new_process():
     with running("serial", stochastic_agent(), B=3, eval_n_envs=3, eval_max_trajectories=7) as sampler:
         sampler.evaluate_agent(1)
