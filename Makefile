@@ -38,8 +38,7 @@ train: .venv/library
 test: venv lint types pytest
 
 check: venv
-	$(MAKE) --jobs 2 --output-sync=target lint types
-	$(MAKE) quick
+	$(MAKE) --jobs 2 --output-sync=target lint types quick
 
 venv: .venv/installed
 
@@ -76,8 +75,9 @@ pytest: venv
 	$(PYTEST) -m "not ray"
 	$(RAY_TESTS) -m ray
 
+# Two: types are checked beside them.
 quick: venv
-	$(PYTEST) -m "not slow and not ray"
+	$(PYTEST) --numprocesses 2 -m "not slow and not ray"
 
 durations: venv
 	$(PYTEST) --record-durations
