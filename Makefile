@@ -1,7 +1,7 @@
 # `make train` and `make test` do everything on a fresh machine with Python 3.11 or newer; nothing else is needed.
 # `make train` installs the library alone, and the other commands what tests need too, all in .venv.
 #
-#   make check       lint, types and the quick tier of the tests: a few minutes on two cores
+#   make check       lint, types and the quick tier of the tests: 90 seconds on two cores
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
 #   make docs        write the generated pages
