@@ -19,7 +19,7 @@ from rlpyt.runners import MinibatchRl, MinibatchRlEval, RecordError, runner_from
 from rlpyt.runners.record import record_of
 from rlpyt.samplers import CpuSampler, SerialSampler
 from rlpyt.utils.compute import ComputeSettings
-from tests.runners.runner_kit import run, without_times
+from tests.runners.runner_kit import nightly, run, without_times
 from tests.toy_envs import CountingEnv
 
 REPLAY: dict[str, Any] = dict(batch_size=8, min_steps_learn=40, replay_size=400)
@@ -72,38 +72,31 @@ def in_a_new_process(source: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.fixture(scope="module")
-def made_again(tmp_path_factory) -> Path:
-    """Return the directory of runs of all families, each of which one new process has made again from its record."""
-    directory = tmp_path_factory.mktemp("runs")
-    for family, parts in FAMILIES.items():
-        RunnerCls, algo, agent, sampler = parts()
-        with logger_context(directory / family / "a", 0):
+@pytest.mark.parametrize("families", [("ppo", "sac"), nightly(("r2d1", "categorical dqn"))], ids=" and ".join)
+def test_runs_made_again_from_their_records_have_the_same_logs(families, tmp_path):
+    for family in families:
+        RunnerCls, algo, agent, sampler = FAMILIES[family]()
+        with logger_context(tmp_path / family / "a", 0):
             RunnerCls(algo, agent, sampler, n_steps=200, log_interval_steps=60).train()  # with a seed that is drawn
+        assert "runner_from_params must be given" not in (tmp_path / family / "a/run_0/debug.log").read_text()
     in_a_new_process(f"""
         from pathlib import Path
         from rlpyt.logging import logger_context
         from rlpyt.runners import runner_from_params
         if __name__ == "__main__":
-            for family in sorted(Path({str(directory)!r}).iterdir()):
+            for family in Path({str(tmp_path)!r}).iterdir():
                 runner = runner_from_params(family / "a" / "run_0")
                 with logger_context(family / "b", 0):
                     runner.train()
     """)
-    return directory
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_made_again_from_its_record_has_the_same_log(family, made_again):
-    directory = made_again / family
-    assert "runner_from_params must be given" not in (directory / "a" / "run_0" / "debug.log").read_text()
-    first, second = without_times(directory / "a"), without_times(directory / "b")
-    assert len(first) >= 3
-    assert first == second
-    params = [json.loads((directory / name / "run_0" / "params.json").read_text()) for name in "ab"]
-    for p in params:
-        p["runner"]["settings"].pop("settings")  # None in the first, what was chosen for it in the second
-    assert params[0]["runner"] == params[1]["runner"]
+    for family in families:
+        first, second = without_times(tmp_path / family / "a"), without_times(tmp_path / family / "b")
+        assert len(first) >= 3
+        assert first == second
+        params = [json.loads((tmp_path / family / name / "run_0" / "params.json").read_text()) for name in "ab"]
+        for p in params:
+            p["runner"]["settings"].pop("settings")  # None in the first, what was chosen for it in the second
+        assert params[0]["runner"] == params[1]["runner"]
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def fail(tmp_path: Path, error: type[Exception], EnvCls: Any = FaultyEnv, fault:
     note = tmp_path / "note"
     env_kwargs = dict(fault=fault, at=15, bad_seed=stream_seed(SEED, Role.ENV, kwargs.pop("rank", 6)), note=str(note))
     sampler = make_sampler(kwargs.pop("kind", "serial"), EnvCls, env_kwargs=env_kwargs)
-    options: dict[str, Any] = dict(n_replicas=2, n_steps=1e5, seed=SEED, log_interval_steps=40, replica_timeout=2)
+    options: dict[str, Any] = dict(n_replicas=2, n_steps=1e5, seed=SEED, log_interval_steps=40, replica_timeout=30)
     with pytest.raises(error) as info:
         run(tmp_path, "ppo", sampler, **{"Runner": SyncRl, **options, **kwargs})
     if note.exists():
@@ -126,7 +126,10 @@ def test_a_replica_that_is_killed_is_named(tmp_path):
 
 
 def test_a_replica_that_is_stopped_is_named_after_the_timeout(tmp_path):
-    assert re.match(WHERE + "is stopped, as by SIGSTOP. replica_timeout is 2 s", fail(tmp_path, ReplicaError, Stopping))
+    assert re.match(
+        WHERE + "is stopped, as by SIGSTOP. replica_timeout is 2 s",
+        fail(tmp_path, ReplicaError, Stopping, replica_timeout=2),
+    )
 
 
 @pytest.mark.parametrize("reduction", ["flat", "ddp"])
@@ -143,7 +146,7 @@ def test_an_exception_in_an_update_of_a_replica_is_raised_here_with_its_tracebac
 
 @pytest.mark.nightly
 def test_a_replica_that_is_stopped_in_an_update_is_named(tmp_path):
-    message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp")
+    message = fail(tmp_path, ReplicaError, Runner=Stopped, reduction="ddp", replica_timeout=4)
     assert re.match(WHERE + "is stopped, as by SIGSTOP", message), message
 
 

@@ -67,7 +67,8 @@ def running(
 
     These are those of processes to the bit: `test_workers_here`.
     """
-    options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, "start_method": "here", **kwargs}
+    where = {} if "worker_kind" in kwargs else {"start_method": "here"}
+    options: dict[str, Any] = {"env_kwargs": {}, "max_decorrelation_steps": 0, **where, **kwargs}
     asked = ("bootstrap_value", "bootstrap_inputs")
     of_run = (*asked, "traj_info_kwargs", "replicas", "n_batches", "share_memory", "affinity", "saves_state")
     initialize = {k: options.pop(k) for k in of_run if k in options}

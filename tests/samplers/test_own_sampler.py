@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 
-from rlpyt.samplers import AlternatingSampler, BaseSampler, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.samplers import AlternatingSampler, BaseSampler, Collector, CpuSampler, GpuSampler, SerialSampler
+from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.settings import setting_docs
 from rlpyt.types import Run
 from tests.markdown import ROOT
@@ -88,3 +90,22 @@ def test_a_subclass_may_have_settings_of_its_own_in_both_ways():
         assert "frames" in sampler.given()
         with pytest.raises(TypeError, match=r"has no argument 'frame'\. Did you mean frames"):
             SamplerCls(CountingEnv, {}, batch_T=4, batch_B=3, frame=2)  # type: ignore[call-arg]
+
+
+class TwiceTheReward(Collector):
+    """Loop of a user's, which knows of no row to go on from."""
+
+    def collect_batch(self, itr: int) -> list[CompletedTraj]:  # type: ignore[override]
+        completed = super().collect_batch(itr)
+        for part in self.parts:
+            part.envs.rows.reward[:] *= 2
+        return completed
+
+
+@pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
+def test_a_loop_of_the_users_may_lack_the_row_to_go_on_from(kind):
+    with running(kind, random_agent()) as sampler:
+        [(expected, _)] = collect(sampler, 1)
+    with running(kind, random_agent(), CollectorCls=TwiceTheReward) as sampler:
+        [(samples, _)] = collect(sampler, 1)
+    assert torch.equal(samples.env.reward, 2 * expected.env.reward)
