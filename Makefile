@@ -1,7 +1,7 @@
 # `make train` and `make test` do everything on a fresh machine with Python 3.11 or newer; nothing else is needed.
 # `make train` installs the library alone, and the other commands what tests need too, all in .venv.
 #
-#   make check       lint, types and the quick tier of the tests: a few minutes on two cores
+#   make check       lint, types and the quick tier of the tests: 90 seconds on two cores
 #   make test        lint, types and the whole suite
 #   make fix         format, and mend what ruff can mend
 #   make docs        write the generated pages
@@ -38,8 +38,7 @@ train: .venv/library
 test: venv lint types pytest
 
 check: venv
-	$(MAKE) --jobs 2 --output-sync=target lint types
-	$(MAKE) quick
+	$(MAKE) --jobs 2 --output-sync=target lint types quick
 
 venv: .venv/installed
 
@@ -76,8 +75,9 @@ pytest: venv
 	$(PYTEST) -m "not ray"
 	$(RAY_TESTS) -m ray
 
+# Two: types are checked beside them.
 quick: venv
-	$(PYTEST) -m "not slow and not ray"
+	$(PYTEST) --numprocesses 2 -m "not slow and not ray"
 
 durations: venv
 	$(PYTEST) --record-durations

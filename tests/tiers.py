@@ -2,7 +2,7 @@
 
 A case marked `nightly` is left out, unless the expression of `-m` speaks of it: `make nightly-tests`.
 
-The quick tier is what `make check` runs, by the durations that `make durations` wrote down. A test function has 0.4 s
+The quick tier is what `make check` runs, by the durations that `make durations` wrote down. A test function has 0.1 s
 of it: as many of its first cases as fit, none if one case takes longer. So every grid is entered, and what is left out
 is marked `slow`. `durations.json` has the functions that take longer with all their cases: the mean seconds of one.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 RECORD = Path(__file__).with_name("durations.json")
-LIMIT = 0.4
+LIMIT = 0.1
 """Seconds of a test function in the quick tier."""
 
 
