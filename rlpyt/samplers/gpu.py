@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.processes import available_cores
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import WorkerPool, local_workers
+from rlpyt.utils.worker_pool import HERE, WorkerPool, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,6 +89,8 @@ class GpuSampler(ParallelSampler):
             self._samplers, self._role = [], "Worker"
             super().start_pool(specs, affinity, progress)
             return
+        if self.start_method == HERE:  # this process is not theirs to pin
+            servers = [one._replace(cores=replace(one.cores, set_affinity=False)) for one in servers]
         server_specs = by_process({role: spec.deal(len(servers)) for role, spec in specs.items()})
         sizes = [len(some[FleetRole.TRAIN].env_ranks) for some in server_specs]
         samplers = self._samplers = self._samplers_of_servers(sizes, servers)

@@ -18,6 +18,7 @@ from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, call
+from rlpyt.utils.processes import START_METHODS
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection
 from rlpyt.utils.worker_pool import WorkerKind, WorkerPool
@@ -99,11 +100,12 @@ class RaySampler(CpuSampler):
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
                 "a node answers twice a second."
             )
-        if self.worker_kind is not None:
-            raise ValueError(
-                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100}; expected None: its workers are "
-                "those on the nodes of the cluster. Give it to CpuSampler."
-            )
+        for name in ("worker_kind", "start_method"):
+            if getattr(self, name) not in (None, *START_METHODS):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {getattr(self, name)!r:.100}; expected its default: the workers "
+                    "are processes on the nodes of the cluster. Give it to CpuSampler, whose rows are the same."
+                )
         self._connection: RayConnection | None = None
         self._ray_workers: RayWorkers | None = None
 

@@ -104,7 +104,7 @@ class TwiceTheReward(Collector):
 
 @pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
 def test_a_loop_of_the_users_may_lack_the_row_to_go_on_from(kind):
-    options = {} if kind == "serial" else {"start_method": "here"}
+    options: dict[str, Any] = {} if kind == "serial" else {"start_method": "here"}
     with running(kind, random_agent(), **options) as sampler:
         [(expected, _)] = collect(sampler, 1)
     with running(kind, random_agent(), CollectorCls=TwiceTheReward, **options) as sampler:
