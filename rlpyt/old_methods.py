@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rlpyt.old_names import PAGE
@@ -180,7 +181,7 @@ SET_LATER: dict[str, dict[str, str]] = {
         **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
-    "BaseAgent": {"_exploration": _INIT},
+    "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 
@@ -285,14 +286,17 @@ class TellsOldAttributes:
 
         def __getattr__(self, name: str) -> Any:
             """Refuse an attribute that there is not; called only where the object has none of that name."""
+            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
+            if above is not None:
+                with suppress(AttributeError):
+                    return above(name)
             for cls in type(self).__mro__:
                 text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
                 did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
                 if now:
                     before = f" rlpyt 0.1 {did}." if did else ""
                     raise AttributeError(f"{type(self).__name__} has no {name!r}.{before} {now} See {PAGE}.")
-            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
-            return object.__getattribute__(self, name) if above is None else above(name)
+            return object.__getattribute__(self, name)
 
 
 class CheckedSubclasses(TellsOldAttributes):
