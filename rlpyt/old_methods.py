@@ -277,42 +277,53 @@ CALLED_WITH: dict[str, dict[str, str]] = {
 name, which a = says."""
 
 
+def tell_old_attribute(part: Any, name: str) -> Any:
+    """Refuse an attribute that an object lacks, and say what to do where rlpyt 0.1 had it; a class's `__getattr__`."""
+    asked = [vars(cls)["__getattr__"] for cls in type(part).__mro__ if "__getattr__" in vars(cls)]
+    above = [one for one in asked[asked.index(tell_old_attribute) :] if one is not tell_old_attribute]
+    if above:  # of a base of the user's, such as torch.nn.Module
+        with suppress(AttributeError):
+            return above[0](part, name)
+    for cls in type(part).__mro__:
+        text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
+        did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
+        if now:
+            before = f" rlpyt 0.1 {did}." if did else ""
+            raise AttributeError(f"{type(part).__name__} has no {name!r}.{before} {now} See {PAGE}.")
+    return object.__getattribute__(part, name)
+
+
+def check_subclass(cls: type) -> None:
+    """Refuse a class with a method that cannot mean what it says: the `__init_subclass__` of what users derive from."""
+    library = {c for c in cls.__mro__ if c.__module__.split(".")[0] == "rlpyt"}
+    known = {c for base in library for c in base.__mro__}
+    for i, owner in enumerate(cls.__mro__):
+        if owner not in known:
+            overridden = [c for c in cls.__mro__[i:] if c in library]
+            for name, thing in vars(owner).items():
+                _check_gone(cls, name, overridden)
+                if inspect.isfunction(thing):
+                    _check_override(cls, name, thing, overridden)
+
+
 class TellsOldAttributes:
     """Base of classes whose objects, asked for an attribute of rlpyt 0.1 that they lack, say what to do."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:  # to a type checker an object has what its class says
-
-        def __getattr__(self, name: str) -> Any:
-            """Refuse an attribute that there is not; called only where the object has none of that name."""
-            above = getattr(super(), "__getattr__", None)  # of a base of the user's, such as torch.nn.Module
-            if above is not None:
-                with suppress(AttributeError):
-                    return above(name)
-            for cls in type(self).__mro__:
-                text = {**SET_LATER.get(cls.__name__, {}), **OLD_ATTRIBUTES.get(cls.__name__, {})}.get(name, "")
-                did, now = OLD_METHODS.get(cls.__name__, {}).get(name, ("", text))
-                if now:
-                    before = f" rlpyt 0.1 {did}." if did else ""
-                    raise AttributeError(f"{type(self).__name__} has no {name!r}.{before} {now} See {PAGE}.")
-            return object.__getattribute__(self, name)
+        __getattr__ = tell_old_attribute
 
 
-class CheckedSubclasses(TellsOldAttributes):
+class CheckedSubclasses:
     """Base of what users derive from: a subclass with a method that cannot mean what it says is refused."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        library = {c for c in cls.__mro__ if c.__module__.split(".")[0] == "rlpyt"}
-        known = {c for base in library for c in base.__mro__}
-        for i, owner in enumerate(cls.__mro__):
-            if owner not in known:
-                overridden = [c for c in cls.__mro__[i:] if c in library]
-                for name, thing in vars(owner).items():
-                    _check_gone(cls, name, overridden)
-                    if inspect.isfunction(thing):
-                        _check_override(cls, name, thing, overridden)
+        check_subclass(cls)
+
+    if not TYPE_CHECKING:
+        __getattr__ = tell_old_attribute
 
 
 def _check_gone(cls: type, name: str, bases: list[type]) -> None:

@@ -59,20 +59,14 @@ class SettingsType(NamedArguments):
 class Settings(metaclass=SettingsType):
     """Base of the parts of a run; their settings are dataclass fields, each with a docstring of its own.
 
-    A field keeps the value that the user gave. Values derived from it are in other attributes. A field of the type
-    `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count. A subclass is
-    either a dataclass with more fields, or has an `__init__` that passes on the arguments of its base.
+    A field keeps the value that the user gave. Values derived from it are in other attributes. A subclass is either a
+    dataclass with more fields, or has an `__init__` that passes on the arguments of its base.
     """
 
     noun: ClassVar[str] = "argument"
     """What a setting is called in an error message."""
     in_class_bodies: ClassVar[frozenset[str]] = frozenset()
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
-    in_place_of_none: ClassVar[Mapping[str, str]] = {}
-    """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
-    fixed: ClassVar[Mapping[str, str]] = {}
-    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
-    _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse arguments without a name where all have names, and defaults that a dataclass would ignore."""
@@ -95,11 +89,6 @@ class Settings(metaclass=SettingsType):
         for name in self.in_class_bodies:
             if not _set_by_dataclass(type(self), name):
                 setattr(self, name, getattr(type(self), name))
-        for name, optional in self.scheduled().items():
-            if getattr(self, name) is None and not optional:
-                none = self.in_place_of_none.get(name, "Give one.")
-                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
-            self.check(name, lambda x: x == x, "a number")
         for f in fields(self):  # type: ignore[arg-type]
             if f.type in (bool, "bool") and getattr(self, f.name) not in (True, False):
                 raise TypeError(
@@ -135,6 +124,29 @@ class Settings(metaclass=SettingsType):
         # A default is not given because another setting has changed.
         vars(part)["_given"] = (), {**self.arguments(), **changes}
         return part
+
+
+class ScheduledSettings(Settings):
+    """Base of the parts whose settings may be schedules.
+
+    A field of the type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step
+    count.
+    """
+
+    in_place_of_none: ClassVar[Mapping[str, str]] = {}
+    """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
+    fixed: ClassVar[Mapping[str, str]] = {}
+    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
+    _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
+
+    def __post_init__(self) -> None:
+        """Refuse values of the wrong kind; see `Settings.__post_init__`."""
+        super().__post_init__()
+        for name, optional in self.scheduled().items():
+            if getattr(self, name) is None and not optional:
+                none = self.in_place_of_none.get(name, "Give one.")
+                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
+            self.check(name, lambda x: x == x, "a number")
 
     # ---- checks ----
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 from rlpyt.utils.rw_lock import NoLock
 
@@ -101,6 +102,8 @@ class Run:
     """Of what the algorithm shares with another process, such as its replay."""
     saves_state: bool = True
     """Whether states of the sampler are saved; an environment that seems to have one is then tried out at the start."""
+    progress: Progress | None = None
+    """Where a sampler in a process of its own notes that it goes on."""
     example: Samples | None = None
     """One row of the samples, as numpy, without leading dimensions; known once the sampler is initialised."""
 

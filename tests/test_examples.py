@@ -17,7 +17,7 @@ import pytest
 from rlpyt import agents, algos
 from rlpyt.envs import EnvError
 from rlpyt.logging import load_snapshot, read_progress
-from rlpyt.settings import Settings
+from rlpyt.settings import ScheduledSettings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ALONE = ("ppo_cartpole", "custom_environment")
@@ -156,7 +156,7 @@ def test_every_setting_that_can_be_is_scheduled():
     parts = [example[kind][name]() for kind in ("ALGORITHMS", "AGENTS") for name in example["ALGORITHMS"]]
     shown = {name for part in parts for name in part.scheduled() if callable(part.given()[name])}
     kinds = [kind for module in (algos, agents) for kind in vars(module).values() if isinstance(kind, type)]
-    assert {name for kind in kinds if issubclass(kind, Settings) for name in kind.scheduled()} == shown
+    assert {name for kind in kinds if issubclass(kind, ScheduledSettings) for name in kind.scheduled()} == shown
 
 
 def test_custom_environment_is_short():

@@ -25,6 +25,8 @@ from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import PAGE, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import Collector, CpuSampler, SerialSampler
+from rlpyt.samplers.base import work_of
+from rlpyt.samplers.work import WorkHere
 from rlpyt.spaces import FloatBox, IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.rlpyt_0_1 import AttrDict
@@ -330,7 +332,9 @@ def test_none_is_the_default_loop():
     assert sampler.CollectorCls is None  # fields keep what was given
     assert sampler.mid_batch_reset
     sampler.initialize(CategoricalPgAgent(model_kwargs=SMALL))
-    assert type(sampler._collector) is Collector
+    work = work_of(sampler)
+    assert isinstance(work, WorkHere)
+    assert type(work.collector) is Collector
     sampler.shutdown()
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
-from rlpyt.settings import Settings, owner_of, setting_docs
+from rlpyt.settings import ScheduledSettings, owner_of, setting_docs
 
 Rate = ScheduleLike
 """An alias of one's own."""
 
 
 @dataclass(eq=False)
-class Thing(Settings):
+class Thing(ScheduledSettings):
     """Thing with settings."""
 
     noun: ClassVar[str] = "knob"

@@ -21,7 +21,7 @@ from rlpyt.core import Agent, AgentByHand
 from rlpyt.models import Encoder, Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
-from rlpyt.settings import Settings
+from rlpyt.settings import ScheduledSettings
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.arguments import named_arguments
@@ -34,7 +34,7 @@ serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class BaseAgent(Settings, ActsByHand, HasNetworks, AgentByHand):
+class BaseAgent(ScheduledSettings, ActsByHand, HasNetworks, AgentByHand):
     """Model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and the rule to act by it.
 
     A subclass says which distribution goes with an action space, how actions follow from what the model gives (`act`),

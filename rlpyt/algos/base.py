@@ -16,7 +16,7 @@ from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.core import AgentT, Algorithm, Metrics
 from rlpyt.functional import ScheduleLike
-from rlpyt.settings import Hyper, Settings
+from rlpyt.settings import Hyper, ScheduledSettings
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
@@ -26,7 +26,7 @@ _LOSSES = logging.getLogger("rlpyt.loss")
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(Settings, Algorithm[AgentT]):
+class RlAlgorithm(ScheduledSettings, Algorithm[AgentT]):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;

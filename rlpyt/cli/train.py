@@ -239,7 +239,7 @@ def check_start(runner: MinibatchRlBase, spaces: EnvSpaces | None = None) -> Non
                 run = Run(
                     batch_spec=sampler.batch_spec,
                     n_itr=runner.get_n_itr(),
-                    mid_batch_reset=sampler.mid_batch_reset,
+                    mid_batch_reset=sampler.resets_mid_batch,
                     example=example_of(agent, spaces, None),
                 )
                 algo.initialize(agent, run)

@@ -21,6 +21,7 @@ from rlpyt.core.parts import (
     FreeSampler,
     Metrics,
     Sampler,
+    TrajStates,
 )
 from rlpyt.core.replay import Replay
 
@@ -45,4 +46,5 @@ __all__ = [
     "QpgPolicyAgent",
     "Replay",
     "Sampler",
+    "TrajStates",
 ]

@@ -16,15 +16,15 @@ and nobody knows more of the others than stands here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.functional import CountLike, ScheduleLike, as_schedule
-from rlpyt.old_methods import CheckedSubclasses
+from rlpyt.old_methods import CheckedSubclasses, check_subclass, tell_old_attribute
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
@@ -200,9 +200,32 @@ class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
         return self.agent.parameters()
 
 
-class Sampler(CheckedSubclasses, ABC):
+class TrajStates:
+    """States of the statistics of trajectories, as plain data for a checkpoint: all their attributes."""
+
+    def saved(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
+        """Return the states of trajectories."""
+        return [dict(vars(info)) for info in traj_infos]
+
+    def restored(self, saved: Sequence[StateDict], new_traj_info: Callable[[], TrajInfo]) -> list[TrajInfo]:
+        """Return the trajectories whose states these are, as far as they have one.
+
+        Args:
+            saved: what `saved` returned.
+            new_traj_info: makes the statistics of a trajectory that has not begun.
+        """
+        infos = [new_traj_info() for _ in saved]
+        for info, attributes in zip(infos, saved, strict=True):
+            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
+            vars(info).update(attributes)
+        return infos
+
+
+class Sampler(ABC):
     """Collects batches of rows with an agent in environments."""
 
+    traj_states: TrajStates = TrajStates()
+    """How a checkpoint keeps trajectories that were completed here."""
     batch_spec: BatchSpec
     mid_batch_reset: bool
     """Whether an environment goes on with a new episode inside a batch; else it rests until the batch is over."""
@@ -212,9 +235,26 @@ class Sampler(CheckedSubclasses, ABC):
     """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
     they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
+    own_rows: ClassVar[bool] = False
+    """Whether `obtain_samples` returns rows of its own, and not a place of the sampler's memory."""
+    why_not_set_back: str | None = None
+    """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
+
     n_cut_episodes: int = 0
     """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment, or
     their worker was lost and replaced."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_subclass(cls)
+
+    if not TYPE_CHECKING:  # to a type checker a sampler has what its class says
+        __getattr__ = tell_old_attribute
+
+    @property
+    def resets_mid_batch(self) -> bool:
+        """Whether an environment goes on inside a batch, all settings together."""
+        return self.mid_batch_reset
 
     @abstractmethod
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
@@ -317,18 +357,6 @@ class Sampler(CheckedSubclasses, ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """Close environments and workers; may be called again, and after a failure."""
-
-    def saved_trajs(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
-        """Return the attributes of trajectories, as plain data for a checkpoint."""
-        return [dict(vars(info)) for info in traj_infos]
-
-    def restored_trajs(self, saved: Sequence[StateDict]) -> list[TrajInfo]:
-        """Return the trajectories that `saved_trajs` was given."""
-        infos = [self.new_traj_info() for _ in saved]
-        for info, attributes in zip(infos, saved, strict=True):
-            vars(info).clear()  # an attribute that comes with the first step may be there, and not in the saved
-            vars(info).update(attributes)
-        return infos
 
     def why_no_state(self) -> str | None:
         """Return why a training environment has no state; None if all have one.

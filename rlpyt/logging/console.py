@@ -66,6 +66,8 @@ class Console:
         self.verbosity = check_verbosity(verbosity)
         self.line_columns = line_columns
         self.live: LiveTable | None = None
+        self.texts: list[str] | None = None
+        """What was logged, for another process that logs it; None prints it here."""
         self._prefixes: list[str] = []
         self._said: set[str] = set()
 
@@ -95,6 +97,9 @@ class Console:
         self._log(text, with_prefix=True, is_shown=self.verbosity == "table" and self.live is None)
 
     def _log(self, text: str, with_prefix: bool, is_shown: bool, drawn: str | None = None) -> None:
+        if self.texts is not None:
+            self.texts.append(text)
+            return
         prefix = "".join(self._prefixes) if with_prefix else ""
         lines = [prefix + line for line in text.split("\n")]
         if self.directory is not None:

@@ -171,7 +171,7 @@ class MinibatchRlBase(ResumableRun):
             seed=self.seed,
             replicas=self.replicas,
             lock=self.lock,
-            mid_batch_reset=self.sampler.mid_batch_reset,
+            mid_batch_reset=self.sampler.resets_mid_batch,
             bootstrap_value=self.algo.bootstrap_value,
             bootstrap_inputs=self.algo.bootstrap_inputs,
             traj_info_kwargs=self.get_traj_info_kwargs(),

@@ -24,13 +24,13 @@ from rlpyt.runners.columns import (
     merged_numbers,
 )
 from rlpyt.runners.hints import divergence_hints
-from rlpyt.settings import Settings
+from rlpyt.settings import ScheduledSettings
 from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings, compilations
 from rlpyt.utils.replicas import Replicas
 
 
-class LoggedRun(Settings, CheckedSubclasses):
+class LoggedRun(ScheduledSettings, CheckedSubclasses):
     """Run of an algorithm, an agent and a sampler, as far as its log is concerned."""
 
     algo: Algorithm[Agent]

@@ -74,7 +74,7 @@ class MinibatchRl(MinibatchRlBase):
         """Return where the log stands between two rows, with the last trajectories."""
         return {
             **super().progress_state(),
-            "traj_infos": self.sampler.saved_trajs(self._traj_infos),
+            "traj_infos": self.sampler.traj_states.saved(self._traj_infos),
             "traj_itrs": list(self._traj_itrs),
             "new_completed_trajs": self._new_completed_trajs,
         }
@@ -83,7 +83,8 @@ class MinibatchRl(MinibatchRlBase):
         """Take over what `progress_state` returned."""
         super().load_progress_state(state)
         for itr, saved in zip(state["traj_itrs"], state["traj_infos"], strict=True):
-            restored = self.sampler.restored_trajs([saved])  # none, if a class of the user's has no state
+            # None, if a class of the user's has no state.
+            restored = self.sampler.traj_states.restored([saved], self.sampler.new_traj_info)
             self._traj_infos.extend(restored)
             self._traj_itrs.extend([itr] * len(restored))
         self._new_completed_trajs = state["new_completed_trajs"]

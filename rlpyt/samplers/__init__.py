@@ -1,9 +1,6 @@
 """Samplers: processes that step environments and choose actions, picked by naming a class.
 
-Inner order, from the ground up; docs/architecture.md has it as a table: `buffer`, `fleet_spec` and `stopwatch`;
-`parts`; `native_part` and `collector`; `fleet` and `evaluator`; `server` and `evaluate`; `background_server`;
-`background`; `base`; `remote_collectors`, `remote_part` and `serial`; `parallel`; `action_server` and `cpu`;
-`gpu` and `ray_host`; `ray_workers`; `ray_sampler`.
+Which module stands on which is a table in docs/architecture.md.
 """
 
 from rlpyt.samplers.base import BaseSampler

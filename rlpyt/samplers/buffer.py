@@ -89,7 +89,15 @@ class Rows(Place):
     def turn_to(self, itr: int) -> None:
         """Show the rows of the batch of an iteration."""
         self.place = itr % len(self.places)
-        vars(self).update(vars(self.places[self.place]))
+        at = self.places[self.place]
+        self.inputs, self.first, self.after = at.inputs, at.first, at.after
+        self.observation, self.next_observation = at.observation, at.next_observation
+        self.prev_action, self.action = at.prev_action, at.action
+        self.prev_reward, self.reward = at.prev_reward, at.reward
+        self.terminated, self.truncated, self.valid = at.terminated, at.truncated, at.valid
+        self.env_info, self.agent_info = at.env_info, at.agent_info
+        self.bootstrap_value, self.bootstrap_inputs = at.bootstrap_value, at.bootstrap_inputs
+        self._first_leaves, self._after_leaves = at._first_leaves, at._after_leaves
 
     def begin(self, itr: int = 0) -> None:
         """Turn the row after the last batch into the first of that of an iteration."""

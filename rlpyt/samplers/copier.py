@@ -10,7 +10,7 @@ from rlpyt.core import Appender
 from rlpyt.types import Samples
 from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
-from rlpyt.utils.calls import CallServer
+from rlpyt.utils.calls import CallServer, call
 from rlpyt.utils.processes import Worker
 from rlpyt.utils.progress import Progress
 
@@ -65,3 +65,37 @@ class CopierProcess(Worker):
     def seen_at(self) -> str:
         """Return at which batch the copier was, for messages."""
         return f"The copier (pid {self.pid}), at the batch of iteration {self.progress.step},"
+
+
+class Copier:
+    """Twin of a copier in another process.
+
+    Args:
+        appender: goes to that process.
+        batches: see `CopierServer`.
+        bell: see `CopierServer`.
+        start_method: "forkserver", "spawn" or "fork".
+    """
+
+    def __init__(self, appender: Appender, batches: Sequence[Samples], bell: Bell, start_method: str) -> None:
+        self.process = CopierProcess(1, CopierServer, (appender, batches, bell), start_method)
+        self.under_way = 0
+        """Batches that it was asked to append, and has not yet."""
+        self._seconds = self._waited = 0.0
+
+    def append(self, itr: int) -> None:
+        """Let it append the batch of an iteration once that is collected."""
+        self.process.send(call(CopierServer.append, itr))
+        self.under_way += 1
+
+    def note(self, appended: Appended) -> None:
+        """Note the reply to the oldest request."""
+        self.under_way -= 1
+        self._seconds += appended.seconds
+        self._waited += appended.waited
+
+    def take_seconds(self) -> tuple[float, float]:
+        """Return the seconds of appending, and those of waiting for the lock, since the last call."""
+        seconds = self._seconds, self._waited
+        self._seconds = self._waited = 0.0
+        return seconds

@@ -4,88 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Self
 
-from rlpyt.core import Agent, EvalResult
+from rlpyt.core import Agent
+from rlpyt.samplers.base import BaseSampler, count_cut
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collecting import Collects
-from rlpyt.samplers.collector import Collector, start_collector
-from rlpyt.samplers.dealt_states import Loaded
-from rlpyt.samplers.evaluator import Evaluator, start_evaluator
-from rlpyt.samplers.fleet import Check
-from rlpyt.samplers.fleet_spec import FleetRole
-from rlpyt.samplers.parallel import ParallelSampler
-from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.fleet import Check, FleetServer
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.weight_store import WeightStore
-from rlpyt.types import StateDict
+from rlpyt.samplers.work import Collects, WorkHere
+from rlpyt.samplers.workers import (
+    WorkerSettings,
+    check_workers,
+    dealt_workers,
+    kind_of_workers,
+    worker_cpus,
+    workers_of_share,
+)
+from rlpyt.types import Kwargs
+from rlpyt.utils.checks import share_of
 
 
 class CollectorServer(FleetServer, Collects):
     """Server of a worker that acts: a collector and an evaluator."""
 
-    _agent: Agent
-    _weights: WeightStore
-    _rows: Rows
-    _collector: Collector
-    _evaluator: Evaluator | None = None
-
     def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
         """Put agent, environments and rows together; see `Collects.start`."""
         weights.take(agent)
         self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
-        parts = self.started_parts(check, rows)
-        self._collector = start_collector(self.specs[FleetRole.TRAIN], agent, [parts[FleetRole.TRAIN]])
-        if FleetRole.EVAL in parts:
-            self._evaluator = start_evaluator(self.specs[FleetRole.EVAL], agent, parts[FleetRole.EVAL])
-
-    def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
-        """Fill the rows of a batch; see `Collects.collect`."""
-        self._weights.take(self._agent)
-        if first_t is not None:
-            self._rows.turn_to(itr)
-            self._rows.truncate(first_t)
-        # A loop of the user's may lack the argument, and needs none where no worker is lost.
-        return self._collector.collect_batch(itr, *(() if first_t is None else (first_t,)))
-
-    def wake(self) -> None:
-        """Reset the environments that rest."""
-        self._collector.wake()
-
-    def evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
-        """Run this worker's quota of episodes; see `Collects.evaluate`."""
-
-        def note(done: int) -> None:
-            self.progress.episodes = done
-
-        if self._evaluator is None:
-            return EvalResult([], 0, 0)
-        spec = self.specs[FleetRole.EVAL]
-        self._weights.take(self._agent)
-        # A lost worker may have died of its seeds.
-        self._evaluator.start(spec.restart_seeds() if after_loss else spec.seeds(itr))
-        return self._evaluator.evaluate(itr, note, deterministic)
-
-    def times(self) -> dict[str, float]:
-        """Return the seconds of every activity since the last call."""
-        return self._collector.stopwatch.take()
-
-    def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
-        return self.with_streams(self._collector.state_dict())
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
-        return self.loaded(self._collector.load_state_dict(state_dict), state_dict)
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self._collector.why_no_state()
+        parts = {role: [part] for role, part in self.started_parts(check, rows).items()}
+        self._work = WorkHere(agent, self.specs, parts, wakes=False)
 
 
 @dataclass(kw_only=True, eq=False)
-class CpuSampler(ParallelSampler):
+class CpuSampler(WorkerSettings, BaseSampler):
     """Sampler that deals the environments to workers, each of which acts with a copy of the agent.
 
     Weights and batch lie in shared memory. Every worker writes its own columns of the batch, so one message a batch
@@ -94,13 +48,30 @@ class CpuSampler(ParallelSampler):
     """
 
     acts_here: ClassVar[bool] = False
+    shares_memory: ClassVar[bool] = True
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
-    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
-        """Let the workers collect and evaluate."""
-        self.serve(agent, check, rows, wake=not self.mid_batch_reset)
+    def __post_init__(self) -> None:
+        """Refuse workers without an environment, and times that are none."""
+        super().__post_init__()
+        check_workers(self, self.batch_spec.B)
 
-    on_loss = staticmethod(RemoteCollectors.on_loss)
+    def share(self, n_replicas: int) -> Self:
+        """Return a sampler for one of some replicas, with its share of the workers, too."""
+        batch_B = share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas)
+        return self.replace(batch_B=batch_B, n_workers=workers_of_share(self, n_replicas))
+
+    def start(self, specs: Specs, affinity: Kwargs) -> Check:
+        """Start workers, which build environments, after the first has checked one; return the result of the check."""
+        cpus = worker_cpus(self, self.batch_spec.B, affinity)
+        kind, on_loss = kind_of_workers(self), RemoteCollectors.on_loss
+        self._workers = dealt_workers(self, kind, specs, cpus, on_loss, partial(count_cut, self))
+        return self._workers.check_and_build()
+
+    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
+        """Let the workers collect and evaluate."""
+        assert self._workers is not None, "start comes first"
+        return RemoteCollectors(self._workers, agent, check, rows, wake=not self.resets_mid_batch)
 
 
 AsyncCpuSampler = CpuSampler

@@ -10,8 +10,8 @@ import numpy as np
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
 from rlpyt.samplers.buffer import allocate_rows
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
+from rlpyt.samplers.fleet import FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.calls import Call, R, call

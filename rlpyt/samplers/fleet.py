@@ -1,13 +1,14 @@
-"""Fleets: the environments of one role in one process, built, checked and closed together."""
+"""Fleets: the environments of one role in one process, built, checked and closed together; and a worker with them."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import psutil
 import torch
 
 from rlpyt.envs import (
@@ -27,14 +28,15 @@ from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
 from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
+from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.native_part import NativePart
 from rlpyt.samplers.parts import ListPart, LocalPart
 from rlpyt.spaces import EnvSpaces, same_rows
-from rlpyt.types import traj_info_maker
+from rlpyt.types import StateDict, traj_info_maker
 from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.seeds import Role, numpy_generator, stream_seed
+from rlpyt.utils.seeds import Role, numpy_generator, set_seed, stream_seed
 from rlpyt.utils.stops import is_end_of_run
 
 
@@ -64,6 +66,8 @@ class Check(NamedTuple):
     """Whether a vector environment can reset a part of itself."""
     steps_all: bool = False
     """Whether it is a vector environment: a step is one of all environments of a process."""
+    most_in_a_process: int | None = None
+    """Training environments in the process with the most of them; None where all are in one."""
     why_lost: str | None = None
     """Why environments cannot be restored although their state can be read, as a trial has found."""
     why_not_set_back: str | None = None
@@ -202,7 +206,7 @@ class Fleet:
 
     def _with_advice(self, error: EnvError) -> EnvError:
         """Return the error of an environment beside others, with what to do if a process can hold only one."""
-        is_evaluation = self.spec.role is FleetRole.EVAL
+        is_evaluation = self.spec.role == FleetRole.EVAL
         if not (self._envs or is_evaluation) or not isinstance(error.__cause__, RuntimeError | OSError):
             return error
         advice = (
@@ -233,7 +237,7 @@ class Fleet:
             part = ListPart(self._envs, rows, record, new_traj_info, progress, wait_reset)
             if check is not None:
                 part.why_lost = check.why_lost
-            if spec.sets_back or (spec.role is FleetRole.EVAL and check is not None and not check.why_not_set_back):
+            if spec.sets_back or (spec.role == FleetRole.EVAL and check is not None and not check.why_not_set_back):
                 part.as_built = [AsBuilt(env) for env in self._envs]
             return part
         if check is not None:
@@ -250,7 +254,7 @@ class Fleet:
         spec, part = self.spec, self.part(rows, check, progress)
         if spec.restarts:
             part.begin_after_loss(spec.restart_seeds())
-        elif spec.role is FleetRole.TRAIN:
+        elif spec.role == FleetRole.TRAIN:
             part.reset(spec.seeds())
             if spec.max_decorrelation_steps > 0:
                 rngs = [numpy_generator(spec.seed, Role.DECORRELATION, rank) for rank in spec.env_ranks]
@@ -275,7 +279,24 @@ def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
 
 
 class Builds(CallServer):
-    """Server of a process with environments."""
+    """Server of a worker with environments."""
+
+    process: ClassVar[str] = "worker"
+    """Kind of the worker, by which the state of its global generators is known again."""
+    own_generators: bool = True
+    """Whether it has the global generators to itself."""
+    specs: Specs
+
+    def with_streams(self, state: StateDict) -> StateDict:
+        """Return the state of the training environments with that of the global generators, where it has its own."""
+        own = [streams_of(self.process, self.specs[FleetRole.TRAIN].env_ranks)] if self.own_generators else []
+        return joined([state, *own])
+
+    def loaded(self, loaded: Loaded, state: StateDict) -> Loaded:
+        """Let the global generators go on, after all else was loaded; return the report of both."""
+        if not self.own_generators:
+            return loaded
+        return Loaded.merge([loaded, go_on_with_streams(self.process, self.specs[FleetRole.TRAIN].env_ranks, state)])
 
     @abstractmethod
     def check(self) -> Check:
@@ -284,3 +305,50 @@ class Builds(CallServer):
     @abstractmethod
     def build(self) -> list[Built]:
         """Build all environments; return what each fleet is like."""
+
+
+class FleetServer(Builds):
+    """Environments of one worker, and the calls that all samplers make.
+
+    Args:
+        rank: of the worker.
+        progress: where the work at hand is noted for the master.
+        specs: say what to build.
+        cpus: cores to run on; None leaves that to the system.
+        own_generators: whether the global generators are this worker's alone; see `rlpyt.utils.worker_pool.WorkerKind`.
+    """
+
+    stream: ClassVar[Role] = Role.WORKER
+    """Of the global generators of the process."""
+
+    def __init__(
+        self, rank: int, progress: Progress, specs: Specs, cpus: list[int] | None, own_generators: bool = True
+    ) -> None:
+        if cpus is not None:
+            psutil.Process().cpu_affinity(cpus)
+        self.specs, self.progress, self.own_generators = specs, progress, own_generators
+        progress.env_rank = next(iter(specs.values())).env_ranks[0]
+        self._fleets: dict[FleetRole, Fleet] = {}
+        # Environments may draw from the global generators, which start alike in workers that were forked from one.
+        spec = next(iter(specs.values()))
+        if own_generators:
+            set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
+
+    def check(self) -> Check:
+        """Build, try and close one environment; return what it is like."""
+        return check_one(self.specs[FleetRole.TRAIN])
+
+    def build(self) -> list[Built]:
+        """Build all environments; return what each fleet is like."""
+        for role, spec in self.specs.items():
+            self._fleets[role] = Fleet(spec)
+        return [fleet.built for fleet in self._fleets.values()]
+
+    def started_parts(self, check: Check, rows: Mapping[FleetRole, Rows]) -> dict[FleetRole, LocalPart]:
+        """Return the parts of this worker, which fill these rows."""
+        return {role: fleet.started_part(rows[role], check, self.progress) for role, fleet in self._fleets.items()}
+
+    def close(self) -> None:
+        """Close the environments."""
+        for fleet in self._fleets.values():
+            fleet.close()

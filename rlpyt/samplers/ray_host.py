@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import RowMemory, Rows
-from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.calls import AnyCall, Call, call
 from rlpyt.utils.process_start import stop_forkserver
@@ -125,7 +125,7 @@ class RayHost:
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._start_method = start_method
         self._workers: dict[int, Worker] = {}
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[int, dict[FleetRole, Rows]] = {}  # kept: a busy worker opens this memory late
         self._agent: Agent | None = None  # which the workers are sent
         self._weights: WeightStore | None = None
         self._version = -1
@@ -160,7 +160,7 @@ class RayHost:
         request: AnyCall[Collects] = pickle.loads(data)
         itr: int | None = None
         if request.is_of(start_of_layouts):
-            request = self._start(key, request, first)  # which keeps its rows until the worker has them
+            request = self._start(key, request, first)
             data = dumps(request)
         elif request.is_of(Collects.collect):
             itr = request.args[0]
@@ -188,7 +188,7 @@ class RayHost:
         if first is not None and first.boundary is not None:
             first.boundary.copy_to(rows[FleetRole.TRAIN])
         rows[FleetRole.TRAIN].turn_to(last_place(rows[FleetRole.TRAIN]))
-        self._rows[key] = rows[FleetRole.TRAIN]
+        self._rows[key] = rows
         assert self._agent is not None, "the agent comes with the start"
         assert self._weights is not None, "which comes with its weights"
         return call(Collects.start, check, self._agent, self._weights, rows)
@@ -219,6 +219,6 @@ class RayHost:
     def _written(self, key: int, itr: int | None) -> Columns | None:
         if key not in self._rows:
             return None
-        rows = self._rows[key]
+        rows = self._rows[key][FleetRole.TRAIN]
         place = last_place(rows) if itr is None else itr % len(rows.places)
         return Columns.of(rows, place, itr is not None)

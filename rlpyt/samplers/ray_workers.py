@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress

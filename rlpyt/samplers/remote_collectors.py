@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import perf_counter
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collecting import Collects
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects, Work
+from rlpyt.samplers.workers import Workers
 from rlpyt.types import StateDict
-from rlpyt.utils.calls import AnyCall, Call, R, call
+from rlpyt.utils.calls import AnyCall, call
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.worker_pool import Message, WorkerPool
+from rlpyt.utils.worker_pool import Message
 
 
-class RemoteCollectors:
+class RemoteCollectors(Work):
     """Collectors and evaluators in the processes of a pool, each of which fills its columns of the rows.
 
     Args:
-        pool: the processes; their environments are built.
+        workers: the processes; their environments are built.
         agent: each process gets a copy of it.
         check: result of the check at the start.
-        rows: every process's columns of the rows of its fleets.
-        ranks: those of every process's training environments.
-        timeout: seconds that a process may go without progress, from the first batch on.
+        rows: of all fleets.
         wake: whether a process lets environments that rest be reset only when it is told to.
     """
 
     def __init__(
-        self,
-        pool: WorkerPool[Collects],
-        agent: Agent,
-        check: Check,
-        rows: Sequence[Mapping[FleetRole, Rows]],
-        ranks: Sequence[Sequence[int]],
-        timeout: float,
-        wake: bool,
+        self, workers: Workers[Collects], agent: Agent, check: Check, rows: Mapping[FleetRole, Rows], wake: bool
     ) -> None:
-        self._pool, self._agent, self._check, self._rows = pool, agent, check, rows
-        self._ranks, self._timeout, self._wake = ranks, timeout, wake
+        self._workers, self._pool, self._agent, self._check = workers, workers.pool, agent, check
+        self._rows, self._wake = workers.rows_of_each(rows), wake
         self._seconds, self._started = 0.0, False
         self._weights: WeightStore
 
@@ -54,7 +46,7 @@ class RemoteCollectors:
         self._share_agent()
         for worker in self._pool.workers:
             worker.progress.row = None
-        completed = self._ask_all(call(Collects.collect, itr, first_t=first_t))
+        completed = self._workers.ask_all(call(Collects.collect, itr, first_t=first_t))
         if self._wake:
             self._pool.post(dict.fromkeys(range(len(self._rows)), Message.of(call(Collects.wake))))
         self._seconds += perf_counter() - start
@@ -73,24 +65,24 @@ class RemoteCollectors:
     def state_dict(self) -> StateDict:
         """Return the states of the collectors of all processes as one."""
         self._share_agent()
-        return joined(self._ask_all(call(Collects.state_dict)))
+        return joined(self._workers.ask_all(call(Collects.state_dict)))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, of any number of processes."""
         self._share_agent()
-        states = [selected(state_dict, some) for some in self._ranks]
+        states = [selected(state_dict, some) for some in self._workers.ranks]
         return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
         self._share_agent()
-        return next(filter(None, self._ask_all(call(Collects.why_no_state))), None)
+        return next(filter(None, self._workers.ask_all(call(Collects.why_no_state))), None)
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""
         self._share_agent()
         seconds, self._seconds = self._seconds, 0.0
-        return mean_of(self._ask_all(call(Collects.times)), seconds)
+        return mean_of(self._workers.ask_all(call(Collects.times)), seconds)
 
     @staticmethod
     def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
@@ -98,9 +90,6 @@ class RemoteCollectors:
         if request.is_of(Collects.collect) and progress.row is not None:
             return request.but(first_t=progress.row)
         return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
-
-    def _ask_all(self, request: Call[Collects, R]) -> list[R]:
-        return self._pool.ask(dict.fromkeys(range(len(self._rows)), request))
 
     def _share_agent(self) -> None:
         """Let the processes have the agent's weights as they are now; with the first call, the agent itself.
@@ -113,7 +102,5 @@ class RemoteCollectors:
             self._weights = WeightStore(copy)
         self._weights.publish(self._agent)
         if is_first:
-            starts = [call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows]
-            self._pool.set_up(dict(enumerate(starts)))
-            self._pool.timeout = self._timeout
+            self._workers.begin([call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows])
             self._started = True

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rlpyt.logging import current_logger
 from rlpyt.samplers.dealt_states import Loaded, check_ranks
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.types import StateDict
-
-
-class StateHolder(Protocol):
-    """Holder of the states of training environments and their actors, as pieces (see `dealt_states`)."""
-
-    def state_dict(self) -> StateDict:
-        """Return all pieces."""
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over pieces, dealt to these environments."""
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
 
 
 class StateKeeper:
@@ -72,9 +59,9 @@ class StateKeeper:
         seeds = dict(zip(spec.env_ranks, spec.seeds(max(1, self.next_itr)), strict=True))
         return {**state, "new_seeds": seeds}
 
-    def load(self, state: StateDict, spec: FleetSpec, holder: StateHolder) -> int:
+    def load(self, state: StateDict, spec: FleetSpec, load: Callable[[StateDict], Loaded]) -> int:
         """Load a state, and say what does not go on where it stood; return how many episodes end by that."""
-        loaded, streams = holder.load_state_dict(self._to_load(state, spec)), state["streams"]
+        loaded, streams = load(self._to_load(state, spec)), state["streams"]
         logger = current_logger()
         if loaded.reasons:
             logger.warn(

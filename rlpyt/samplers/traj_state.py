@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rlpyt.core import Sampler
+from rlpyt.core import TrajStates
 from rlpyt.envs.state import load_graph, save_graph, set_attributes
 from rlpyt.envs.state_data import StateError
 from rlpyt.types import StateDict, TrajInfo
 
 
-class TrajKeeper(Sampler):
-    """Sampler that saves its trajectories whatever their class keeps, with its types."""
+class TypedTrajStates(TrajStates):
+    """States of trajectories whatever their class keeps, with its types."""
 
-    def saved_trajs(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
+    def saved(self, traj_infos: Sequence[TrajInfo]) -> list[StateDict]:
         """Return the attributes of trajectories; those of one that has no state are left out."""
         return [{"info": saved_info(info)[0], "ended_at": info.ended_at} for info in traj_infos]
 
-    def restored_trajs(self, saved: Sequence[StateDict]) -> list[TrajInfo]:
+    def restored(self, saved: Sequence[StateDict], new_traj_info: Callable[[], TrajInfo]) -> list[TrajInfo]:
         """Return the trajectories that were saved, as far as they have a state."""
-        infos = [self.new_traj_info() for _ in saved]
+        infos = [new_traj_info() for _ in saved]
         for info, state in zip(infos, saved, strict=True):
             if (ended_at := state.get("ended_at")) is not None:  # checkpoints of earlier versions do not have it
                 info.ended_at = ended_at

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
+
+_BEAT_SECONDS = 0.5
 
 
 class Progress:
@@ -58,6 +63,16 @@ class Progress:
     def beat(self) -> None:
         """Give a sign of life, while workers of its own are waited for."""
         self._cells[4] += 1
+
+    def beat_from_now(self) -> None:
+        """Give a sign of life twice a second, for ever: this process is not stopped, whatever it is at."""
+
+        def beat() -> None:
+            while True:
+                self.beat()
+                time.sleep(_BEAT_SECONDS)
+
+        threading.Thread(target=beat, daemon=True).start()
 
     def copy(self) -> Progress:
         """Return the note as it stands now, in memory of its own."""

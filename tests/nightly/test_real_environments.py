@@ -29,6 +29,7 @@ from rlpyt.envs import EnvError, make_env
 from rlpyt.runners import load_agent, part_from_record
 from rlpyt.runners.from_params import read_params
 from rlpyt.samplers import SerialSampler
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.spaces import null_value, to_env
 from rlpyt.types import Run
@@ -138,7 +139,7 @@ def test_rows_equal_steps_by_hand(name: str, folder: Path) -> None:
     try:
         sampler.initialize(PgAgent(ModelCls=Blind), run)
         samples, _ = sampler.obtain_samples(0)
-        spec = sampler.make_specs(run)[FleetRole.TRAIN]
+        spec = specs_of(sampler, run)[FleetRole.TRAIN]
         for b, (seed, env_seed) in enumerate(zip(spec.seeds(), spec.env_seeds(), strict=True)):
             takes = "env_seed" in inspect.signature(found.EnvCls).parameters
             env: Any = found.EnvCls(**found.env_kwargs, **({"env_seed": env_seed} if takes else {}))

@@ -20,6 +20,7 @@ from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval
 from rlpyt.samplers import SerialSampler
+from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.utils.processes import WorkerError
 from tests.runners.runner_kit import is_alive, make_algo, make_sampler, nightly, rows_of, run, status_of
 from tests.runners.test_faults import (  # noqa: F401  # fixtures
@@ -80,7 +81,7 @@ def check(directory: Path, error: BaseException) -> str:
     + [nightly("raise", 2), nightly("kill", 0), nightly("exit", 2), nightly("hang", 0)],
 )
 def test_a_sampler_without_workers_that_breaks_is_named(fault, lag, tmp_path, monkeypatch):
-    monkeypatch.setattr(SerialSampler, "stall_seconds", 1.0)
+    monkeypatch.setattr(SerialSampler, "process", ProcessSettings(stall_seconds=1.0))
     message = fail(tmp_path, "serial", fault, lag=lag)
     ending = {**DEATHS, "raise": "raised EnvError: " + MESSAGES["raise"]}[fault]
     found = re.match(PROCESS + SEEN + ending, message, re.DOTALL)

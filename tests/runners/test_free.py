@@ -28,6 +28,7 @@ from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
 from rlpyt.samplers import BaseSampler, SerialSampler
 from rlpyt.samplers.copier import CopierServer
+from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.bell import Bell
@@ -112,6 +113,8 @@ def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
 
 class OwnRows(SerialSampler):
     """Sampler that returns rows of its own, with other rewards."""
+
+    own_rows = True
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
         samples, traj_infos = super().obtain_samples(itr)
@@ -244,12 +247,12 @@ def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
 
 def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     sampler: Any = make_sampler().running_freely()
-    monkeypatch.setattr(sampler, "_send", lambda *request: None)
+    monkeypatch.setattr(sampler.remote, "send", lambda *request: None)
     asked: list[Any] = []
-    sampler._copier, sampler.batches, sampler._n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
+    sampler._copier, sampler.batches, sampler.remote.n_itr = SimpleNamespace(append=asked.append), [None] * 9, 20
 
     def ask(itr: int, band: int, n_handed_over: int) -> int:
-        sampler._itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
+        sampler.remote.itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
         sampler._ask_ahead()
         return len(asked)
 
@@ -257,14 +260,14 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
     assert ask(itr=1, band=4, n_handed_over=0) == 6
     assert ask(itr=6, band=8, n_handed_over=1) == 10, "no place is written whose batch is not in the replay"
     assert ask(itr=15, band=8, n_handed_over=15) == 20, "the end of the run"
-    assert [request.args[0] for request in asked] == list(range(20))
+    assert asked == list(range(20))
 
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
     sampler: Any = make_sampler().running_freely()
-    sampler._torch_batches = [SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))]
-    sampler._agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
-    sampler._itr, sampler._n_appended = 5, 1  # learns from version 5
+    sampler.remote.torch_batches = [SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))]
+    sampler.remote.agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
+    sampler.remote.itr, sampler._n_appended = 5, 1  # learns from version 5
     sampler._waiting += [(0, SimpleNamespace(version=2)), (1, SimpleNamespace(version=3))]
     assert sampler._n_ready == 1
     sampler._hand_over(1)
@@ -301,13 +304,21 @@ def test_speed_and_ratio_count_the_rows_in_the_replay():
 def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, ratio_band, band, monkeypatch):
     sampler: Any = make_sampler().running_freely()
     sampler.batches = []
-    monkeypatch.setattr(sampler, "_ask", lambda *request: None)
-    monkeypatch.setattr("rlpyt.samplers.free.CopierProcess", lambda *args: None)
+    monkeypatch.setattr(sampler.remote, "ask", lambda *request: None)
+    monkeypatch.setattr("rlpyt.samplers.free.Copier", lambda *args: None)
     sampler.append_by(None, n_before - 1, ratio_band)
     assert sampler.band == band
 
 
 # ---- refusals ----
+
+
+def test_rows_that_a_sampler_makes_itself_without_saying_so_are_refused(tmp_path):
+    class Silent(OwnRows):
+        own_rows = False
+
+    with pytest.raises(WorkerError, match=r"Silent.obtain_samples returned rows of its own.*Write own_rows = True"):
+        run(tmp_path, "dqn", Silent(CountingEnv, env_kwargs={}, batch_T=5, batch_B=4), free, n_steps=400)
 
 
 def test_algorithms_that_need_their_batches_themselves_are_refused():
@@ -370,7 +381,7 @@ def fail(directory: Path, parts: Any, error: Any, sampler: Any = None) -> str:
 )
 def test_a_fault_of_the_copier_ends_the_run(how, held, tmp_path, monkeypatch):
     monkeypatch.setattr(AsyncRl, "lock_seconds", 1.0)
-    monkeypatch.setattr(BaseSampler, "stall_seconds", 1.0)
+    monkeypatch.setattr(BaseSampler, "process", ProcessSettings(stall_seconds=1.0))
     settings: dict[str, Any] = dict(batch_size=8, min_steps_learn=30, replay_size=1000)
     algo = DQN(IndexCls=partial(FaultyIndex, how=how, at=7), **settings)
     if not held:

@@ -668,11 +668,11 @@ def test_workers_are_not_kept_to_the_cores_of_the_master(pinned):
         runner.startup()
         assert available_cpus() == [master]
         expected = [other] if pinned else before
-        assert [psutil.Process(w.pid).cpu_affinity() for w in sampler.pool.workers] == [expected] * 2
-        psutil.Process(sampler.pool.workers[0].pid).kill()
+        assert [psutil.Process(w.pid).cpu_affinity() for w in sampler._workers.pool.workers] == [expected] * 2
+        psutil.Process(sampler._workers.pool.workers[0].pid).kill()
         sampler.obtain_samples(0)
-        assert sampler.pool.n_restarts == 1
-        assert psutil.Process(sampler.pool.workers[0].pid).cpu_affinity() == expected
+        assert sampler._workers.pool.n_restarts == 1
+        assert psutil.Process(sampler._workers.pool.workers[0].pid).cpu_affinity() == expected
     finally:
         runner.shutdown()
         process.cpu_affinity(before)

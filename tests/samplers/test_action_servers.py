@@ -24,7 +24,6 @@ from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
 from rlpyt.samplers.action_server import ActionServer
-from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity
@@ -192,7 +191,8 @@ def test_affinities_of_rlpyt_0_1_start_a_server_each():
     with started(sampler, affinity=affinity):
         samples, _ = sampler.obtain_samples(0)
         assert sampler.plan() == {"sampler": "GpuSampler", "servers": 2, "workers": 3}
-        servers = [psutil.Process(worker.pid) for worker in sampler.pool.workers]
+        assert sampler._workers is not None
+        servers = [psutil.Process(worker.pid) for worker in sampler._workers.pool.workers]
         assert [len(server.children()) for server in servers] == [2, 1]
         assert all(p.cpu_affinity() == [cpu] for server in servers for p in (server, *server.children()))
         expected = samples.env.observation.clone()
@@ -205,7 +205,8 @@ def test_a_number_of_servers_shares_the_cores_of_the_workers():
     cpus = [available_cpus()[i % len(available_cpus())] for i in range(3)]
     sampler = GpuSampler(CountingEnv, {}, batch_T=3, batch_B=4, servers=2)
     with started(sampler, affinity={"workers_cpus": cpus}):
-        workers = [psutil.Process(worker.pid).children() for worker in sampler.pool.workers]
+        assert sampler._workers is not None
+        workers = [psutil.Process(worker.pid).children() for worker in sampler._workers.pool.workers]
         assert [[p.cpu_affinity() for p in some] for some in workers] == [[[cpus[0]], [cpus[1]]], [[cpus[2]]]]
 
 
@@ -239,7 +240,7 @@ def test_what_cannot_be_meant_is_refused(SamplerCls, settings, error, message):
 
 
 def server_and_worker(sampler: Any, rank: int) -> tuple[int, int]:
-    pid = sampler.pool.workers[rank].pid
+    pid = sampler._workers.pool.workers[rank].pid
     return pid, psutil.Process(pid).children()[0].pid
 
 
@@ -312,9 +313,9 @@ def test_a_lost_server_is_replaced_and_its_environments_begin_anew(kind, rank):
     options: dict[str, Any] = {**TWO, "n_batches": 2, "env_info_keys": ["t", "vector"]}
     with restarting(kind, counting_agent(True), faulty({env_seed(rank): ("kill", at)}), T, **options) as sampler:
         batches = collect(sampler, row // T + 2)
-        pid = sampler.pool.workers[0].pid
+        pid = sampler._workers.pool.workers[0].pid
         os.kill(pid, signal.SIGKILL)
-        sampler.pool.workers[0]._process.join(10)
+        sampler._workers.pool.workers[0]._process.join(10)
         batches += collect(sampler, 2, first=len(batches))
         assert sampler.diagnostics()["WorkerRestarts"] == 2
     second = (row // T + 2) * T
@@ -340,9 +341,8 @@ def test_a_server_that_dies_while_it_acts_goes_on_from_the_row_before(valued, lo
 
 def test_a_share_that_is_run_again_is_seeded_anew():
     server: Any = ActionServer.__new__(ActionServer)
-    server.specs, server._agent = {FleetRole.EVAL: None}, None
-    server._weights = SimpleNamespace(take=lambda agent: 0)
-    server.sampler = SimpleNamespace(run_evaluation=lambda itr, note, *options: (itr, *options))
+    server._agent, server._weights = None, SimpleNamespace(take=lambda agent: 0)
+    server._work = SimpleNamespace(evaluate=lambda itr, note, *options: (itr, *options))
     assert server.evaluate(3, True, after_loss=False) == (3, True, False)
     assert server.evaluate(3, False, after_loss=True) == (3, False, True), "after a loss, maybe by the seeds"
 
@@ -350,7 +350,7 @@ def test_a_share_that_is_run_again_is_seeded_anew():
 def test_a_server_lost_in_an_evaluation_runs_its_share_again():
     with restarting("gpu2", counting_agent(), CountingEnv, eval_n_envs=2, eval_max_trajectories=400, **TWO) as sampler:
         batches = collect(sampler, 2)
-        threading.Timer(0.02, os.kill, (sampler.pool.workers[1].pid, signal.SIGKILL)).start()
+        threading.Timer(0.02, os.kill, (sampler._workers.pool.workers[1].pid, signal.SIGKILL)).start()
         while sampler.diagnostics()["WorkerRestarts"] == 0:
             assert len(sampler.evaluate_agent(2).traj_infos) == 400
         batches += collect(sampler, 2, first=2)
@@ -364,9 +364,9 @@ def test_servers_killed_at_any_moment_leave_consistent_rows():
     with restarting("alternating4", counting_agent(True), CountingEnv, **options) as sampler:
         batches: list[Any] = []
         for n, delay in enumerate(delays):
-            timer = threading.Timer(delay, os.kill, (sampler.pool.workers[n % 2].pid, signal.SIGKILL))
+            timer = threading.Timer(delay, os.kill, (sampler._workers.pool.workers[n % 2].pid, signal.SIGKILL))
             timer.start()
-            while sampler.pool.n_restarts <= n:
+            while sampler._workers.pool.n_restarts <= n:
                 batches += collect(sampler, 1, first=len(batches))
             batches += collect(sampler, 2, first=len(batches))
         losses = Checker(ACTS_IN_SERVERS, batches, recurrent=True, with_info=True).losses

@@ -20,7 +20,7 @@ from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.core import EvalResult
 from rlpyt.logging import current_logger, logger_context
 from rlpyt.samplers import SerialSampler, WaitResetCollector
-from rlpyt.samplers.background_server import Batch
+from rlpyt.samplers.sampler_server import Batch
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -104,7 +104,7 @@ def test_batches_are_those_of_the_weights_of_lag_iterations_ago(kind, lag, agent
         assert_equal_batches(batches, expected, rtol=0 if kind == "serial" else 1e-4)
         result = sampler.evaluate_agent(3)
         assert in_order(result.traj_infos) == in_order(evaluated.traj_infos)
-        assert not sampler._asked, "batches are collected that nobody learns from"
+        assert not sampler.remote.asked, "batches are collected that nobody learns from"
         assert not sampler._arrived
         columns = sampler.diagnostics()
     ages = [min(itr, lag) for itr in range(N_ITR)]
@@ -355,14 +355,14 @@ def test_precision_and_memory_format_reach_the_process():
 def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
     sampler: Any = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
     with started(sampler, random_agent()):
-        receive = sampler._receive
+        receive = sampler.remote.receive
 
-        def timed(timeout: float, doing: str) -> Any:
-            answer = receive(timeout, doing)
+        def timed(doing: str, timeout: float | None = None) -> Any:
+            answer = receive(doing, timeout)
             is_batch = isinstance(answer.value, Batch)
             return answer._replace(value=answer.value._replace(waited=200.0, hand_over=3000.0)) if is_batch else answer
 
-        monkeypatch.setattr(sampler, "_receive", timed)
+        monkeypatch.setattr(sampler.remote, "receive", timed)
         sampler.obtain_samples(0)
         columns = sampler.coupling.take()
     assert columns["SamplerWaitTime"] == 200

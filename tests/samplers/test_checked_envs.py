@@ -23,7 +23,8 @@ from gymnasium import spaces
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
 from rlpyt.logging import logger_context
-from rlpyt.samplers import SerialSampler, base
+from rlpyt.samplers import SerialSampler, set_up
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.processes import WorkerError
@@ -237,7 +238,7 @@ class SlowEnv(CountingEnv):
 @pytest.mark.parametrize(("kind", "n_steps"), [("serial", 3 * 4 / 2), ("cpu3", 4 / 2)])
 def test_long_random_steps_are_announced(kind, n_steps, monkeypatch, capsys):
     seen: list[float] = []
-    monkeypatch.setattr(base, "_LONG_SECONDS", Recorded(seen))
+    monkeypatch.setattr(set_up, "_LONG_SECONDS", Recorded(seen))
     with running(kind, counting_agent(), SlowEnv, max_decorrelation_steps=4):
         pass
     text = r"Before the first batch every environment takes 1 to 4 random steps \(max_decorrelation_steps\)"
@@ -290,9 +291,8 @@ def test_each_environment_of_a_run_is_given_an_env_seed():
             seen.append(numbers(sampler))
     assert seen[0] == seen[1] != seen[2]
     assert len(set(seen[0])) == 4
-    specs = SerialSampler(Constructed, {}, 1, 4, eval_n_envs=4, eval_max_steps=9).make_specs(
-        Run(batch_spec=BatchSpec(1, 4))
-    )
+    sampler = SerialSampler(Constructed, {}, 1, 4, eval_n_envs=4, eval_max_steps=9)
+    specs = specs_of(sampler, Run(batch_spec=BatchSpec(1, 4)))
     train, evaluation = (specs[role].env_seeds() for role in FleetRole)
     assert not set(train) & set(evaluation)
     assert not set(train) & {*replace(specs[FleetRole.TRAIN], restarts=1).env_seeds(), *specs[FleetRole.TRAIN].seeds()}

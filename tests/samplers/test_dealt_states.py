@@ -16,7 +16,6 @@ import torch
 from rlpyt.logging import load_snapshot, save_snapshot
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, piece, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.parallel import ParallelSampler
 from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
@@ -226,14 +225,15 @@ def test_arrays_that_came_from_another_process_have_a_state(kind):
     env_kwargs = dict(lengths=np.array([3, 2, 4]))
     with running(kind, random_agent(), LifeEnv, **OPTIONS, TrajInfoCls=Histogram, env_kwargs=env_kwargs) as sampler:
         infos = [info for itr in range(6) for info in sampler.obtain_samples(itr)[1]]
-        restored = sampler.restored_trajs(sampler.saved_trajs(infos))
+        states, fresh = sampler.traj_states, sampler.new_traj_info
+        restored = states.restored(states.saved(infos), fresh)
         assert [info["_counts"].tolist() for info in restored] == [info["_counts"].tolist() for info in infos]
         ends = [info.ended_at or (0, 0, 0) for info in restored]
         assert ends == [info.ended_at for info in infos] == sorted(ends)
         assert len({itr for itr, _, _ in ends}) > 1
         # As a checkpoint of an earlier version.
-        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in sampler.saved_trajs(infos)]
-        assert [info.ended_at for info in sampler.restored_trajs(old)] == [None] * len(infos)
+        old = [{name: x for name, x in one.items() if name != "ended_at"} for one in states.saved(infos)]
+        assert [info.ended_at for info in states.restored(old, fresh)] == [None] * len(infos)
         assert sampler.why_no_state() is None
 
 
@@ -253,13 +253,13 @@ class Histogram(TrajInfo):
 @pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
 def test_workers_lost_before_are_counted(kind):
     with running(kind, random_agent(), restart_workers=3) as sampler:
-        assert isinstance(sampler, ParallelSampler)
-        sampler.pool.count_restarts(2)
+        assert sampler._workers is not None
+        sampler._workers.pool.count_restarts(2)
         state = sampler.state_dict()
     with running(kind, random_agent(), restart_workers=3) as sampler:
-        assert isinstance(sampler, ParallelSampler)
+        assert sampler._workers is not None
         sampler.load_state_dict(state)
-        assert (sampler.pool.n_restarts, sampler.pool.restarts_left) == (2, 1)
+        assert (sampler._workers.pool.n_restarts, sampler._workers.pool.restarts_left) == (2, 1)
         assert sampler.diagnostics()["WorkerRestarts"] == 2
 
 

@@ -17,6 +17,7 @@ from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, make_env
 from rlpyt.logging import logger_context
 from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
 from rlpyt.samplers.as_built import AsBuilt
+from rlpyt.samplers.base import specs_of, work_of
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.fleet_spec import FleetRole, quotas
 from rlpyt.samplers.parts import ListPart
@@ -263,19 +264,20 @@ def test_training_goes_on_as_if_there_had_been_no_evaluation(kind, recurrent):
     assert_equal_batches(with_evaluation, without)
 
 
-def test_the_progress_of_an_evaluation_of_workers_begins_at_zero():
+def test_the_progress_of_an_evaluation_of_workers_begins_at_zero(monkeypatch):
     seen: list[int] = []
     with running("cpu2", counting_agent(), eval_n_envs=2, eval_max_trajectories=4) as sampler:
         assert isinstance(sampler, CpuSampler)
+        assert sampler._workers is not None
         sampler.evaluate_agent(0)
-        given = sampler.pool.ask
+        given = sampler._workers.pool.ask
 
         def ask(requests: Any, on_wait: Any) -> Any:
             on_wait()
             return given(requests, on_wait)
 
-        sampler.pool.ask = ask  # type: ignore[method-assign, assignment]
-        sampler.run_evaluation(1, seen.append, False)
+        monkeypatch.setattr(sampler._workers.pool, "ask", ask)
+        work_of(sampler).evaluate(1, seen.append, False)
     assert seen[0] == 0
 
 
@@ -540,7 +542,7 @@ def test_the_amount_of_an_evaluation_is_its_episodes_or_else_its_steps():
     made: dict[str, Any] = dict(batch_T=4, batch_B=2, eval_n_envs=2)
     run = Run(batch_spec=BatchSpec(4, 2))
     for limits, expected in ((dict(eval_max_trajectories=5, eval_max_steps=60), 5), (dict(eval_max_steps=60), 60)):
-        specs = SerialSampler(CountingEnv, {}, **{**made, **limits}).make_specs(run)
+        specs = specs_of(SerialSampler(CountingEnv, {}, **{**made, **limits}), run)
         assert specs[FleetRole.EVAL].amount == expected
 
 

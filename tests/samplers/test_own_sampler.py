@@ -104,9 +104,8 @@ class TwiceTheReward(Collector):
 
 @pytest.mark.parametrize("kind", ["serial", "cpu2", "gpu2"])
 def test_a_loop_of_the_users_may_lack_the_row_to_go_on_from(kind):
-    options: dict[str, Any] = {} if kind == "serial" else {"start_method": "here"}
-    with running(kind, random_agent(), **options) as sampler:
+    with running(kind, random_agent()) as sampler:
         [(expected, _)] = collect(sampler, 1)
-    with running(kind, random_agent(), CollectorCls=TwiceTheReward, **options) as sampler:
+    with running(kind, random_agent(), CollectorCls=TwiceTheReward) as sampler:
         [(samples, _)] = collect(sampler, 1)
     assert torch.equal(samples.env.reward, 2 * expected.env.reward)

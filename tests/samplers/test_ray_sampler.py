@@ -73,7 +73,7 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(ray_cluster)
             batches += collect(sampler, 2, 3)
             results.append((batches, [info.statistics() for info in result.traj_infos]))
             if Cls is RaySampler:
-                nodes = {worker.host.node_id for worker in sampler.pool.workers}
+                nodes = {worker.host.node_id for worker in sampler._workers.pool.workers}
                 assert len(nodes) == 2, "a worker on each node"
                 own = sampler.state_dict()
                 more = collect(sampler, 2, 5)
@@ -92,7 +92,7 @@ def test_rows_evaluations_and_resumed_rows_are_those_of_cpu_workers(ray_cluster)
 
 def host_pid(sampler: Any, rank: int) -> int:
     """Return the process of the host of a worker."""
-    pid: int = import_ray("RaySampler").get(sampler.pool.workers[rank].host.actor.pid.remote())
+    pid: int = import_ray("RaySampler").get(sampler._workers.pool.workers[rank].host.actor.pid.remote())
     return pid
 
 
@@ -108,21 +108,21 @@ def test_workers_that_raise_or_stand_still_and_hosts_that_hang_are_replaced(ray_
     with running(**options, max_decorrelation_steps=0, worker_timeout=1.0, restart_workers=3) as sampler:
         start = time.monotonic()
         collect(sampler, 2)
-        assert sampler.pool.n_restarts == 1
+        assert sampler._workers.pool.n_restarts == 1
         sampler.obtain_samples(2)
-        assert (sampler.pool.n_restarts, sampler.n_cut_episodes) == (2, 2)
-        host = sampler.pool.workers[1].host
+        assert (sampler._workers.pool.n_restarts, sampler.n_cut_episodes) == (2, 2)
+        host = sampler._workers.pool.workers[1].host
         assert not host.is_lost, "the node is well"
         process = psutil.Process(host_pid(sampler, 1))
-        sampler._ray_workers.node_timeout, sampler.pool.timeout = 1.5, 60.0
+        sampler._kind.node_timeout, sampler._workers.pool.timeout = 1.5, 60.0
         process.suspend()
         try:
             sampler.obtain_samples(3)
         finally:
             process.kill()
-        sampler._ray_workers.node_timeout = 30.0
+        sampler._kind.node_timeout = 30.0
         assert host.is_lost
-        assert sampler.pool.workers[1].host is sampler.pool.workers[0].host
+        assert sampler._workers.pool.workers[1].host is sampler._workers.pool.workers[0].host
         with pytest.raises(WorkerError, match=PLACE + "OSError: no display") as info:
             collect(sampler, 2, 4)
         assert "in step" in str(info.value), "with its traceback"
@@ -264,12 +264,12 @@ def test_a_lost_node_is_named_and_its_environments_go_on_elsewhere(ray_cluster, 
         batches = collect(sampler, 2)
         assert_equal_batches(batches, local)
         lost = ray_cluster.other_id
-        [worker] = [worker for worker in sampler.pool.workers if worker.host.node_id == lost]
-        ranks = sampler._worker_specs[worker.rank]
+        [worker] = [worker for worker in sampler._workers.pool.workers if worker.host.node_id == lost]
+        ranks = sampler._workers.specs[worker.rank]
         [ranks] = [spec.env_ranks for spec in ranks.values()]
         ray_cluster.remove_other()
         start, itr = time.monotonic(), 2
-        while sampler.pool.n_restarts == 0:  # the processes of a node outlive it for a second
+        while sampler._workers.pool.n_restarts == 0:  # the processes of a node outlive it for a second
             before = time.monotonic()
             batches += collect(sampler, 1, itr)
             itr += 1

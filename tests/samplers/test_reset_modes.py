@@ -139,8 +139,8 @@ def test_before_the_first_step_of_an_episode_there_is_the_null_action(kind):
 
 def test_the_collector_may_ask_for_it():
     for options in ({"CollectorCls": WaitResetCollector}, {"mid_batch_reset": False}):
-        assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).mid_batch_reset is False
-    assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).mid_batch_reset is True
+        assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1, **options).resets_mid_batch is False
+    assert SerialSampler(CountingEnv, {}, batch_T=3, batch_B=1).resets_mid_batch is True
     with running("serial", counting_agent(), CollectorCls=WaitResetCollector, bootstrap_value=True) as sampler:
         asked = collect(sampler, 6)
     with running("serial", counting_agent(), mid_batch_reset=False, bootstrap_value=True) as sampler:

@@ -9,6 +9,7 @@ import pytest
 
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.samplers import CpuSampler, SerialSampler, WaitResetCollector, evaluate
+from rlpyt.samplers.base import eval_size_of
 from tests.toy_envs import CountingEnv
 
 
@@ -100,10 +101,10 @@ def test_training_does_not_leave_an_evaluation_behind_that_was_alike():
 
 def test_resets_are_of_the_collector_and_not_of_the_settings():
     sampler = make(CollectorCls=WaitResetCollector)
-    assert not sampler.mid_batch_reset
+    assert not sampler.resets_mid_batch
     assert sampler.given()["mid_batch_reset"]
-    assert sampler.replace(CollectorCls=None).mid_batch_reset
-    assert not make(CollectorCls=WaitResetCollector, mid_batch_reset=False).replace(CollectorCls=None).mid_batch_reset
+    assert sampler.replace(CollectorCls=None).resets_mid_batch
+    assert not make(CollectorCls=WaitResetCollector, mid_batch_reset=False).replace(CollectorCls=None).resets_mid_batch
 
 
 def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
@@ -116,5 +117,5 @@ def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
 def test_whole_numbers_of_other_types_are_taken():
     sampler = make(batch_T=4.0, batch_B=np.int64(3), eval_n_envs=4.0, eval_max_trajectories=3.0, eval_max_steps=5e3)
     assert sampler.batch_spec == (4, 3)
-    assert sampler.eval_size() == (3, 5000, 3)
-    assert {type(value) for value in (*sampler.batch_spec, *sampler.eval_size())} == {int}
+    assert eval_size_of(sampler) == (3, 5000, 3)
+    assert {type(value) for value in (*sampler.batch_spec, *eval_size_of(sampler))} == {int}

@@ -16,7 +16,9 @@ from gymnasium import spaces
 
 from rlpyt.envs import AtariEnv, EnvError
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers import CpuSampler, SerialSampler, parallel
+from rlpyt.samplers import CpuSampler, SerialSampler, workers
+from rlpyt.samplers.base import work_of
+from rlpyt.samplers.workers import worker_cpus
 from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.processes import WorkerError, available_cpus
@@ -203,7 +205,7 @@ def test_a_state_that_an_earlier_version_has_saved_is_not_loaded_by_half(simulat
     options: dict[str, Any] = {"B": 1, "T": 6}
     with running("serial", random_agent(), simulated, **options) as sampler:
         collect(sampler, 1)
-        sampler._collector.parts[0].envs.why_lost = None  # type: ignore[attr-defined]
+        work_of(sampler).collector.parts[0].envs.why_lost = None  # type: ignore[attr-defined]
         state = sampler.state_dict()
     assert state["parts"][0]["state"]["envs"] != [{}]
     with running("serial", random_agent(), simulated, **options) as sampler:
@@ -429,21 +431,21 @@ def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
 def test_workers_are_pinned_to_allowed_cores_only():
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3)
     with pytest.warns(UserWarning, match=r"workers_cpus: this process may run on none of the cores \[9999\]"):
-        assert sampler._worker_cpus({"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
-    assert sampler._worker_cpus({"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
+        assert worker_cpus(sampler, 3, {"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
+    assert worker_cpus(sampler, 3, {"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
     two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)
-    assert two._worker_cpus({"workers_cpus": [0]}) == [[0], [0]]
+    assert worker_cpus(two, 3, {"workers_cpus": [0]}) == [[0], [0]]
     with pytest.raises(ValueError, match="affinity names cores for workers, in number 4; expected 1 to batch_B, 3"):
-        sampler._worker_cpus({"workers_cpus": [0, 1, 2, 3]})
+        worker_cpus(sampler, 3, {"workers_cpus": [0, 1, 2, 3]})
 
 
 def test_a_worker_runs_on_its_cores():
     core = available_cpus()[-1]
-    sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=1)
+    sampler: Any = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=1)
     try:
         run = Run(batch_spec=sampler.batch_spec, affinity={"workers_cpus": [core]})
         sampler.initialize(counting_agent(), run)
-        assert [psutil.Process(worker.pid).cpu_affinity() for worker in sampler.pool.workers] == [[core]]
+        assert [psutil.Process(worker.pid).cpu_affinity() for worker in sampler._workers.pool.workers] == [[core]]
     finally:
         sampler.shutdown()
 
@@ -451,9 +453,9 @@ def test_a_worker_runs_on_its_cores():
 def test_there_are_no_more_workers_than_the_quota_of_a_container_has_cores_for(monkeypatch):
     monkeypatch.setattr(processes, "available_cpus", lambda: list(range(64)))
     monkeypatch.setattr(processes, "cpu_quota", lambda: 2.0)
-    monkeypatch.setattr(parallel, "available_cpus", processes.available_cpus)
+    monkeypatch.setattr(workers, "available_cpus", processes.available_cpus)
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=8)
-    assert len(sampler._worker_cpus({})) == 2
+    assert len(worker_cpus(sampler, 8, {})) == 2
 
 
 def test_the_plan_says_how_many_workers_there_are():

@@ -20,6 +20,7 @@ import torch
 from rlpyt.agents import CategoricalPgAgent
 from rlpyt.algos import A2C
 from rlpyt.logging import logger_context
+from rlpyt.samplers.base import specs_of
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.types import Run
 from rlpyt.utils import processes
@@ -275,7 +276,7 @@ def restarting(kind: str, agent: Any, EnvCls: Any, T: int = 4, B: int = 4, **kwa
 
 def train_ranks(sampler: Any) -> list[list[int]]:
     """Return the training environments of every worker."""
-    return [specs[FleetRole.TRAIN].env_ranks for specs in sampler._worker_specs]
+    return [specs[FleetRole.TRAIN].env_ranks for specs in sampler._workers.specs]
 
 
 def losses_of(sampler: Any, rows: Sequence[tuple[int, int]]) -> list[Loss]:
@@ -350,7 +351,7 @@ def test_two_workers_may_be_lost_in_the_same_row(kind):
 
 def kill(sampler: Any, rank: int) -> None:
     """Kill a worker from outside, and wait until it is dead."""
-    worker = sampler.pool.workers[rank]
+    worker = sampler._workers.pool.workers[rank]
     os.kill(worker.pid, signal.SIGKILL)
     worker._process.join(10)
 
@@ -378,10 +379,10 @@ def test_workers_killed_at_any_moment_leave_consistent_rows(kind):
     with restarting(kind, counting_agent(True), CountingEnv, **options) as sampler:
         batches: list[Any] = []
         for n_kills in range(1, 5):
-            victim = sampler.pool.workers[int(rng.integers(2))]
+            victim = sampler._workers.pool.workers[int(rng.integers(2))]
             timer = threading.Timer(rng.uniform(0, 0.01), os.kill, (victim.pid, signal.SIGKILL))
             timer.start()
-            while sampler.pool.n_restarts < n_kills:
+            while sampler._workers.pool.n_restarts < n_kills:
                 batches += collect(sampler, 1, first=len(batches))
             batches += collect(sampler, 2, first=len(batches))
         losses = Checker(kind, batches, recurrent=True, with_info=True).losses
@@ -448,7 +449,7 @@ def test_a_loss_is_in_the_log(kind, tmp_path):
 def test_seeds_of_a_restart_are_new_whichever_worker_and_replica_it_is():
     samplers = [make_sampler("cpu2", B=4, eval_n_envs=3, eval_max_trajectories=3) for _ in range(2)]
     runs = [Run(batch_spec=samplers[0].batch_spec, seed=SEED, replicas=Replicas(rank, 2)) for rank in range(2)]
-    replicas = [sampler.make_specs(run) for sampler, run in zip(samplers, runs, strict=True)]
+    replicas = [specs_of(sampler, run) for sampler, run in zip(samplers, runs, strict=True)]
     for role, n_envs in ((FleetRole.TRAIN, 8), (FleetRole.EVAL, 3)):
         dealt = [s for specs in replicas for s in specs[role].deal(2)]
         seeds = [x for s in dealt for k in range(1, 30) for x in replace(s, restarts=k).restart_seeds()]

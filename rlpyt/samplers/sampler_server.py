@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import ClassVar, Generic, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias
 
 import psutil
 import torch
 
-from rlpyt.core import Agent, EvalResult
+from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.logging import Logger, log_to
-from rlpyt.samplers.traj_state import TrajKeeper
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
@@ -28,52 +26,16 @@ from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed
 from rlpyt.utils.shared_memory import shared_array
 from rlpyt.utils.watched import Picklable
 
-_BEAT_SECONDS = 0.5
 
+class ProcessSettings(NamedTuple):
+    """Settings by which a process with a sampler is started and watched."""
 
-class MovableSampler(TrajKeeper):
-    """Sampler that may run in a process of its own."""
-
-    acts_here: ClassVar[bool] = True
-    """Whether this process runs the network, and not workers alone."""
-    why_not_set_back: str | None = None
-    """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
-
-    @property
-    @abstractmethod
-    def running(self) -> bool:
-        """Whether there are environments: after `initialize`, until `shutdown`."""
-
-    def __getstate__(self) -> dict[str, object]:
-        """Refuse to copy a sampler that runs: a copy's batches would be other memory than its environments step in."""
-        if self.running:
-            raise TypeError(
-                f"{type(self).__name__}: it was to be copied or pickled while it runs; expected that before initialize "
-                "or after shutdown. To go on twice from here, set up new parts and load the state_dict() of each."
-            )
-        return vars(self)
-
-    @property
-    def process_start_method(self) -> str:
-        """How the process is started: "forkserver", "spawn" or "fork"."""
-        return "forkserver"
-
-    @property
-    def stall_seconds(self) -> float:
-        """Seconds without progress after which the process counts as lost."""
-        return 300.0
-
-    @property
-    def returns_its_places(self) -> bool:
-        """Whether `obtain_samples` returns the rows of `batches` as they are, and makes none of its own."""
-        return False
-
-    def note_progress(self, progress: Progress) -> bool:
-        """Note the environment and row at hand there from now on; return False if that is not possible.
-
-        A sampler with workers watches them itself, and has no need of it.
-        """
-        return False
+    start_method: str = "forkserver"
+    """"forkserver", "spawn" or "fork"."""
+    stall_seconds: float = 300.0
+    """Seconds without progress after which the process counts as lost."""
+    acts_here: bool = True
+    """Whether it runs the network, and not workers alone."""
 
 
 class Description(NamedTuple):
@@ -115,27 +77,6 @@ AnyAnswer: TypeAlias = Answer[Picklable]
 WARNING = "WARNING: "
 
 
-class _Texts(Logger):
-    """Logger that keeps its texts until they are sent home."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._texts: list[str] = []
-
-    def log(self, text: str, with_prefix: bool = True) -> None:
-        """Keep a text."""
-        self._texts.append(text)
-
-    def warn(self, text: str) -> None:
-        """Keep a warning, by which `BackgroundSampler` knows it again."""
-        self._texts.append(f"{WARNING}{text}")
-
-    def take(self) -> list[str]:
-        """Return the texts since the last call."""
-        texts, self._texts = self._texts, []
-        return texts
-
-
 class SamplerServer(CallServer):
     """Sampler in a process of its own, which answers the requests of a `BackgroundSampler`.
 
@@ -146,16 +87,15 @@ class SamplerServer(CallServer):
         agent: not initialised.
     """
 
-    def __init__(self, rank: int, progress: Progress, sampler: MovableSampler, agent: Agent) -> None:
-        self._sampler, self._agent = sampler, agent
-        self._logger = _Texts()
+    def __init__(self, rank: int, progress: Progress, sampler: Sampler, agent: Agent) -> None:
+        self._sampler, self._agent, self._progress = sampler, agent, progress
+        self._logger = Logger()
+        self._logger.texts = []
         log_to(self._logger)
         self._version: int | None = None  # of the weights that the agent has
         self._bell: Bell | None = None  # rung after every batch, where a copier waits for them
         self._idle_since = perf_counter()
         self._waited = 0.0  # from the end of the last request to the one at hand
-        if not sampler.note_progress(progress):
-            threading.Thread(target=_beat, args=(progress,), daemon=True).start()
 
     def __call__(self, request: Call[CallServer, R]) -> Answer[R]:  # type: ignore[override]  # with what was logged
         """Answer one request."""
@@ -163,18 +103,22 @@ class SamplerServer(CallServer):
         try:
             value = request.on(self)
         except Exception as error:
-            for text in self._logger.take():
+            for text in self._take_texts():
                 error.add_note(f"Logged before: {text}")
             raise
         self._idle_since = perf_counter()
-        return Answer(value, self._logger.take())
+        return Answer(value, self._take_texts())
+
+    def _take_texts(self) -> list[str]:
+        texts, self._logger.texts = self._logger.texts, []
+        return texts or []
 
     def initialize(self, run: Run) -> Description:
         """Build the environments; return what there is to know of them."""
         # Users' code may draw from the global generators; those of the process that learns have the seed of the run.
         set_seed(stream_seed(run.seed, Role.SAMPLER, run.rank))
         sampler = self._sampler
-        example = sampler.initialize(self._agent, run)
+        example = sampler.initialize(self._agent, replace(run, progress=self._progress))
         cores = Affinity.from_mapping(run.affinity)
         torch.set_num_threads(cores.master_torch_threads or 1)
         if cores.set_affinity and cores.master_cpus:  # after the workers have started, which would inherit it
@@ -216,13 +160,21 @@ class SamplerServer(CallServer):
         taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
         place = self._places[itr % len(self._places)]
-        shared = self._bell is not None or _addresses(place) == _addresses(samples)
+        shared = _addresses(place) == _addresses(samples)
         if self._bell is not None:
-            if not self._sampler.returns_its_places:
+            if self._sampler.own_rows:
                 for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
                     own.copy_(leaf)
+            elif not shared:
+                name = type(self._sampler).__name__
+                raise TypeError(
+                    f"{name}.obtain_samples returned rows of its own, and the rows in the sampler's memory are what "
+                    "another process appends to the replay; expected these. Write own_rows = True into the class, or "
+                    "give the runner lag=1 or another number."
+                )
             self._bell.ring(itr + 1)
-        return Batch(None if shared else numpify_buffer(samples), list(traj_infos), self._waited, taken, self._version)
+        sent = None if shared or self._bell is not None else numpify_buffer(samples)
+        return Batch(sent, list(traj_infos), self._waited, taken, self._version)
 
     def ring(self, bell: Bell) -> list[Samples] | None:
         """Ring a bell after every batch from now on; return where others then read it, if not in the places.
@@ -230,7 +182,7 @@ class SamplerServer(CallServer):
         Rows that a sampler of the user's makes itself lie apart, as the next batch begins with the last row of a place.
         """
         self._bell = bell
-        if self._sampler.returns_its_places:
+        if not self._sampler.own_rows:
             return None
         batches = [buffer_func(samples, lambda x: shared_array(x.shape, x.dtype)) for samples in self._sampler.batches]
         self._places = [torchify_buffer(samples) for samples in batches]
@@ -256,11 +208,3 @@ class SamplerServer(CallServer):
 
 def _addresses(samples: Samples) -> list[int]:
     return [leaf.data_ptr() for leaf in buffer_leaves(samples)]
-
-
-def _beat(progress: Progress) -> None:
-    """Show that this process is not stopped, for ever."""
-    beat = threading.Event()
-    while True:
-        progress.episodes += 1
-        beat.wait(_BEAT_SECONDS)

@@ -1,20 +1,26 @@
-"""Part of a fleet in worker processes, stepped on the master's word, row by row."""
+"""Environments in workers that step on the word of the process that acts, row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any, ClassVar
 
+import numpy as np
+
+from rlpyt.core import Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
-from rlpyt.samplers.fleet import Check
-from rlpyt.samplers.fleet_spec import FleetRole
+from rlpyt.samplers.fleet import Check, FleetServer
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs, by_process
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
-from rlpyt.samplers.server import FleetServer
 from rlpyt.samplers.stopwatch import Stopwatch
-from rlpyt.types import StateDict
-from rlpyt.utils.calls import Call, R, call
+from rlpyt.samplers.work import WorkHere
+from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
+from rlpyt.types import Kwargs, StateDict
+from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
 
@@ -76,6 +82,13 @@ class EnvServer(FleetServer):
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
         return self._parts[FleetRole.TRAIN].why_no_state()
+
+    @staticmethod
+    def on_loss(progress: Progress, request: AnyCall[EnvServer]) -> AnyCall[EnvServer]:
+        """Take the same step again, which begins new episodes; reset with other seeds than those of the lost worker."""
+        if request.is_of(EnvServer.step):
+            return request._replace(method=EnvServer.resume)
+        return request.but(seeds=None) if request.is_of(EnvServer.reset) else request
 
 
 class RemotePart(Part):
@@ -156,3 +169,95 @@ class RemotePart(Part):
     def why_no_state(self) -> str | None:
         """Return why an environment of the workers has no state."""
         return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)
+
+
+@dataclass(kw_only=True, eq=False)
+class SteppingSettings(WorkerSettings):
+    """Settings of the samplers whose workers step, while one process selects the actions, or several do."""
+
+    server: ClassVar[Callable[..., Any]] = EnvServer
+    n_parts: ClassVar[int] = 1
+    """Shares of the workers; while one steps, the other gets its actions."""
+    overlap: ClassVar[bool] = True
+    """Whether two of them may step at the same time."""
+
+    servers: int | Sequence[Kwargs] = 1
+    """Action servers: a number, or a dictionary for each with its `cuda_idx`, `workers_cpus`, `master_cpus` and
+    `master_torch_threads`. Environments and workers are dealt to them. 1 is this process itself. The affinity of the
+    run may have the dictionaries instead, as `sampler`."""
+
+
+def start_stepping(
+    settings: SteppingSettings,
+    specs: Specs,
+    affinity: Kwargs,
+    on_cut: Callable[[int], None],
+    progress: Progress | None = None,
+) -> Workers[EnvServer]:
+    """Start workers that step the environments of these fleets.
+
+    Args:
+        settings: of the workers.
+        specs: the fleets to deal to them.
+        affinity: of the run; see `rlpyt.utils.affinity`.
+        on_cut: see `Workers`.
+        progress: of this process, where it is itself a worker.
+    """
+    kind = kind_of_workers(settings)
+    cpus = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity)
+    shares = [len(share) for share in np.array_split(np.arange(len(cpus)), settings.n_parts)]
+
+    def deal(role: FleetRole, spec: FleetSpec) -> list[FleetSpec]:
+        """Deal a share of the training environments to each share of the workers; those of evaluation to all."""
+        if role == FleetRole.EVAL:
+            return spec.deal(len(cpus))
+        return [one for some, n in zip(spec.deal(len(shares)), shares, strict=True) for one in some.deal(n)]
+
+    return Workers(
+        settings,
+        kind,
+        by_process({role: deal(role, spec) for role, spec in specs.items()}),
+        lambda rank, some: (some, cpus[rank], kind.own_generators),
+        EnvServer.on_loss,
+        on_cut,
+        on_wait=(progress or Progress()).beat,
+    )
+
+
+def work_over(
+    workers: Workers[EnvServer],
+    settings: SteppingSettings,
+    agent: Agent,
+    specs: Specs,
+    check: Check,
+    rows: Mapping[FleetRole, Rows],
+    n_threads: int | None,
+    progress: Progress | None = None,
+) -> WorkHere:
+    """Return collector and evaluator in this process, over environments in workers.
+
+    Args:
+        workers: whose environments are built.
+        settings: see `start_stepping`.
+        agent: acts.
+        specs: the fleets of all workers.
+        check: result of the check at the start.
+        rows: of the fleets.
+        n_threads: torch threads of this process while it collects; None leaves them as they are.
+        progress: see `start_stepping`.
+    """
+    workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
+    everyone = list(range(len(workers.specs)))
+    shares = {role: [everyone] for role in rows}
+    shares[FleetRole.TRAIN] = [share.tolist() for share in np.array_split(everyone, settings.n_parts)]
+    parts: dict[FleetRole, list[RemotePart]] = {}
+    for role, of_role in shares.items():
+        ranks = [{w: workers.specs[w][role].env_ranks for w in some if role in workers.specs[w]} for some in of_role]
+        columns = rows[role].deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
+        null_action = check.examples.action
+        parts[role] = [
+            RemotePart(workers.pool, x, some, role, null_action) for x, some in zip(ranks, columns, strict=True)
+        ]
+    parts[FleetRole.TRAIN][-1].progress = progress  # its row is at hand when those of the other parts are
+    times = lambda: workers.ask_all(call(EnvServer.times))  # noqa: E731
+    return WorkHere(agent, specs, parts, settings.overlap, n_threads, times_of_others=times)

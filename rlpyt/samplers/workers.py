@@ -1,0 +1,237 @@
+"""Workers of a sampler: how many there are, which environments each has, and what happens when one is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
+
+from rlpyt.logging import current_logger
+from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet import Builds, Built, Check
+from rlpyt.samplers.fleet_spec import FleetRole, Specs, by_process, restarted
+from rlpyt.samplers.sampler_server import ProcessSettings
+from rlpyt.types import Kwargs
+from rlpyt.utils.calls import AnyCall, Call, R, S, call
+from rlpyt.utils.checks import whole_number
+from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
+from rlpyt.utils.workers_here import Server
+
+Cpus = Sequence[list[int] | None]
+"""Cores of every worker, None where it is not pinned."""
+
+
+@dataclass(kw_only=True, eq=False)
+class WorkerSettings:
+    """Settings of the samplers with workers."""
+
+    least_workers: ClassVar[int] = 1
+    acts_here: ClassVar[bool] = True
+    """Whether the process of the sampler runs the network, and not workers alone."""
+    server: ClassVar[Callable[..., Any]]
+    """What answers calls in a worker; made with rank, progress, specs and cores."""
+
+    n_workers: int | None = None
+    """Worker processes; None is one for every core that this process may use, or for every entry of
+    `affinity["workers_cpus"]` where the runner is given one."""
+    worker_timeout: float = 300.0
+    """Seconds that a worker may go without finishing a step or reset before it counts as lost."""
+    start_method: str = "forkserver"
+    """"forkserver", "spawn" or "fork". "here" is for debugging: the workers are in this process and take turns, so that
+    breakpoints stop in an environment. The rows are the same."""
+    restart_workers: int = 0
+    """Lost workers (dead, raising or standing still) that are replaced, all together, before a loss ends the run. The
+    new worker's environments begin new episodes with seeds of their own; in the data the lost episodes are truncated
+    where they stood, and their statistics are dropped."""
+    restart_seconds: float | None = None
+    """Seconds in which at most `restart_workers` losses may come; older ones no longer count. None is the whole run."""
+    worker_kind: Callable[[Callable[..., Server]], AnyKind] | None = None
+    """Workers of one's own: called with what makes the server of a worker, it returns a
+    `rlpyt.utils.worker_pool.WorkerKind`. None is processes of this machine. `start_method` then counts for other
+    processes of the run alone."""
+
+    @property
+    def process(self) -> ProcessSettings:
+        """How a process with this sampler is started and watched: as the workers are, if these have processes."""
+        start_method = "forkserver" if self.start_method == HERE else self.start_method
+        return ProcessSettings(start_method, self.worker_timeout, self.acts_here)
+
+
+def kind_of_workers(settings: WorkerSettings) -> AnyKind:
+    """Return the way to run workers."""
+    if settings.worker_kind is not None:
+        return settings.worker_kind(settings.server)
+    return local_workers(settings.server, settings.start_method)
+
+
+def check_workers(settings: WorkerSettings, B: int) -> None:
+    """Refuse workers without an environment, and times that are none."""
+    name = type(settings).__name__
+    if settings.n_workers is not None:
+        expected = f"{settings.least_workers} to batch_B, {B}: every worker needs an environment"
+        n_workers = whole_number(name, "n_workers", settings.n_workers, 1, expected)
+        check_n_workers(settings, n_workers, B, "n_workers is")
+    if not settings.worker_timeout > 0:
+        raise ValueError(f"{name}: worker_timeout is {settings.worker_timeout}; expected a number of seconds above 0.")
+    whole_number(name, "restart_workers", settings.restart_workers, 0)
+    if settings.restart_seconds is not None and not settings.restart_seconds > 0:
+        raise ValueError(
+            f"{name}: restart_seconds is {settings.restart_seconds}; expected a number of seconds above 0, or None to "
+            "count the losses of the whole run."
+        )
+    if not (settings.worker_kind is None or callable(settings.worker_kind)):
+        raise TypeError(
+            f"{name}: worker_kind is {settings.worker_kind!r:.100}; expected a class of workers, or None for processes."
+        )
+    if settings.worker_kind is not None and settings.start_method == HERE:
+        raise ValueError(
+            f"{name}: worker_kind is {settings.worker_kind!r:.100} and start_method is {HERE!r}; expected one of them, "
+            "as both say where the workers are."
+        )
+
+
+def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
+    """Refuse a number of workers that there are not enough environments for, or too few."""
+    if not settings.least_workers <= n_workers <= B:
+        raise ValueError(
+            f"{type(settings).__name__}: {what} {n_workers}; expected {settings.least_workers} to batch_B, {B}: every "
+            "worker needs an environment."
+        )
+
+
+def workers_of_share(settings: WorkerSettings, n_replicas: int) -> int | None:
+    """Return how many workers one of some replicas has."""
+    return settings.n_workers and max(settings.least_workers, settings.n_workers // n_replicas)
+
+
+def worker_cpus(settings: WorkerSettings, B: int, affinity: Kwargs) -> list[list[int] | None]:
+    """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out.
+
+    Args:
+        settings: say how many workers there are; where they do not, `affinity` does.
+        B: environments.
+        affinity: of the run; see `rlpyt.utils.affinity`.
+    """
+    pinned: list[Any] = list(affinity.get("workers_cpus", []))
+    given = None if settings.n_workers is None else int(settings.n_workers)
+    n_workers = given or len(pinned) or max(settings.least_workers, min(available_cores(), B))
+    what = "affinity names cores for workers, in number" if pinned else "n_workers is"
+    check_n_workers(settings, n_workers, B, what)
+    is_pinned = settings.start_method != HERE and settings.worker_kind is None  # else this process is not theirs to pin
+    if not is_pinned or not affinity.get("set_affinity", True):
+        return [None] * n_workers
+    if not pinned:
+        # A worker started later in place of a lost one would inherit the master's cores.
+        return [available_cpus() if affinity.get("master_cpus") else None] * n_workers
+    return [allowed_cpus(pinned[i % len(pinned)], "affinity's workers_cpus") or None for i in range(n_workers)]
+
+
+def dealt_workers(
+    settings: WorkerSettings,
+    kind: AnyKind,
+    specs: Specs,
+    cpus: Cpus,
+    on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
+    on_cut: Callable[[int], None],
+) -> Workers[S]:
+    """Start workers to which the environments are dealt as evenly as they go; see `Workers` for the arguments."""
+    dealt = by_process({role: spec.deal(len(cpus)) for role, spec in specs.items()})
+    return Workers(settings, kind, dealt, lambda rank, some: (some, cpus[rank], kind.own_generators), on_loss, on_cut)
+
+
+class Workers(Generic[S]):
+    """Running workers of a sampler.
+
+    Args:
+        settings: of the workers; they say how long one may be silent, and how many are replaced.
+        kind: starts, hears and stops them.
+        specs: the fleets of each worker.
+        args_of: `args_of(rank, specs)` returns the arguments of its server.
+        on_loss: see `WorkerPool`.
+        on_cut: told how many episodes a loss has cut.
+        role: noun of the workers in messages.
+        on_wait: called from time to time while they are waited for.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        kind: AnyKind,
+        specs: Sequence[Specs],
+        args_of: Callable[[int, Specs], tuple[object, ...]],
+        on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
+        on_cut: Callable[[int], None],
+        role: str = "Worker",
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        def tell(error: WorkerError, restarts_left: int) -> None:
+            lost = specs[error.rank][FleetRole.TRAIN].env_ranks
+            on_cut(len(lost))
+            current_logger().warn(
+                f"{error}\n{role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
+                f"{', '.join(map(str, lost))} begin new episodes, and the lost ones are truncated where they stood."
+            )
+
+        self.specs, self._settings = specs, settings
+        before = specs[0][FleetRole.TRAIN].restarts
+        self.pool: AnyPool = WorkerPool(
+            kind,
+            lambda rank, restarts: args_of(rank, restarted(specs[rank], before + restarts)),
+            len(specs),
+            int(settings.restart_workers),
+            math.inf if settings.restart_seconds is None else settings.restart_seconds,
+            on_loss,
+            tell,
+            on_wait,
+        )
+
+    @property
+    def ranks(self) -> list[list[int]]:
+        """Global ranks of every worker's training environments."""
+        return [specs[FleetRole.TRAIN].env_ranks for specs in self.specs]
+
+    def check_and_build(self) -> Check:
+        """Let the first worker check an environment, then all build theirs, like it; return the result of the check."""
+        check = self.check()
+        self.build(check.accept)
+        return check
+
+    def check(self) -> Check:
+        """Let the first worker build, try and close one environment; return what it is like."""
+        check = self.pool.ask({0: call(Builds.check)})[0]
+        return check._replace(most_in_a_process=max(map(len, self.ranks)))
+
+    def build(self, accept: Callable[[list[Built]], None] = lambda built: None) -> list[Built]:
+        """Let all build their environments; return what each fleet is like, each accepted, of later workers too."""
+        calls = dict.fromkeys(range(len(self.specs)), call(Builds.build))
+        return [built for some in self.pool.set_up(calls, accept) for built in some]
+
+    def begin(self, requests: Sequence[AnyCall[S]]) -> None:
+        """Give the workers what they work on; from now on they may take as long as a step or a reset may."""
+        self.pool.set_up(dict(enumerate(requests)))
+        self.pool.timeout = self._settings.worker_timeout
+
+    def ask_all(self, request: Call[S, R]) -> list[R]:
+        """Send all the same call, and return the replies."""
+        return self.pool.ask(dict.fromkeys(range(len(self.specs)), request))
+
+    def rows_of_each(self, rows: Mapping[FleetRole, Rows]) -> list[dict[FleetRole, Rows]]:
+        """Return every worker's columns of the rows of its fleets."""
+        dealt: list[dict[FleetRole, Rows]] = [{} for _ in self.specs]
+        for role, all_rows in rows.items():
+            sizes = [len(specs[role].env_ranks) if role in specs else 0 for specs in self.specs]
+            for mine, size, columns in zip(dealt, sizes, all_rows.deal(sizes), strict=True):
+                if size:
+                    mine[role] = columns
+        return dealt
+
+    def columns(self) -> dict[str, int]:
+        """Return what is to be logged of the workers, by column."""
+        return {"WorkerRestarts": self.pool.n_restarts} if self._settings.restart_workers else {}
+
+    def close(self) -> None:
+        """Stop the workers, which close their environments."""
+        self.pool.stop()
