@@ -190,8 +190,9 @@ def probes_override(node: ast.AST) -> bool:
     """Return whether a comparison asks if a method is that of a class, as `type(x).f is Base.f`."""
     if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.IsNot):
         return False
-    sides = [node.left, *node.comparators]
-    return all(isinstance(side, ast.Attribute) for side in sides) and any(map(_is_of_type, sides))
+    sides = [side for side in (node.left, *node.comparators) if isinstance(side, ast.Attribute)]
+    # A name in capitals is a member of an enumeration.
+    return len(sides) == 2 and not any(side.attr.isupper() for side in sides) and any(map(_is_of_type, sides))
 
 
 def _is_of_type(node: ast.AST) -> bool:
