@@ -29,9 +29,9 @@ FOR_SCRIPTS = {
     "agent": {"eval_mode", "sample_mode"},
     "algo": {"agent"},
     "replay": {"check_valid", "n_priorities_dropped"},
-    "sampler": {"batches", "n_cut_episodes"},
+    "sampler": {"batches", "n_cut_episodes", "own_rows", "why_not_set_back"},
 }
-"""Members that scripts of users call, and no room does."""
+"""Members that scripts of users call or set, or that wrappers of a sampler ask it for, and no other room does."""
 
 
 class Use(NamedTuple):
