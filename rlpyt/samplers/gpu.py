@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Self
 
@@ -20,7 +20,7 @@ from rlpyt.samplers.workers import Workers, check_workers, workers_of_share
 from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.processes import available_cores
-from rlpyt.utils.worker_pool import local_workers
+from rlpyt.utils.worker_pool import HERE, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -70,6 +70,8 @@ class GpuSampler(SteppingSettings, BaseSampler):
             self._n_served, self._stepping = [], Stepping(self, n_threads, specs, affinity, on_cut)
             self._workers = self._stepping.workers
             return self._workers.check_and_build()
+        if self.start_method == HERE:  # this process is not theirs to pin
+            servers = [one._replace(cores=replace(one.cores, set_affinity=False)) for one in servers]
         shares = specs[FleetRole.TRAIN].deal(len(servers))
         settings = [_settings_of_server(self, servers, rank, len(one.env_ranks)) for rank, one in enumerate(shares)]
         self._n_served = [one.n_workers or 0 for one in settings]

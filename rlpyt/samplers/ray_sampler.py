@@ -21,6 +21,7 @@ from rlpyt.samplers.work import Collects
 from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, call
+from rlpyt.utils.processes import START_METHODS
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection
 
@@ -95,11 +96,12 @@ class RaySampler(CpuSampler):
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
                 "a node answers twice a second."
             )
-        if self.worker_kind is not None:
-            raise ValueError(
-                f"{type(self).__name__}: worker_kind is {self.worker_kind!r:.100}; expected None: its workers are "
-                "those on the nodes of the cluster. Give it to CpuSampler."
-            )
+        for name in ("worker_kind", "start_method"):
+            if getattr(self, name) not in (None, *START_METHODS):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {getattr(self, name)!r:.100}; expected its default: the workers "
+                    "are processes on the nodes of the cluster. Give it to CpuSampler, whose rows are the same."
+                )
         self._kind: RayWorkers | None = None
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:

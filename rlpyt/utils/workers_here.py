@@ -81,12 +81,14 @@ class WorkerHere:
         try:
             with torch_threads(1):
                 yield
-        except Exception as error:
+        except BaseException as error:
             text = (
                 f"{self.seen_at()} raised {type(error).__name__}: {error}\n\nIts traceback:\n{traceback.format_exc()}"
             )
             self._error = WorkerError(text, self.rank)
             self._error.__cause__ = error
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C is not the worker's; the worker is lost all the same
         finally:
             self._streams = global_streams()
             set_global_streams(streams)

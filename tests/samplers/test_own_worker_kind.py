@@ -134,7 +134,8 @@ def test_a_lost_thread_is_replaced_as_a_lost_process_is(kind):
     ("SamplerCls", "options", "message"),
     [
         (CpuSampler, {"worker_kind": ThreadWorkers, "start_method": "here"}, "expected one of them"),
-        (RaySampler, {"worker_kind": ThreadWorkers}, "on the nodes of the cluster"),
+        (RaySampler, {"worker_kind": ThreadWorkers}, r"worker_kind is .* on the nodes of the cluster"),
+        (RaySampler, {"start_method": "here"}, "start_method is 'here'.* on the nodes of the cluster"),
     ],
 )
 def test_two_places_for_workers_are_refused(SamplerCls: type[BaseSampler], options: Any, message: str) -> None:

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -92,3 +93,32 @@ def test_an_error_of_an_environment_has_its_cause_and_a_lost_worker_is_replaced(
         batches = collect(sampler, 5)
         assert sampler.diagnostics()["WorkerRestarts"] == 1
         assert sum(int(samples.env.truncated.sum()) for samples, _ in batches) >= 1
+
+
+class StoppingEnv(CountingEnv):
+    """Is interrupted by Ctrl-C in one step, when it is armed."""
+
+    armed = False
+
+    def step(self, action: Any) -> Any:
+        if StoppingEnv.armed and self.t == 2:
+            StoppingEnv.armed = False
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", ["cpu2", "gpu2"])
+def test_ctrl_c_is_raised_as_it_is_and_the_worker_is_lost(kind, monkeypatch):
+    with running(kind, random_agent(), StoppingEnv, start_method="here", T=4, B=4) as sampler:
+        monkeypatch.setattr(StoppingEnv, "armed", True)
+        with pytest.raises(KeyboardInterrupt):
+            collect(sampler, 9)
+        with pytest.raises(WorkerError, match=r"in this process\) raised KeyboardInterrupt"):
+            collect(sampler, 1)
+
+
+def test_action_servers_do_not_pin_this_process():
+    cores = psutil.Process().cpu_affinity()
+    servers = [dict(master_cpus=cores[:1], workers_cpus=cores[:1])] * 2
+    with running("gpu2", random_agent(), start_method="here", servers=servers):
+        assert psutil.Process().cpu_affinity() == cores
