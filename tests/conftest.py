@@ -40,15 +40,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is there before the first test.
-
-    A pass takes 0.3 s with it, and each run begins with one.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _forkserver_knows_the_toys():
     """In a run of the whole suite, have every worker forked from a process that has imported the toys.
