@@ -196,7 +196,7 @@ def test_a_sampler_takes_the_classes_of_rlpyt_0_1():
         eval_max_steps=20,
     )
     assert sampler.batch_size == 6
-    assert not sampler.mid_batch_reset
+    assert not sampler.resets_mid_batch
 
 
 def test_the_mixins_tell_a_model_what_they_told_it():
