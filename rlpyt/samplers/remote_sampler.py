@@ -88,12 +88,13 @@ class RemoteSampler:
         return self.torch_batches[itr % len(self.torch_batches)]
 
     def start_acting(self) -> None:
-        """Send weights and device, once the run has placed the agent in its precision and memory format."""
+        """Send agent, weights and device, once the run has placed it in its precision and memory format."""
         if self._acts:
             return
-        self._weights = WeightStore(self.agent.acting_copy(), self._n_versions)
+        agent = self.agent.acting_copy()
+        self._weights = WeightStore(agent, self._n_versions)
         compute = replace(self.agent.compute, device=self._device())
-        self.ask(call(SamplerServer.act, self._weights, compute), _START_SECONDS)
+        self.ask(call(SamplerServer.act, agent, self._weights, compute), _START_SECONDS)
         self._acts = True
 
     def _device(self) -> str:

@@ -129,8 +129,10 @@ class SamplerServer(CallServer):
         traj_info = sampler.new_traj_info()
         return Description(example, spaces, sampler.batches, traj_info, plan, sampler.why_not_set_back)
 
-    def act(self, weights: WeightStore, compute: ComputeSettings) -> None:
-        """Act by these weights from now on, and compute as the agent of the run, which is placed now."""
+    def act(self, agent: Agent, weights: WeightStore, compute: ComputeSettings) -> None:
+        """Act as the agent of the run, which is placed now, with all that its copy has, and by these weights."""
+        for name, value in vars(agent).items():  # the sampler holds on to its own agent
+            setattr(self._agent, name, value)
         self._weights = weights
         self._agent.to_device(compute)
 

@@ -240,13 +240,14 @@ def test_a_sampler_of_the_users_own_keeps_its_voice_its_rows_and_its_columns(tmp
 
 
 class Attached(CategoricalPgAgent):
-    """Acts by an attribute that an algorithm sets before the first batch, and by extra state of its model."""
+    """Acts by attributes that an algorithm sets before the first batch, and by extra state of its model."""
 
     shift = 0
+    table: Any = torch.tensor([0])
 
     def act(self, output: Any, actor: Any) -> torch.Tensor:
         model: Any = self.model
-        return torch.full_like(super().act(output, actor), (self.shift + model.extra) % 3)
+        return torch.full_like(super().act(output, actor), (self.shift + int(self.table[0]) + model.extra) % 3)
 
 
 class Extra(nn.Module):
@@ -274,10 +275,10 @@ def test_what_was_set_before_the_first_batch_and_extra_state_act_there(kind):
     agent: Any = Attached(ModelCls=Extra)
     options = OPTIONS if kind == "serial" else {**OPTIONS, "start_method": "fork"}
     with started(make(kind, CountingEnv, 5, 4, **options).in_background(1), agent) as sampler:
-        agent.shift = 1
+        agent.shift, agent.table = 1, torch.tensor([1])
         for itr in range(5):
             samples, _ = sampler.obtain_samples(itr)
-            action = (1 + max(0, itr - 1)) % 3
+            action = (2 + max(0, itr - 1)) % 3
             assert (samples.agent.action[samples.env.valid] == action).all(), itr
             agent.model.extra = itr + 1
 
