@@ -404,7 +404,8 @@ class _Reader:
             return made
         items = list(map(self.load, node["items"]))
         if kind == "partial":
-            if all(type(x) is not partial or x.func is not items[0] for x in self._fresh.held):
+            called = _called(items[0])
+            if all(type(x) is not partial or _called(x.func) is not called for x in self._fresh.held):
                 self._refuse(f"a partial of {_text(items[0])}", "one that a fresh environment has")
             return partial(items[0], *items[1], **items[2])
         return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _SEQUENCES[kind](items)
@@ -413,6 +414,11 @@ class _Reader:
 def _key(node: StateDict) -> object:
     """Return what objects have in common that can take each other's place."""
     return tuple(node.get(part) for part in ("kind", "class", "space", "name"))
+
+
+def _called(value: Thing) -> Thing:
+    """Return the function of a method, of which every access makes another object; all else as it is."""
+    return value.__func__ if isinstance(value, MethodType) else value
 
 
 def _takes(value: Thing, name: str, *arguments: object) -> bool:

@@ -154,9 +154,10 @@ class Everything(Plain):
             return count
 
         self.closure, self.method, self.add = closure, self.tick, partial(max, 0.5)
+        self.later = partial(self.tick, 2)
 
-    def tick(self) -> int:
-        self.part.count += 1
+    def tick(self, n: int = 1) -> int:
+        self.part.count += n
         self.parts[1].count += 2
         self.alias[1][0] += 1
         self.big += 1
@@ -167,8 +168,8 @@ class Everything(Plain):
         self.row += self.rng.random(4, np.float32)
         self.column *= self.same_rng.random()
         self.past.append(self.old_rng.normal() + self.python_rng.gauss(0, 1) + self.np_random.random())
-        numbers = [*self.past, self.small, self.closure(), self.method(), self.add(self.t), self.parts[1].count]
-        return float(self.whole.sum() + sum(numbers) + self.table[0, "a"][1][0] + self.big % 1000)
+        numbers = [*self.past, self.small, self.closure(), self.method(), self.later(), self.add(self.t)]
+        return float(self.whole.sum() + sum(numbers) + self.parts[1].count + self.table[0, "a"][1][0] + self.big % 1000)
 
 
 def test_data_of_every_kind_and_its_aliases(carry):
