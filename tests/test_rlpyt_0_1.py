@@ -196,7 +196,7 @@ def test_a_sampler_takes_the_classes_of_rlpyt_0_1():
         eval_max_steps=20,
     )
     assert sampler.batch_size == 6
-    assert not sampler.mid_batch_reset
+    assert not sampler.resets_mid_batch
 
 
 def test_the_mixins_tell_a_model_what_they_told_it():
@@ -675,7 +675,7 @@ def lstm(of: SimpleNamespace, mid_batch_reset: bool, game: str = "pong", run_ID:
         batch_B=2,
         max_decorrelation_steps=4,
     )
-    assert sampler.mid_batch_reset == mid_batch_reset
+    assert sampler.resets_mid_batch == mid_batch_reset
     runner = of.MinibatchRl(
         algo=of.A2C(),
         agent=of.AtariLstmAgent(model_kwargs=dict(SMALL_NET, lstm_size=8)),
