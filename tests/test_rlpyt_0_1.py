@@ -675,7 +675,7 @@ def lstm(of: SimpleNamespace, mid_batch_reset: bool, game: str = "pong", run_ID:
         batch_B=2,
         max_decorrelation_steps=4,
     )
-    assert sampler.mid_batch_reset == mid_batch_reset
+    assert sampler.resets_mid_batch == mid_batch_reset
     runner = of.MinibatchRl(
         algo=of.A2C(),
         agent=of.AtariLstmAgent(model_kwargs=dict(SMALL_NET, lstm_size=8)),

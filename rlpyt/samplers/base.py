@@ -89,7 +89,7 @@ class BaseSampler(Settings, Sampler):
     to an example, for those that only some steps give."""
     mid_batch_reset: bool = True
     """Whether an environment goes on with a new episode inside a batch. False lets it rest until the batch is over, and
-    resets it while the algorithm learns, for resets that take long. `WaitResetCollector` sets it to False."""
+    resets it while the algorithm learns, for resets that take long. So does a `WaitResetCollector`."""
     acting_threads: int | None = None
     """Torch threads of this process while it collects; None picks. The workers of `CpuSampler`, which act themselves,
     have one each."""
@@ -273,7 +273,7 @@ class BaseSampler(Settings, Sampler):
         if self.time_breakdown:
             times = work_of(self).times()
             columns = {f"{name.capitalize()}Time": times[name] for name in ACTIVITIES}
-        return columns if self._workers is None else {**columns, **self._workers.columns()}
+        return columns | ({} if self._workers is None else self._workers.columns())
 
     # ---- state ----
 

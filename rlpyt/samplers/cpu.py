@@ -45,6 +45,8 @@ class CpuSampler(WorkerSettings, BaseSampler):
     """
 
     acts_here: ClassVar[bool] = False
+    collectors: ClassVar[type[RemoteCollectors]] = RemoteCollectors
+    """Twin of the workers' collectors in this process."""
     shares_memory: ClassVar[bool] = True
     server: ClassVar[Callable[..., Any]] = CollectorServer
 
@@ -63,13 +65,13 @@ class CpuSampler(WorkerSettings, BaseSampler):
         cpus = worker_cpus(self, self.batch_spec.B, affinity)
         kind, on_cut = kind_of_workers(self), partial(count_cut, self)
         args_of = lambda rank, some: (some, cpus[rank], kind.own_generators)  # noqa: E731
-        self._workers = Workers(self, kind, specs, len(cpus), args_of, RemoteCollectors.on_loss, on_cut)
+        self._workers = Workers(self, kind, specs, len(cpus), args_of, self.collectors.on_loss, on_cut)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:
         """Let the workers collect and evaluate."""
         assert self._workers is not None, "start comes first"
-        return RemoteCollectors(self._workers, agent, check, rows, wake=not self.resets_mid_batch)
+        return self.collectors(self._workers, agent, check, rows, wake=not self.resets_mid_batch)
 
 
 AsyncCpuSampler = CpuSampler

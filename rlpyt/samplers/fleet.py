@@ -206,7 +206,7 @@ class Fleet:
 
     def _with_advice(self, error: EnvError) -> EnvError:
         """Return the error of an environment beside others, with what to do if a process can hold only one."""
-        is_evaluation = self.spec.role == FleetRole.EVAL
+        is_evaluation = self.spec.role is FleetRole.EVAL
         if not (self._envs or is_evaluation) or not isinstance(error.__cause__, RuntimeError | OSError):
             return error
         advice = (
@@ -237,7 +237,7 @@ class Fleet:
             part = ListPart(self._envs, rows, record, new_traj_info, progress, wait_reset)
             if check is not None:
                 part.why_lost = check.why_lost
-            if spec.sets_back or (spec.role == FleetRole.EVAL and check is not None and not check.why_not_set_back):
+            if spec.sets_back or (spec.role is FleetRole.EVAL and check is not None and not check.why_not_set_back):
                 part.as_built = [AsBuilt(env) for env in self._envs]
             return part
         if check is not None:
@@ -254,7 +254,7 @@ class Fleet:
         spec, part = self.spec, self.part(rows, check, progress)
         if spec.restarts:
             part.begin_after_loss(spec.restart_seeds())
-        elif spec.role == FleetRole.TRAIN:
+        elif spec.role is FleetRole.TRAIN:
             part.reset(spec.seeds())
             if spec.max_decorrelation_steps > 0:
                 rngs = [numpy_generator(spec.seed, Role.DECORRELATION, rank) for rank in spec.env_ranks]

@@ -39,12 +39,12 @@ class FleetRole(Enum):
     @property
     def env_stream(self) -> Role:
         """The random streams that seed the environments."""
-        return Role.ENV if self == FleetRole.TRAIN else Role.EVAL_ENV
+        return Role.ENV if self is FleetRole.TRAIN else Role.EVAL_ENV
 
     @property
     def noun(self) -> str:
         """What one of the environments is called in messages."""
-        return "environment" if self == FleetRole.TRAIN else "evaluation environment"
+        return "environment" if self is FleetRole.TRAIN else "evaluation environment"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class FleetSpec:
 
     def env_seeds(self) -> list[int]:
         """Return what an EnvCls with a parameter `env_seed` is given, of each environment."""
-        stream = Role.ENV_MADE if self.role == FleetRole.TRAIN else Role.EVAL_ENV_MADE
+        stream = Role.ENV_MADE if self.role is FleetRole.TRAIN else Role.EVAL_ENV_MADE
         offset = self.restarts * self.global_B
         return [stream_seed(self.seed, stream, rank + offset) for rank in self.env_ranks]
 

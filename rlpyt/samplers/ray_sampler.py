@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from rlpyt.core import Agent
 from rlpyt.samplers.base import count_cut
-from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
@@ -27,31 +24,11 @@ from rlpyt.utils.ray_cluster import RayConnection
 
 
 class RayCollectors(RemoteCollectors):
-    """Collectors and evaluators on other machines, whose columns are copied into the rows with every reply.
-
-    Args:
-        kind: starts and hears the workers.
-        workers: see `RemoteCollectors`.
-        agent: each node gets a copy of it.
-        check: see `RemoteCollectors`.
-        rows: see `RemoteCollectors`.
-        wake: see `RemoteCollectors`.
-    """
-
-    def __init__(
-        self,
-        kind: RayWorkers,
-        workers: Workers[Collects],
-        agent: Agent,
-        check: Check,
-        rows: Mapping[FleetRole, Rows],
-        wake: bool,
-    ) -> None:
-        super().__init__(workers, agent, check, rows, wake)
-        self._kind = kind
+    """Collectors and evaluators on other machines, whose columns are copied into the rows with every reply."""
 
     def _share_agent(self) -> None:
-        workers, is_first = self._kind, not self._started
+        workers, is_first = self._workers.kind, not self._started
+        assert isinstance(workers, RayWorkers), "RaySampler has started them"
         if is_first:
             copy = self._agent.acting_copy()
             self._weights = WeightStore(copy)
@@ -78,6 +55,7 @@ class RaySampler(CpuSampler):
     of `CpuSampler`. Needs the extra `ray`, and the same versions of Python, torch and the environments on every node.
     """
 
+    collectors: ClassVar[type[RemoteCollectors]] = RayCollectors
     shares_memory: ClassVar[bool] = False
 
     ray_address: str = "auto"
@@ -119,19 +97,13 @@ class RaySampler(CpuSampler):
             kind = RayWorkers(connection, self.server, self.start_method, n_workers, self.node_timeout)
             self._kind, on_cut = kind, partial(count_cut, self)
             args_of = lambda rank, some: (some, None)  # noqa: E731  # cores are those that Ray gives its host
-            self._workers = Workers(self, kind, specs, n_workers, args_of, RayCollectors.on_loss, on_cut)
+            self._workers = Workers(self, kind, specs, n_workers, args_of, self.collectors.on_loss, on_cut)
         except BaseException:
             if self._kind is None:
                 connection.close()
             self.shutdown()
             raise
         return self._workers.check_and_build()
-
-    def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RayCollectors:
-        """Let the workers collect and evaluate."""
-        assert self._workers is not None, "start comes first"
-        assert self._kind is not None, "start comes first"
-        return RayCollectors(self._kind, self._workers, agent, check, rows, wake=not self.resets_mid_batch)
 
     def shutdown(self) -> None:
         """Stop the workers, which close their environments, and disconnect from the cluster."""

@@ -42,7 +42,7 @@ class SerialSampler(BaseSampler):
         """Check one environment, then build all; return the result of the check."""
         check = check_one(specs[FleetRole.TRAIN])
         dealt = specs[FleetRole.TRAIN].deal(whole_setting(self, "n_parts"))
-        for spec in [*dealt, *(spec for role, spec in specs.items() if role == FleetRole.EVAL)]:
+        for spec in [*dealt, *(spec for role, spec in specs.items() if role is FleetRole.EVAL)]:
             self._fleets.append(Fleet(spec))
             check.accept([self._fleets[-1].built])
         return check

@@ -211,17 +211,9 @@ class Stepping:
     ) -> None:
         self._settings, self._n_threads, self._specs, self._progress = settings, n_threads, specs, progress
         cpus, kind = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity), kind_of_workers(settings)
-        self.workers = Workers(
-            settings,
-            kind,
-            specs,
-            len(cpus),
-            lambda rank, some: (some, cpus[rank], kind.own_generators),
-            EnvServer.on_loss,
-            on_cut,
-            settings.n_parts,
-            on_wait=(progress or Progress()).beat,
-        )
+        args_of = lambda rank, some: (some, cpus[rank], kind.own_generators)  # noqa: E731
+        of_losses, on_wait = (EnvServer.on_loss, on_cut), (progress or Progress()).beat
+        self.workers = Workers(settings, kind, specs, len(cpus), args_of, *of_losses, settings.n_parts, on_wait=on_wait)
 
     def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
         """Return collector and evaluator, once the environments are built; see `BaseSampler.build`."""

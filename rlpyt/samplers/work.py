@@ -92,14 +92,7 @@ class WorkHere(Work):
     def evaluate(
         self, itr: int, on_progress: Callable[[int], None], deterministic: bool, after_loss: bool = False
     ) -> EvalResult:
-        """Run every environment's quota of episodes; none where there are no environments for it.
-
-        Args:
-            itr: the iteration.
-            on_progress: see `Evaluator.evaluate`.
-            deterministic: see `Evaluator.evaluate`.
-            after_loss: whether a process was lost in this evaluation, perhaps by its seeds: others are taken.
-        """
+        """Run every environment's quota of episodes, none where there are no environments; see `Collects.evaluate`."""
         if self.evaluator is None:
             return EvalResult([], 0, 0)
         spec = self._specs[FleetRole.EVAL]

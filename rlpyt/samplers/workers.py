@@ -172,7 +172,7 @@ class Workers(Generic[S]):
         dealt = {kind_of: spec.deal(n) for kind_of, spec in specs.items()}
         dealt[FleetRole.TRAIN] = [one for part, some in train for one in part.deal(len(some))]
         self.specs = of_each = by_process(dealt)
-        self._settings, before = settings, specs[FleetRole.TRAIN].restarts
+        self.kind, self._settings, before = kind, settings, specs[FleetRole.TRAIN].restarts
         self.pool: AnyPool = WorkerPool(
             kind,
             lambda rank, restarts: args_of(rank, restarted(of_each[rank], before + restarts)),

@@ -275,7 +275,7 @@ def set_up(
 
 def run_of(sampler: Any, **facts: Any) -> Run:
     """The facts of a run with a sampler."""
-    return Run(batch_spec=sampler.batch_spec, mid_batch_reset=sampler.mid_batch_reset, **facts)
+    return Run(batch_spec=sampler.batch_spec, mid_batch_reset=sampler.resets_mid_batch, **facts)
 
 
 def copied(samples: Samples) -> Samples:
