@@ -74,12 +74,14 @@ class Numbers(nn.Module):
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__()
-        for name, size in sizes.items():
-            self.register_buffer(name, torch.zeros(size, dtype=torch.float64))
+        # Not by `register_buffer`, which refuses the names of methods of a module ("half"), and those with a dot.
+        self._buffers = {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the numbers of a name, a float64 view to read and write."""
-        return self.get_buffer(name).numpy()
+        buffer = self._buffers[name]
+        assert buffer is not None, "none is made without numbers"
+        return buffer.numpy()
 
 
 class HasNetworks:

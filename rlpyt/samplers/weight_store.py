@@ -120,7 +120,7 @@ class WeightStore:
             self._shares = True
         rest = block.rest()
         if self._stamp_of(version) == version and rest != self._rest:
-            _take_rest(agent, rest)
+            _take_rest(agent, rest, self._rest)
             self._rest = rest
         return self._stamp_of(version)
 
@@ -197,9 +197,10 @@ class _Block:
     def _write_rest(self, rest: bytes) -> None:
         if len(rest) > len(self._rest) - _SIZE:
             raise RuntimeError(
-                f"Publishing the model's weights: its extra state (get_extra_state) takes {len(rest):,} bytes, and "
-                f"had room to grow to {len(self._rest) - _SIZE:,}. Keep what grows out of the model, or in buffers of "
-                "a fixed size."
+                "Publishing the model's weights: its extra state (get_extra_state) and the texts among the agent's "
+                f"attributes take {len(rest):,} bytes, and had room to grow to {len(self._rest) - _SIZE:,}. Keep what "
+                "grows out of the model, or in buffers of a fixed size; begin the name of a text with _ to keep it "
+                "here."
             )
         self._rest[_SIZE : _SIZE + len(rest)] = np.frombuffer(rest, np.uint8)
         self._rest[:_SIZE].view(np.int64)[0] = len(rest)
@@ -226,22 +227,25 @@ def plain_attributes(agent: object) -> dict[str, object]:
     return {
         name: value
         for name, value in vars(agent).items()
-        if not name.startswith("_") and (value is None or isinstance(value, Real | str))
+        if not name.startswith("_") and (value is None or isinstance(value, Real | str | np.bool_))
     }
 
 
-def _take_rest(agent: Agent, rest: bytes) -> None:
-    """Let an agent have extra state and attributes."""
+def _take_rest(agent: Agent, rest: bytes, before: bytes) -> None:
+    """Let an agent have extra state and attributes, as far as they are others than before: it may count in its own."""
     extra, attributes = pickle.loads(rest)
-    module = agent.acting_modules()
-    for name, value in extra.items():
-        module.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip(".")).set_extra_state(value)
+    extra_before, attributes_before = pickle.loads(before) if before else (b"", {})
+    if extra != extra_before:
+        module = agent.acting_modules()
+        for name, value in pickle.loads(extra).items():
+            module.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip(".")).set_extra_state(value)
     for name, value in attributes.items():
-        setattr(agent, name, value)
+        if name not in attributes_before or value != attributes_before[name]:
+            setattr(agent, name, value)
 
 
 def _pickled(contents: _Contents) -> bytes:
-    return dumps((contents.extra, contents.attributes))
+    return dumps((dumps(contents.extra), contents.attributes))
 
 
 def _is_extra(name: str) -> bool:

@@ -6,8 +6,9 @@ import copy
 import os
 import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -109,8 +110,22 @@ def test_extra_state_is_taken_over_when_it_has_changed():
     take()
     assert clone[2].state == "mine", "it had not changed"
     module[2].state = bytes(2**18)
-    with pytest.raises(RuntimeError, match=r"its extra state .* takes .* bytes, and had room to grow"):
+    with pytest.raises(RuntimeError, match=r"its extra state .* take .* bytes, and had room to grow"):
         publish()
+
+
+def test_what_a_worker_counts_itself_is_left_alone_while_other_attributes_change():
+    agent, theirs = agent_of(Counted()), agent_of(Counted())
+    agent.n_steps, agent.greedy = 0, np.bool_(False)
+    store = WeightStore(agent)
+    taken: WeightStore = pickle.loads(dumps(store))
+    for n in (1, 2):
+        agent.greedy = np.bool_(n == 2)
+        store.publish(agent)
+        taken.take(theirs)
+        theirs.n_steps += 1
+        theirs.acting_modules().state["count"] += 1
+        assert (theirs.n_steps, theirs.acting_modules().state["count"], theirs.greedy) == (n, 1 + n, n == 2)
 
 
 def test_the_root_may_have_extra_state():
@@ -182,6 +197,19 @@ def test_stores_of_one_agent_are_apart():
         assert state(others[2]) == (number, number / 4)
     with pytest.raises(RuntimeError, match="version 8 of the weights: its block holds version 9"):
         others[2].take(8)
+
+
+def test_numbers_of_an_agent_may_have_any_name():
+    class Counting(DqnAgent):
+        kept_numbers: ClassVar = {**DqnAgent.kept_numbers, "half": 1, "seen.first": 2}
+
+    agent = Counting(model_kwargs={"hidden_sizes": 4})
+    agent.initialize(make_env(CountingEnv, {}).spaces)
+    other = Elsewhere(agent)
+    agent.numbers["half"][:], agent.numbers["seen.first"][1] = 0.5, 3
+    other.publish()
+    assert other.agent.numbers["half"] == 0.5
+    assert other.agent.numbers["seen.first"].tolist() == agent.state_dict()["seen.first"] == [0, 3]
 
 
 def test_weights_are_copied_where_they_cannot_be_shared():
