@@ -176,6 +176,8 @@ class BaseSampler(Settings, Sampler):
     def initialize(self, agent: Agent, run: Run | None = None) -> Samples:
         """Build and check environments, initialise the agent, allocate the batches; return one row as an example."""
         run = run or Run(batch_spec=self.batch_spec)
+        if self._specs and self.running:  # it is initialised again, or has failed to begin
+            self.shutdown()
         self._progress = run.progress
         if run.progress is not None and not self.notes_progress:
             run.progress.beat_from_now()
