@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -66,7 +67,7 @@ class Network(Generic[M]):
 
 
 class Numbers(nn.Module):
-    """Numbers of an agent by name, as float64 buffers: they go where the networks that act go, but for devices.
+    """Numbers of an agent by name, in one float64 buffer: they go where the networks that act go, but for devices.
 
     Args:
         sizes: of each name, how many numbers it has; all are 0 at first.
@@ -74,14 +75,15 @@ class Numbers(nn.Module):
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__()
-        # Not by `register_buffer`, which refuses the names of methods of a module ("half"), and those with a dot.
-        self._buffers = {name: torch.zeros(size, dtype=torch.float64) for name, size in sizes.items()}
+        ends = list(accumulate(sizes.values(), initial=0))
+        self._places = {name: slice(lo, hi) for name, (lo, hi) in zip(sizes, pairwise(ends), strict=True)}
+        self.values: torch.Tensor
+        self.register_buffer("values", torch.zeros(ends[-1], dtype=torch.float64))
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the numbers of a name, a float64 view to read and write."""
-        buffer = self._buffers[name]
-        assert buffer is not None, "none is made without numbers"
-        return buffer.numpy()
+        numbers: np.ndarray = self.values.numpy()[self._places[name]]
+        return numbers
 
 
 class HasNetworks:
