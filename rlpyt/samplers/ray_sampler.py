@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from rlpyt.core import Agent
 from rlpyt.samplers.base import count_cut
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
@@ -13,7 +14,6 @@ from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects
 from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
@@ -26,20 +26,21 @@ from rlpyt.utils.ray_cluster import RayConnection
 class RayCollectors(RemoteCollectors):
     """Collectors and evaluators on other machines, whose columns are copied into the rows with every reply."""
 
-    def _share_agent(self) -> None:
-        workers, is_first = self._workers.kind, not self._started
-        assert isinstance(workers, RayWorkers), "RaySampler has started them"
-        if is_first:
-            copy = self._agent.acting_copy()
-            self._weights = WeightStore(copy)
-            workers.share_agent(copy)
-        self._weights.publish(self._agent)
-        workers.share_weights(self._weights)
-        if is_first:
-            workers.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
-            layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
-            self._workers.begin([call(start_of_layouts, self._check, some) for some in layouts])
-            self._started = True
+    @property
+    def _kind(self) -> RayWorkers:
+        kind = self._workers.kind
+        assert isinstance(kind, RayWorkers), "RaySampler has started them"
+        return kind
+
+    def _publish(self) -> None:
+        super()._publish()
+        self._kind.share_weights(self._weights)
+
+    def _begin(self, copy: Agent) -> None:
+        self._kind.share_agent(copy)
+        self._kind.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
+        layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
+        self._workers.begin([call(start_of_layouts, self._check, some) for some in layouts])
 
     @staticmethod
     def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:

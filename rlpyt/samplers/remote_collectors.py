@@ -64,23 +64,23 @@ class RemoteCollectors(Work):
 
     def state_dict(self) -> StateDict:
         """Return the states of the collectors of all processes as one."""
-        self._share_agent()
+        self._start()
         return joined(self._workers.ask_all(call(Collects.state_dict)))
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, of any number of processes."""
-        self._share_agent()
+        self._start()
         states = [selected(state_dict, some) for some in self._workers.ranks]
         return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
-        self._share_agent()
+        self._start()
         return next(filter(None, self._workers.ask_all(call(Collects.why_no_state))), None)
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""
-        self._share_agent()
+        self._start()
         seconds, self._seconds = self._seconds, 0.0
         return mean_of(self._workers.ask_all(call(Collects.times)), seconds)
 
@@ -92,15 +92,28 @@ class RemoteCollectors(Work):
         return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
 
     def _share_agent(self) -> None:
-        """Let the processes have the agent's weights as they are now; with the first call, the agent itself.
+        """Let the processes act by the agent's weights as they are now."""
+        if not self._start():
+            self._publish()
 
-        Only then has the runner placed the model, in its precision and memory format.
+    def _start(self) -> bool:
+        """Send the agent, with its weights, unless that was done; return whether it was not.
+
+        Not earlier: only for the first call has the runner placed the model, in its precision and memory format.
         """
-        is_first = not self._started
-        if is_first:
-            copy = self._agent.acting_copy()
-            self._weights = WeightStore(copy)
+        if self._started:
+            return False
+        copy = self._agent.acting_copy()
+        self._weights = WeightStore(copy)
+        self._publish()
+        self._begin(copy)
+        self._started = True
+        return True
+
+    def _publish(self) -> None:
+        """Write the weights of now to where the processes take them."""
         self._weights.publish(self._agent)
-        if is_first:
-            self._workers.begin([call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows])
-            self._started = True
+
+    def _begin(self, copy: Agent) -> None:
+        """Let the processes begin to work, with a copy of the agent."""
+        self._workers.begin([call(Collects.start, self._check, copy, self._weights, rows) for rows in self._rows])
