@@ -15,7 +15,7 @@ from rlpyt.cli.arguments import Text
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, owner_of, setting_docs
+from rlpyt.settings import Settings, arguments_of, owner_of, setting_docs
 
 PARTS = ("algo", "agent", "sampler")
 _CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
@@ -78,7 +78,7 @@ def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Val
 def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str, object, object]]:
     """Return the settings of a part that a command line can carry, as fields of a dataclass."""
     # A seed that the runner has drawn is not given.
-    docs, values = setting_docs(type(part)), {**part.given(), "seed": part.arguments().get("seed")}
+    docs, values = setting_docs(type(part)), {**part.given(), "seed": arguments_of(part).get("seed")}
     found: list[tuple[str, object, object]] = []
     for f in fields(part):  # type: ignore[arg-type]
         if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
