@@ -47,9 +47,11 @@ class _FieldDocs:
         # While the decorator makes a dataclass it reads the docstring, but the fields are not known yet.
         if "__match_args__" not in vars(cls) or "Args:" in self._text:
             return self._text
-        docs = setting_docs(cls)
-        entries = [f"    {name}: {docs.get(name, '')}".replace("\n", "\n        ") for name in argument_names(cls)]
-        return "\n".join([inspect.cleandoc(self._text), "", "Args:", *entries])
+        docs, lines = setting_docs(cls), [inspect.cleandoc(self._text)]
+        for group, names in settings_by_group(cls).items():
+            entries = [f"    {name}: {docs.get(name, '')}".replace("\n", "\n        ") for name in names]
+            lines += ["", f"Args, {group}:" if group else "Args:", *entries]
+        return "\n".join(lines)
 
 
 class Settings:
@@ -64,6 +66,9 @@ class Settings:
 
     noun: ClassVar[str] = "argument"
     """What a setting is called in an error message."""
+    group: ClassVar[str] = ""
+    """Heading under which `help` and the command line show the settings that a class, which says so in its own body,
+    declares; those without one come first."""
     in_class_bodies: ClassVar[frozenset[str]] = frozenset()
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
     in_place_of_none: ClassVar[Mapping[str, str]] = {}
@@ -278,6 +283,16 @@ def owner_of(cls: type, declared: Field[object]) -> type:
     """
     sharing = [c for c in cls.__mro__ if vars(c).get("__dataclass_fields__", {}).get(declared.name) is declared]
     return sharing[-1]
+
+
+@_of_class
+def settings_by_group(cls: type) -> dict[str, list[str]]:
+    """Return the settings of a class by their `group`, which is that of the class that was the first to declare one."""
+    groups: dict[str, list[str]] = {"": []}
+    for name in argument_names(cls):
+        owners = [c for c in cls.__mro__ if name in vars(c).get("__dataclass_fields__", ())]
+        groups.setdefault(vars(owners[-1]).get("group", "") if owners else "", []).append(name)
+    return groups
 
 
 @_of_class

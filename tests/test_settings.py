@@ -11,7 +11,7 @@ import pytest
 
 from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
-from rlpyt.settings import Scheduled, Settings, arguments_of, owner_of, scheduled, setting_docs
+from rlpyt.settings import Scheduled, Settings, arguments_of, owner_of, scheduled, setting_docs, settings_by_group
 
 Rate = ScheduleLike
 """An alias of one's own."""
@@ -208,6 +208,32 @@ def test_help_shows_the_docstring_of_every_field() -> None:
     ):
         assert line in text
     assert list(inspect.signature(FasterThing).parameters)[:2] == ["size", "rate"]
+
+
+@dataclass(kw_only=True, eq=False)
+class Finish:
+    group: ClassVar[str] = "finish"
+
+    gloss: float = 0.5
+    """How much it shines."""
+
+
+@dataclass(kw_only=True, eq=False)
+class FinishedThing(FasterThing, Finish):
+    """Thing with a finish."""
+
+    gloss: float = 0.75
+    """How much it shines by default."""
+    late: int = 0
+    """Declared below the group."""
+
+
+def test_settings_of_a_group_stand_under_its_heading_by_the_class_that_declared_them_first() -> None:
+    *_, last = groups = settings_by_group(FinishedThing)
+    assert (list(groups), groups[last]) == (["", "finish"], ["gloss"])
+    assert {"size", "rate", "extra", "late"} <= set(groups[""])
+    text = FinishedThing.__doc__ or ""
+    assert text.index("    late: ") < text.index("Args, finish:\n    gloss: How much it shines by default.")
 
 
 @pytest.mark.parametrize("Cls", [DQN, PPO])
