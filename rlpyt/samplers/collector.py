@@ -14,23 +14,23 @@ import torch
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.samplers.buffer import Place, agent_inputs_of
+from rlpyt.samplers.buffer import RowMemory
 from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
-from rlpyt.types import StateDict
+from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 
 
 class _TorchRows:
     """Torch views of the rows of a place, by t: a torch index costs more than an environment step of CartPole."""
 
-    def __init__(self, rows: Place) -> None:
-        self.inputs = agent_inputs_of(rows)
-        action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
-        self.action = [[leaf[t] for leaf in action] for t in range(len(rows.valid))]
-        self.agent_info = [[leaf[t] for leaf in agent_info] for t in range(len(rows.valid))]
+    def __init__(self, memory: RowMemory) -> None:
+        inputs, agent_info, T = torchify_buffer(memory.inputs), torchify_buffer(memory.agent_info), len(memory.valid)
+        self.inputs: list[AgentInputs] = [inputs[t] for t in range(T + 1)]
+        self.action = [buffer_leaves(inputs.prev_action[t + 1]) for t in range(T)]
+        self.agent_info = [buffer_leaves(None if agent_info is None else agent_info[t]) for t in range(T)]
 
 
 class ActingPart:
