@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
 from rlpyt.types import SUCCESS_KEYS, Info, StateDict, TrajInfo
@@ -52,15 +50,17 @@ class NativePart(LocalPart):
         self.env = env
         self._env_info_nulls = dict(env_info_nulls or {})
         self._null = self._ended | self._resting  # environments whose row at hand is not a step
-        self._after_loss: Any = None  # the first observations of the episodes that begin after a loss
 
-    def reset(self, seeds: Sequence[int] | None) -> None:
-        """Begin a new game everywhere."""
-        self._begin_all()
-        if seeds is not None or self._after_loss is None:
-            self._progress.env_rank = self.ranks[0]
-            self._after_loss = self.env.reset(seeds)[0]
-        self.rows.after.observation[:], self._after_loss = self._after_loss, None
+    def _reset_all(self, out: Buffer) -> None:
+        seeds = [seed for seed in self._seeds if seed is not None]
+        self._seeds = [None] * len(self.ranks)
+        self._progress.env_rank = self.ranks[0]
+        out[:] = self.env.reset(seeds or None)[0]
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether all environments wait for a reset after a loss."""
+        return self._seeds[0] is not None
 
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
         """Take random steps in all; each is reset when as many steps are left as its generator says.
@@ -96,16 +96,16 @@ class NativePart(LocalPart):
         if self._null.any():
             for b in np.flatnonzero(self._null).tolist():
                 action[b] = self.null_action
-        if self._after_loss is None:
+        if not self._is_lost:
             self.env.send(action)
 
     def recv(self, t: int) -> list[CompletedTraj]:
         """Wait for the results of row t's actions."""
         rows, null = self.rows, self._null
-        if self._after_loss is not None:
+        if self._is_lost:
             for b in range(len(self.ranks)):
                 self._null_row(t, b)
-            rows.next_observation[t], self._after_loss = self._after_loss, None
+            self._reset_all(rows.next_observation[t])
             self._record_info(t, {})
             self._ended[:] = False
             return []
@@ -149,28 +149,22 @@ class NativePart(LocalPart):
 
     def wake(self) -> None:
         """Reset the environments that rest; a game of several lives that the rest has cut is not logged."""
-        if self._resting.any() and self._after_loss is None:  # after a loss all have been reset
+        if self._resting.any() and not self._is_lost:
             _write(self.rows.after.observation, self.env.reset_some(self._resting.copy())[0], self._resting)
             self._ended[self._resting] = False
             # It cannot be known whether the reset goes on with a game after a lost life, or begins another.
             for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
                 self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
 
-    def begin_after_loss(self, seeds: Sequence[int]) -> None:
-        """Treat the row at hand as final; the environments are reset at once, and the next row shows it."""
-        for b in range(len(self.ranks)):
-            self._begin_lost(b)
-        self._after_loss = self.env.reset(seeds)[0]
-
     def why_no_state(self) -> str:
         """Return why native environments have no state."""
         return self.env.why_no_state()
 
-    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
-        """Begin new episodes everywhere, as native environments cannot be restored."""
-        n_cut = int(np.count_nonzero(~(self._ended | self._resting)))
-        self.begin_after_loss(new_seeds)
-        return Loaded(n_cut, (self.env.why_no_state(),))
+    def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
+        return {}, None
+
+    def _why_not_loaded(self, b: int, saved: StateDict) -> str:
+        return self.env.why_no_state()
 
 
 def _write(dest: Buffer, src: Buffer, mask: np.ndarray) -> None:

@@ -139,6 +139,7 @@ class LocalPart(Part):
         self._unlogged = np.zeros(len(self.ranks), bool)  # trajectories that began with random steps
         self._ended = np.zeros(len(self.ranks), bool)  # the row at hand holds a final observation
         self._game_goes_on = np.zeros(len(self.ranks), bool)  # after the last end of an episode
+        self._seeds: list[int | None] = [None] * len(self.ranks)  # of an environment's next reset
 
     @abstractmethod
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
@@ -148,8 +149,24 @@ class LocalPart(Part):
         """
 
     @abstractmethod
+    def _reset_all(self, out: Buffer) -> None:
+        """Begin a new game in every environment, by its seed, and write the first observations [B] to `out`."""
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        """Begin a new game everywhere."""
+        self._traj_infos = [self._new_traj_info() for _ in self.ranks]
+        self._unlogged[:] = self._ended[:] = False
+        after = self.rows.after
+        after.prev_action[:], after.prev_reward[:] = self.null_action, 0.0
+        if seeds is not None:
+            self._seeds = list(seeds)
+        self._reset_all(after.observation)
+
     def begin_after_loss(self, seeds: Sequence[int]) -> None:
-        """Treat the row at hand as the final one of episodes that were lost; the next row starts new ones."""
+        """Treat the row at hand as the final one of episodes that were lost; the resets that follow take the seeds."""
+        for b in range(len(self.ranks)):
+            self._begin_lost(b)
+        self._seeds = list(seeds)
 
     def send(self, t: int) -> None:
         """Note the row at hand; the work is done in `recv`."""
@@ -158,13 +175,6 @@ class LocalPart(Part):
 
     def ready(self) -> None:
         """Nothing to wait for: here `wake` resets at once."""
-
-    def _begin_all(self) -> None:
-        """Forget all trajectories, and write null actions and rewards into the row after the batch."""
-        self._traj_infos = [self._new_traj_info() for _ in self.ranks]
-        self._unlogged[:] = self._ended[:] = False
-        after = self.rows.after
-        after.prev_action[:], after.prev_reward[:] = self.null_action, 0.0
 
     def _begin_lost(self, b: int) -> None:
         """Forget a trajectory whose environment was lost."""
@@ -200,24 +210,23 @@ class LocalPart(Part):
     def state_dict(self) -> StateDict:
         """Return where every environment and trajectory stands, and the row after the batch."""
         infos = [saved_info(info) for info in self._traj_infos]
+        # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
+        nothing: tuple[StateDict, str | None] = {}, None
+        envs = [self._saved_env(b) if seed is None else nothing for b, seed in enumerate(self._seeds)]
         state = {
             "last_row": [torch.from_numpy(np.array(leaf)) for leaf in buffer_leaves(self.rows.after)],
             "ended": self._ended.tolist(),
             "resting": self._resting.tolist(),
             "unlogged": self._unlogged.tolist(),
             "traj_infos": [info for info, _ in infos],
-            "why": [why for _, why in infos],
-            "envs": [{} for _ in self.ranks],
-            "seeds": [None for _ in self.ranks],
+            "why": [of_env or of_info for (_, of_env), (_, of_info) in zip(envs, infos, strict=True)],
+            "envs": [env for env, _ in envs],
+            "seeds": list(self._seeds),
         }
-        return {"parts": [piece(self.ranks, self.with_envs(state))]}
-
-    def with_envs(self, state: dict[str, list[object]]) -> StateDict:
-        """Return the state of trajectories with that of the environments; here these have none."""
-        return state
+        return {"parts": [piece(self.ranks, state)]}
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned, for other parts too."""
+        """Take over what `state_dict` returned, for other parts too; environments that cannot are lost."""
         state = dealt(state_dict["parts"], self.ranks)
         for leaf, saved in zip(buffer_leaves(self.rows.after), state["last_row"], strict=True):
             leaf[...] = saved.numpy()
@@ -227,11 +236,28 @@ class LocalPart(Part):
         for b, saved in enumerate(state["traj_infos"]):
             # Statistics without a state begin in the middle of a trajectory, and say nothing.
             self._unlogged[b] |= not restore_info(self._traj_infos[b], saved)
-        return self.load_envs(state, [state_dict["new_seeds"][rank] for rank in self.ranks])
+        self._seeds = list(state["seeds"])
+        n_cut, reasons = 0, list[str]()
+        for b, saved in enumerate(state["envs"]):
+            why = self._why_not_loaded(b, saved)
+            if saved and why is None:
+                continue
+            if self._seeds[b] is None:
+                self._seeds[b] = state_dict["new_seeds"][self.ranks[b]]
+                n_cut += not (self._ended[b] or self._resting[b])
+                reasons.append(
+                    why or state["why"][b] or f"The environment of rank {self.ranks[b]} was saved without one."
+                )
+            self._begin_lost(b)
+        return Loaded(n_cut, tuple(reasons[:1]))
 
     @abstractmethod
-    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
-        """Restore the environments, after all else; those that cannot be are reset by the new seeds."""
+    def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
+        """Return the state of an environment; or an empty one, and why."""
+
+    @abstractmethod
+    def _why_not_loaded(self, b: int, saved: StateDict) -> str | None:
+        """Load the state of an environment; return why that cannot be done in one that has just begun."""
 
 
 class ListPart(LocalPart):
@@ -258,24 +284,19 @@ class ListPart(LocalPart):
         super().__init__(envs[0].spaces, [env.rank for env in envs], rows, new_traj_info, progress, wait_reset)
         self.envs = list(envs)
         self._record_info = record_info
-        self._seeds: list[int | None] = [None] * len(self.envs)  # of an environment's next reset
         self.why_lost: str | None = None
         """Why a state that can be read is not the whole one, as the check has found; it is neither saved nor loaded."""
         self.as_built: list[AsBuilt] = []
         """What `reset` sets the environments back to first; empty for those of training, which go on."""
         self._said_not_set_back = False
 
-    def reset(self, seeds: Sequence[int] | None) -> None:
-        """Begin a new game everywhere."""
-        self._begin_all()
-        if seeds is not None:
-            self._seeds = list(seeds)
+    def _reset_all(self, out: Buffer) -> None:
         why = next(filter(None, [as_built.set_back() for as_built in self.as_built]), None)
         if why is not None and not self._said_not_set_back:
             self._said_not_set_back = True
             current_logger().warn(f"{why} Its evaluations may depend on those before.")
         for b in range(len(self.envs)):
-            self.rows.after.observation[b] = self._reset_env(b)
+            out[b] = self._reset_env(b)
 
     def decorrelate(self, max_steps: int, rngs: Sequence[np.random.Generator]) -> None:
         """Take random steps, as many in each environment as its generator says."""
@@ -329,12 +350,6 @@ class ListPart(LocalPart):
             self._progress.env_rank = self.envs[b].rank
             self.rows.after.observation[b] = self._reset_env(b)
 
-    def begin_after_loss(self, seeds: Sequence[int]) -> None:
-        """Treat the row at hand as final; the resets that follow take these seeds."""
-        for b in range(len(self.envs)):
-            self._begin_lost(b)
-        self._seeds = list(seeds)
-
     def _reset_env(self, b: int) -> Buffer:
         """Begin an episode, and return its first observation."""
         seed, self._seeds[b] = self._seeds[b], None
@@ -347,36 +362,15 @@ class ListPart(LocalPart):
         """Return why an environment has no state; None if all have one."""
         return self.why_lost or next(filter(None, (env.why_no_state() for env in self.envs)), None)
 
-    def with_envs(self, state: dict[str, list[object]]) -> StateDict:
-        """Return the state of trajectories with that of the environments."""
-        state["seeds"] = list(self._seeds)
-        for b, env in enumerate(self.envs):
-            # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
-            if self._seeds[b] is None:
-                state["envs"][b], why = ({}, self.why_lost) if self.why_lost else env.saved_state()
-                state["why"][b] = why or state["why"][b]
-        return state
+    def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
+        return ({}, self.why_lost) if self.why_lost else self.envs[b].saved_state()
 
-    def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
-        """Restore the environments; those that cannot be are lost, and take the new seeds."""
-        self._seeds = list(state["seeds"])
-        n_cut, reasons = 0, list[str]()
-        for b, (env, saved) in enumerate(zip(self.envs, state["envs"], strict=True)):
-            why = self.why_lost or _why_not_loaded(env, saved)
-            if saved and why is None:
-                continue
-            if self._seeds[b] is None:
-                self._seeds[b] = new_seeds[b]
-                n_cut += not (self._ended[b] or self._resting[b])
-                reasons.append(why or state["why"][b] or f"{env.name} was saved without a state.")
-            self._begin_lost(b)
-        return Loaded(n_cut, tuple(reasons[:1]))
-
-
-def _why_not_loaded(env: EnvAdapter, saved: StateDict) -> str | None:
-    """Load the state of an environment; return why that cannot be done in one that has just begun."""
-    try:
-        env.load_state_dict(saved)
-    except StateError as error:
-        return f"{env.name} (rank {env.rank}) cannot be restored: {error}."
-    return None
+    def _why_not_loaded(self, b: int, saved: StateDict) -> str | None:
+        env = self.envs[b]
+        if self.why_lost:
+            return self.why_lost
+        try:
+            env.load_state_dict(saved)
+        except StateError as error:
+            return f"{env.name} (rank {env.rank}) cannot be restored: {error}."
+        return None
