@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-import numpy as np
 import psutil
 import torch
 
@@ -14,39 +13,15 @@ from rlpyt.core import Agent
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.stepping import Stepping, SteppingSettings
+from rlpyt.samplers.stepping import Stepping
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, WorkHere
-from rlpyt.types import Kwargs
+from rlpyt.samplers.workers import WorkerSettings
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, set_seed, stream_seed
-
-
-class ServerAffinity(NamedTuple):
-    """Cores and device of an action server."""
-
-    cores: Affinity
-    device: str | None
-    """Where it selects the actions; None is the device of the run."""
-
-
-def server_affinity(affinity: Kwargs) -> ServerAffinity:
-    """Return the cores and device that a dictionary names; without `cuda_idx` the device is the CPU."""
-    cores = Affinity.from_mapping(affinity)
-    ComputeSettings(device=cores.device)  # refuses a device that is not there, before any process
-    return ServerAffinity(cores, cores.device)
-
-
-def dealt_affinities(affinity: Kwargs, n: int) -> list[ServerAffinity]:
-    """Return those of n action servers on the device of the run, which share the cores of its workers."""
-    cpus = list(affinity.get("workers_cpus") or ())
-    shares = [share.tolist() for share in np.array_split(np.arange(len(cpus)), n)]
-    pinned = bool(affinity.get("set_affinity", True))
-    cores = [Affinity(workers_cpus=[cpus[i] for i in share], set_affinity=pinned) for share in shares]
-    return [ServerAffinity(one, None) for one in cores]
+from rlpyt.utils.worker_pool import HERE
 
 
 class ActionServer(Collects):
@@ -56,7 +31,7 @@ class ActionServer(Collects):
         rank: of the action server.
         progress: where the work at hand is noted for the master.
         specs: its share of the environments.
-        settings: of the workers that step them.
+        sampler: has the settings of the workers that step them.
         n_threads: torch threads while it collects; None leaves them as they are.
         affinity: cores of this process and its workers.
         device: where the actions are selected; None is the device of the run.
@@ -69,16 +44,16 @@ class ActionServer(Collects):
         rank: int,
         progress: Progress,
         specs: Specs,
-        settings: SteppingSettings,
+        sampler: WorkerSettings,
         n_threads: int | None,
         affinity: Affinity,
         device: str | None,
     ) -> None:
         self.specs, self.progress, self.device = specs, progress, device
         progress.env_rank = specs[FleetRole.TRAIN].env_ranks[0]
-        # A lost worker ends its server: none is replaced here, and nothing is counted.
-        self._stepping = Stepping(settings, n_threads, specs, vars(affinity), lambda n: None, progress)
-        if affinity.set_affinity and affinity.master_cpus:
+        self._stepping = Stepping(sampler, n_threads, specs, vars(affinity), progress)
+        # By the start method "here" the process is not this server's to pin.
+        if affinity.set_affinity and affinity.master_cpus and sampler.start_method != HERE:
             psutil.Process().cpu_affinity(allowed_cpus(affinity.master_cpus, "affinity's master_cpus"))
         torch.set_num_threads(affinity.master_torch_threads or 1)
         # Models may draw from the global generators. Streams of this role without an iteration are of others.

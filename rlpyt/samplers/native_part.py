@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
+from rlpyt.envs import InfoRecorder, VectorEnvAdapter, as_recorded, info_at
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
+from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
-from rlpyt.types import SUCCESS_KEYS, Info, StateDict, TrajInfo
+from rlpyt.types import SUCCESS_KEYS, Info, StateDict
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
@@ -24,23 +25,19 @@ class NativePart(LocalPart):
 
     Args:
         env: all environments of the part.
-        rows: see `LocalPart`.
-        env_info_nulls: for every name that is recorded of info, the value where a step gives none.
-        new_traj_info: see `LocalPart`.
-        progress: see `LocalPart`.
-        wait_reset: see `LocalPart`.
+        recorder: says what is recorded of their info, and the values where a step gives none.
+        spec, rows, progress: see `LocalPart`.
     """
 
     def __init__(
         self,
+        spec: FleetSpec,
         env: VectorEnvAdapter,
         rows: Rows,
-        env_info_nulls: Info | None = None,
-        new_traj_info: Callable[[], TrajInfo] = TrajInfo,
+        recorder: InfoRecorder,
         progress: Progress | None = None,
-        wait_reset: bool = False,
     ) -> None:
-        super().__init__(env.spaces, env.ranks, rows, new_traj_info, progress, wait_reset)
+        super().__init__(spec, env.spaces, rows, progress)
         if self._wait_reset and not env.can_reset_some:
             raise ValueError(
                 f"{env.name}: the sampler is to reset environments between batches only (mid_batch_reset=False), and "
@@ -48,7 +45,7 @@ class NativePart(LocalPart):
                 "mid_batch_reset=True, or single environments (gymnasium.make; vectorization_mode='sync')."
             )
         self.env = env
-        self._env_info_nulls = dict(env_info_nulls or {})
+        self._env_info_nulls: Info = {key: recorder.example[key] for key in spec.env_info_keys}
         self._null = self._ended | self._resting  # environments whose row at hand is not a step
 
     def _reset_all(self, out: Buffer) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from rlpyt.envs import EnvAdapter
+from rlpyt.envs import EnvAdapter, InfoRecorder
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, dealt, piece
+from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.traj_state import restore_info, saved_info
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
-from rlpyt.types import Info, InfoDict, StateDict, TrajInfo
+from rlpyt.types import Info, InfoDict, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
@@ -107,32 +108,21 @@ class LocalPart(Part):
     """Part in this process: it holds the statistics of trajectories, and notes its progress.
 
     Args:
-        spaces: of one environment.
-        ranks: global ranks of the environments.
+        spec: of the environments.
+        spaces: of one of them.
         rows: the memory of these environments only.
-        new_traj_info: makes the statistics of a trajectory.
         progress: where the environment, the step and the row at hand are noted for the master.
-        wait_reset: whether an environment rests after the end of an episode until `wake`.
     """
 
     waits_for = "environments"
 
-    def __init__(
-        self,
-        spaces: EnvSpaces,
-        ranks: Sequence[int],
-        rows: Rows,
-        new_traj_info: Callable[[], TrajInfo] = TrajInfo,
-        progress: Progress | None = None,
-        wait_reset: bool = False,
-    ) -> None:
-        self.rows = rows
-        self.ranks = list(ranks)
-        self._new_traj_info = new_traj_info
+    def __init__(self, spec: FleetSpec, spaces: EnvSpaces, rows: Rows, progress: Progress | None) -> None:
+        self.rows, self.ranks = rows, list(spec.env_ranks)
+        self._new_traj_info = traj_info_maker(spec.TrajInfoCls, spec.traj_info_kwargs)
         # Only a TrajInfo of the user's own reads all of a step, and slicing it costs as much as a cheap step.
         self._own_traj_info = type(self._new_traj_info()).step is not TrajInfo.step
         self._progress = progress or Progress()
-        self._wait_reset = wait_reset
+        self._wait_reset = not spec.mid_batch_reset
         self._resting = rows.resting
         self.null_action, self._null_observation = null_action(spaces.action), null_value(spaces.observation)
         self._traj_infos = [self._new_traj_info() for _ in self.ranks]
@@ -265,33 +255,30 @@ class ListPart(LocalPart):
 
     Args:
         envs: the environments, in the order of the rows' B dimension.
-        rows: see `LocalPart`.
-        record_info: turns an info dictionary into a value of `rows.env_info`; None where nothing is recorded.
-        new_traj_info: see `LocalPart`.
-        progress: see `LocalPart`.
-        wait_reset: see `LocalPart`.
+        recorder: of what `rows.env_info` has of their info.
+        why_lost: why a state that can be read is not the whole one, as the check has found; it is neither saved nor
+            loaded.
+        as_built: what `reset` sets the environments back to first; empty for those of training, which go on.
+        spec, rows, progress: see `LocalPart`.
     """
 
     def __init__(
         self,
+        spec: FleetSpec,
         envs: Sequence[EnvAdapter],
         rows: Rows,
-        record_info: Callable[[Info], Buffer] | None = None,
-        new_traj_info: Callable[[], TrajInfo] = TrajInfo,
+        recorder: InfoRecorder,
         progress: Progress | None = None,
-        wait_reset: bool = False,
+        why_lost: str | None = None,
+        as_built: Sequence[AsBuilt] = (),
     ) -> None:
-        super().__init__(envs[0].spaces, [env.rank for env in envs], rows, new_traj_info, progress, wait_reset)
-        self.envs = list(envs)
-        self._record_info = record_info
-        self.why_lost: str | None = None
-        """Why a state that can be read is not the whole one, as the check has found; it is neither saved nor loaded."""
-        self.as_built: list[AsBuilt] = []
-        """What `reset` sets the environments back to first; empty for those of training, which go on."""
+        super().__init__(spec, envs[0].spaces, rows, progress)
+        self.envs, self.why_lost, self._as_built = list(envs), why_lost, as_built
+        self._record_info = None if rows.env_info is None else recorder.record
         self._said_not_set_back = False
 
     def _reset_all(self, out: Buffer) -> None:
-        why = next(filter(None, [as_built.set_back() for as_built in self.as_built]), None)
+        why = next(filter(None, [as_built.set_back() for as_built in self._as_built]), None)
         if why is not None and not self._said_not_set_back:
             self._said_not_set_back = True
             current_logger().warn(f"{why} Its evaluations may depend on those before.")

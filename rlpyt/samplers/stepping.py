@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,12 +27,12 @@ class EnvServer(FleetServer):
     """Server of a worker that does not act: parts that the master steps."""
 
     _parts: dict[FleetRole, LocalPart]
-    _stopwatches: dict[FleetRole, Stopwatch]
+    _stopwatch: Stopwatch
 
     def start(self, check: Check, rows: Mapping[FleetRole, Rows]) -> None:
         """Put environments and rows together."""
-        self._parts = self.started_parts(check, rows)
-        self._stopwatches = {role: Stopwatch() for role in rows}
+        self._parts, self._stopwatch = self.started_parts(check, rows), Stopwatch()
+        self.training = self._parts[FleetRole.TRAIN]
 
     def step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
         """Take the actions of a row; return the trajectories that ended, None for none.
@@ -45,13 +42,14 @@ class EnvServer(FleetServer):
             place: of the batch in the memory of the rows.
             t: row.
         """
-        part, stopwatch = self._parts[role], self._stopwatches[role]
-        stopwatch.start()
+        part = self._parts[role]
+        self._stopwatch.start()
         if part.rows.place != place:
             part.rows.turn_to(place)
         part.send(t)
         completed = part.recv(t)
-        stopwatch.lap(part.waits_for)
+        if part is self.training:
+            self._stopwatch.lap(part.waits_for)
         return completed or None
 
     def resume(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
@@ -64,25 +62,9 @@ class EnvServer(FleetServer):
         """Begin a new game everywhere."""
         self._parts[role].reset(seeds)
 
-    def wake(self, role: FleetRole) -> None:
-        """Reset the environments that rest."""
-        self._parts[role].wake()
-
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call."""
-        return self._stopwatches[FleetRole.TRAIN].take()
-
-    def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
-        return self.with_streams(self._parts[FleetRole.TRAIN].state_dict())
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
-        return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self._parts[FleetRole.TRAIN].why_no_state()
+        return self._stopwatch.take()
 
     @staticmethod
     def on_loss(progress: Progress, request: AnyCall[EnvServer]) -> AnyCall[EnvServer]:
@@ -117,9 +99,8 @@ class RemotePart(Part):
     ) -> None:
         self.rows, self.null_action = rows, null_action
         self.ranks = [rank for ranks in ranks_of.values() for rank in ranks]
-        self._pool, self._role = pool, role
+        self._pool, self._role, self._ranks_of = pool, role, ranks_of
         self._workers = list(ranks_of)
-        self._bounds = list(pairwise(accumulate((len(ranks) for ranks in ranks_of.values()), initial=0)))
         # Made once: pickling costs more than a hand-over.
         self._steps = [
             [self._to_all(call(EnvServer.step, role, place, t)) for t in range(rows.T)]
@@ -131,11 +112,9 @@ class RemotePart(Part):
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         """Begin a new game everywhere."""
-        shares = [None if seeds is None else seeds[lo:hi] for lo, hi in self._bounds]
-        calls = {
-            w: call(EnvServer.reset, self._role, seeds=some) for w, some in zip(self._workers, shares, strict=True)
-        }
-        self._pool.ask(calls)
+        seed_of = None if seeds is None else dict(zip(self.ranks, seeds, strict=True))
+        shares = {w: None if seed_of is None else [seed_of[r] for r in ranks] for w, ranks in self._ranks_of.items()}
+        self._pool.ask({w: call(EnvServer.reset, self._role, seeds=share) for w, share in shares.items()})
 
     def send(self, t: int) -> None:
         """Let the workers take the actions of row t."""
@@ -151,7 +130,7 @@ class RemotePart(Part):
 
     def wake(self) -> None:
         """Let the workers reset the environments that rest, while this process goes on."""
-        self._pool.post(self._to_all(call(EnvServer.wake, self._role)))
+        self._pool.post(self._to_all(call(EnvServer.wake)))
 
     def ready(self) -> None:
         """Wait until the workers have reset the environments that were woken."""
@@ -163,70 +142,48 @@ class RemotePart(Part):
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, of any workers."""
-        states = [selected(state_dict, self.ranks[lo:hi]) for lo, hi in self._bounds]
-        requests = {w: call(EnvServer.load_state_dict, state) for w, state in zip(self._workers, states, strict=True)}
-        return Loaded.merge(self._pool.ask(requests))
+        states = {w: selected(state_dict, ranks) for w, ranks in self._ranks_of.items()}
+        return Loaded.merge(self._pool.ask({w: call(EnvServer.load_state_dict, s) for w, s in states.items()}))
 
     def why_no_state(self) -> str | None:
         """Return why an environment of the workers has no state."""
         return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)
 
 
-@dataclass(kw_only=True, eq=False)
-class SteppingSettings(WorkerSettings):
-    """Settings of the samplers whose workers step, while one process selects the actions, or several do."""
-
-    server: ClassVar[Callable[..., Any]] = EnvServer
-    n_parts: ClassVar[int] = 1
-    """Shares of the workers; while one steps, the other gets its actions."""
-    overlap: ClassVar[bool] = True
-    """Whether two of them may step at the same time."""
-
-    servers: int | Sequence[Kwargs] = 1
-    """Action servers: a number, or a dictionary for each with its `cuda_idx`, `workers_cpus`, `master_cpus` and
-    `master_torch_threads`. Environments and workers are dealt to them. 1 is this process itself. The affinity of the
-    run may have the dictionaries instead, as `sampler`."""
-
-
 class Stepping:
     """Workers that step environments, for a collector and an evaluator in this process.
 
     Args:
-        settings: of the workers.
+        sampler: has the settings.
         n_threads: torch threads of this process while it collects; None leaves them as they are.
         specs: the fleets to deal to the workers.
         affinity: of the run; see `rlpyt.utils.affinity`.
-        on_cut: see `Workers`.
         progress: of this process, where it is itself a worker.
     """
 
     def __init__(
         self,
-        settings: SteppingSettings,
+        sampler: WorkerSettings,
         n_threads: int | None,
         specs: Specs,
         affinity: Kwargs,
-        on_cut: Callable[[int], None],
         progress: Progress | None = None,
     ) -> None:
-        self._settings, self._n_threads, self._specs, self._progress = settings, n_threads, specs, progress
-        cpus, kind = worker_cpus(settings, len(specs[FleetRole.TRAIN].env_ranks), affinity), kind_of_workers(settings)
-        args_of = lambda rank, some: (some, cpus[rank], kind.own_generators)  # noqa: E731
-        of_losses, on_wait = (EnvServer.on_loss, on_cut), (progress or Progress()).beat
-        self.workers = Workers(settings, kind, specs, len(cpus), args_of, *of_losses, settings.n_parts, on_wait=on_wait)
+        self._sampler, self._n_threads, self._specs, self._progress = sampler, n_threads, specs, progress
+        kind, n_envs = kind_of_workers(sampler), len(specs[FleetRole.TRAIN].env_ranks)
+        args = [(cpus, kind.own_generators) for cpus in worker_cpus(sampler, n_envs, affinity)]
+        on_wait = (progress or Progress()).beat
+        self.workers = Workers(sampler, kind, specs, args, EnvServer.on_loss, sampler.n_parts, on_wait=on_wait)
 
     def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
         """Return collector and evaluator, once the environments are built; see `BaseSampler.build`."""
         workers, specs_of = self.workers, self.workers.specs
         workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
-        everyone = np.arange(len(specs_of))
-        shares = {role: [everyone] for role in rows} | {
-            FleetRole.TRAIN: np.array_split(everyone, self._settings.n_parts)
-        }
         parts: dict[FleetRole, list[RemotePart]] = {}
-        for role, of_role in shares.items():
-            ranks = [{w: specs_of[w][role].env_ranks for w in some.tolist() if role in specs_of[w]} for some in of_role]
-            columns = rows[role].deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
+        for role, of_role in rows.items():
+            shares = np.array_split(np.arange(len(specs_of)), self._sampler.n_parts if role is FleetRole.TRAIN else 1)
+            ranks = [{w: specs_of[w][role].env_ranks for w in some.tolist() if role in specs_of[w]} for some in shares]
+            columns = of_role.deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
             parts[role] = [
                 RemotePart(workers.pool, ranks_of, some, role, check.examples.action)
                 for ranks_of, some in zip(ranks, columns, strict=True)
@@ -234,4 +191,4 @@ class Stepping:
         # Its row is at hand when those of the other parts are.
         parts[FleetRole.TRAIN][-1].progress = self._progress
         times = partial(workers.ask_all, call(EnvServer.times))
-        return WorkHere(agent, self._specs, parts, self._settings.overlap, self._n_threads, times_of_others=times)
+        return WorkHere(agent, self._specs, parts, self._sampler.overlap, self._n_threads, times_of_others=times)

@@ -17,7 +17,6 @@ from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import torch_threads
-from rlpyt.utils.progress import Progress
 
 
 class Work(ABC):
@@ -122,7 +121,6 @@ class WorkHere(Work):
 class Collects(Builds):
     """Server of a process that collects and evaluates."""
 
-    progress: Progress
     _agent: Agent
     _weights: WeightStore
     _rows: Rows
@@ -144,6 +142,7 @@ class Collects(Builds):
         weights.take(agent)
         self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         self._work = self.work(agent, check, rows)
+        self.training = self._work.collector
 
     def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
         """Fill the rows of a batch; return the completed trajectories.
@@ -157,10 +156,6 @@ class Collects(Builds):
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
         return self._work.collect(itr, first_t)
-
-    def wake(self) -> None:
-        """Reset the environments that rest."""
-        self._work.collector.wake()
 
     def evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
         """Run this process's quota of episodes.
@@ -180,15 +175,3 @@ class Collects(Builds):
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call."""
         return self._work.times()
-
-    def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
-        return self.with_streams(self._work.state_dict())
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
-        return self.loaded(self._work.load_state_dict(state_dict), state_dict)
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self._work.why_no_state()
