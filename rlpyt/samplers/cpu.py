@@ -44,7 +44,7 @@ class CpuSampler(WorkerSettings, BaseSampler):
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
         kind = kind_of_workers(self)
-        args = [(cpus, kind.own_generators) for cpus in worker_cpus(self, self.batch_spec.B, affinity)]
+        args = [(cpus, kind.own_generators) for cpus in worker_cpus(self, affinity)]
         self._workers = Workers(self, kind, specs, args, self.collectors.on_loss)
         return self._workers.check_and_build()
 

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import psutil
+import torch
 
 from rlpyt.core import Agent, PopulationPolicyAgent
-from rlpyt.samplers.action_server import ActionServer
 from rlpyt.samplers.base import BaseSampler, threads_of
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.fleet import Check
+from rlpyt.samplers.fleet import Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
-from rlpyt.samplers.stepping import EnvServer, Stepping
-from rlpyt.samplers.work import Work
-from rlpyt.samplers.workers import Workers, WorkerSettings
+from rlpyt.samplers.stepping import EnvServer, RemotePart
+from rlpyt.samplers.weight_store import WeightStore
+from rlpyt.samplers.work import Collects, Work, WorkHere
+from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
 from rlpyt.types import Kwargs
 from rlpyt.utils.affinity import Affinity
+from rlpyt.utils.calls import call
 from rlpyt.utils.checks import whole_number
 from rlpyt.utils.compute import ComputeSettings
-from rlpyt.utils.processes import available_cores
-from rlpyt.utils.worker_pool import local_workers
+from rlpyt.utils.processes import allowed_cpus, available_cores
+from rlpyt.utils.progress import Progress
+from rlpyt.utils.seeds import Role, set_seed, stream_seed
+from rlpyt.utils.worker_pool import HERE, local_workers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,25 +51,21 @@ class GpuSampler(WorkerSettings, BaseSampler):
     def __post_init__(self) -> None:
         """Refuse action servers without an environment, and affinities that are none."""
         super().__post_init__()
-        self._stepping: Stepping | None = None
-        self._n_served: list[int] = []  # workers of each action server
+        self._n_served: list[int] = []  # workers of each action server; empty where this process acts
         _affinities_of_servers(self, {})
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, or action servers, which start theirs; build all after one environment was checked."""
-        servers, n_threads = _affinities_of_servers(self, affinity), threads_of(self)
-        self._n_served, self._stepping = [], None
-        if servers:
-            shares = specs[FleetRole.TRAIN].deal(len(servers))
-            own = [_sampler_of_server(self, servers, rank, len(one.env_ranks)) for rank, one in enumerate(shares)]
-            self._n_served = [one.n_workers or 0 for one in own]
-            role = "Action server"
-            kind = local_workers(ActionServer, self.start_method, has_workers=True, role=role)
-            args = [(one, n_threads, *server) for one, server in zip(own, servers, strict=True)]
-            self._workers = Workers(self, kind, specs, args, RemoteCollectors.on_loss, role=role)
+        servers = _affinities_of_servers(self, affinity)
+        shares = specs[FleetRole.TRAIN].deal(len(servers)) if servers else []
+        own = [_sampler_of_server(self, servers, rank, len(share.env_ranks)) for rank, share in enumerate(shares)]
+        self._n_served = [one.n_workers or 0 for one in own]
+        if own:
+            kind = local_workers(ActionServer, self.start_method, has_workers=True, role="Action server")
+            args = [(one, *server) for one, server in zip(own, servers, strict=True)]
+            self._workers = Workers(self, kind, specs, args, RemoteCollectors.on_loss, role="Action server")
         else:
-            self._stepping = Stepping(self, n_threads, specs, affinity)
-            self._workers = self._stepping.workers
+            self._workers = _start_workers(self, specs, affinity)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> Work:
@@ -73,7 +75,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
             ValueError: if lost workers are replaced and the agent is a population: a cut episode would count as whole.
         """
         assert self._workers is not None, "start comes first"
-        if self._stepping is None:
+        if self._n_served:
             return RemoteCollectors(self._workers, agent, check, rows, wake=False)
         # An action server is lost with its actors, and the next ones record it.
         if self.restart_workers and agent.kind == PopulationPolicyAgent.kind:
@@ -81,12 +83,7 @@ class GpuSampler(WorkerSettings, BaseSampler):
                 f"{type(self).__name__}: restart_workers is {self.restart_workers}, and the agent has a population; "
                 "expected 0. A cut episode would count as a whole one. Set it to 0, or use CpuSampler."
             )
-        return self._stepping.work(agent, check, rows)
-
-    def shutdown(self) -> None:
-        """Stop the workers, which close their environments."""
-        self._stepping = None
-        super().shutdown()
+        return _work_over(self, self._workers, self._specs, agent, check, rows)
 
     def plan(self) -> dict[str, object]:
         """Return where the work runs."""
@@ -94,11 +91,103 @@ class GpuSampler(WorkerSettings, BaseSampler):
         return super().plan() | ({"servers": len(n_served), "workers": sum(n_served)} if n_served else {})
 
 
-def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> list[tuple[Affinity, str | None]]:
-    """Return the cores of every action server and its device, None for that of the run.
+def _start_workers(
+    sampler: GpuSampler, specs: Specs, affinity: Kwargs, on_wait: Callable[[], None] = lambda: None
+) -> Workers[EnvServer]:
+    """Start workers that step environments for this process."""
+    kind = kind_of_workers(sampler)
+    args = [(cpus, kind.own_generators) for cpus in worker_cpus(sampler, affinity)]
+    return Workers(sampler, kind, specs, args, EnvServer.on_loss, sampler.n_parts, on_wait=on_wait)
 
-    There are none where the process of the sampler selects the actions. The affinity of the run says which there are,
-    where the setting does not.
+
+def _work_over(
+    sampler: GpuSampler,
+    workers: Workers[EnvServer],
+    specs: Specs,
+    agent: Agent,
+    check: Check,
+    rows: Mapping[FleetRole, Rows],
+    progress: Progress | None = None,
+) -> WorkHere:
+    """Start the work in workers whose environments are built; return collector and evaluator, in this process."""
+    workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
+    parts: dict[FleetRole, list[RemotePart]] = {}
+    for role, of_role in rows.items():
+        shares = np.array_split(np.arange(len(workers.specs)), sampler.n_parts if role is FleetRole.TRAIN else 1)
+        ranks = [
+            {w: workers.specs[w][role].env_ranks for w in some.tolist() if role in workers.specs[w]} for some in shares
+        ]
+        columns = of_role.deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
+        parts[role] = [
+            RemotePart(workers.pool, ranks_of, some, role, check.examples.action)
+            for ranks_of, some in zip(ranks, columns, strict=True)
+        ]
+    # Its row is at hand when those of the other parts are.
+    parts[FleetRole.TRAIN][-1].progress = progress
+    times = partial(workers.ask_all, call(EnvServer.times))
+    return WorkHere(agent, specs, parts, sampler.overlap, threads_of(sampler), times_of_others=times)
+
+
+class ActionServer(Collects):
+    """Server of a process that runs the network for its share of the environments, in workers of its own.
+
+    It answers the calls that a worker that acts is sent.
+
+    Args:
+        rank: of the action server.
+        progress: where the work at hand is noted for the master.
+        specs: its share of the environments.
+        sampler: settings of its workers.
+        affinity: cores of this process and its workers.
+        device: where the actions are selected; None is the device of the run.
+    """
+
+    process: ClassVar[str] = "action server"
+
+    def __init__(
+        self, rank: int, progress: Progress, specs: Specs, sampler: GpuSampler, affinity: Affinity, device: str | None
+    ) -> None:
+        self.specs, self.progress, self._sampler, self._device = specs, progress, sampler, device
+        spec = specs[FleetRole.TRAIN]
+        progress.env_rank = spec.env_ranks[0]
+        self._workers = _start_workers(sampler, specs, vars(affinity), progress.beat)
+        # By the start method "here" this process is not the server's to pin.
+        if affinity.set_affinity and affinity.master_cpus and sampler.start_method != HERE:
+            psutil.Process().cpu_affinity(allowed_cpus(affinity.master_cpus, "affinity's master_cpus"))
+        torch.set_num_threads(affinity.master_torch_threads or 1)
+        # Models may draw from the global generators. Streams of this role without an iteration are of others.
+        set_seed(stream_seed(spec.seed, Role.SAMPLER, progress.env_rank, spec.restarts + 1))
+
+    def check(self) -> Check:
+        """Build, try and close one environment in a worker; return what it is like."""
+        return self._workers.check()
+
+    def build(self) -> list[Built]:
+        """Build all environments; return what each fleet is like."""
+        return self._workers.build()
+
+    def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
+        """Put agent, environments and rows together; see `Collects.start`."""
+        agent.to_device(agent.compute if self._device is None else replace(agent.compute, device=self._device))
+        super().start(check, agent, weights, rows)
+
+    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
+        """Return collector and evaluator over the workers of this process."""
+        return _work_over(self._sampler, self._workers, self.specs, agent, check, rows, self.progress)
+
+    def close(self) -> None:
+        """Stop the workers, which close their environments."""
+        self._workers.close()
+
+
+Servers = Sequence[tuple[Affinity, str | None]]
+"""Cores of every action server, and its device, None for that of the run."""
+
+
+def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> Servers:
+    """Return where every action server runs; none where the process of the sampler selects the actions.
+
+    The affinity of the run says which there are, where the setting does not.
 
     Raises:
         ValueError: if there are more servers than environments or workers for them, or a device is not there.
@@ -124,9 +213,7 @@ def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> list[tuple[
     return [(Affinity(workers_cpus=share, set_affinity=pinned), None) for share in shares]
 
 
-def _sampler_of_server(
-    sampler: GpuSampler, servers: Sequence[tuple[Affinity, str | None]], rank: int, size: int
-) -> GpuSampler:
+def _sampler_of_server(sampler: GpuSampler, servers: Servers, rank: int, size: int) -> GpuSampler:
     """Return a sampler with the settings of an action server; the loss of one of its workers ends it."""
     n = len(servers)
     if sampler.n_workers is None:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-import numpy as np
-
-from rlpyt.core import Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check, FleetServer
-from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.stopwatch import Stopwatch
-from rlpyt.samplers.work import WorkHere
-from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
-from rlpyt.types import Kwargs, StateDict
+from rlpyt.types import StateDict
 from rlpyt.utils.calls import AnyCall, Call, R, call
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import Message, WorkerPool
@@ -148,47 +142,3 @@ class RemotePart(Part):
     def why_no_state(self) -> str | None:
         """Return why an environment of the workers has no state."""
         return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)
-
-
-class Stepping:
-    """Workers that step environments, for a collector and an evaluator in this process.
-
-    Args:
-        sampler: has the settings.
-        n_threads: torch threads of this process while it collects; None leaves them as they are.
-        specs: the fleets to deal to the workers.
-        affinity: of the run; see `rlpyt.utils.affinity`.
-        progress: of this process, where it is itself a worker.
-    """
-
-    def __init__(
-        self,
-        sampler: WorkerSettings,
-        n_threads: int | None,
-        specs: Specs,
-        affinity: Kwargs,
-        progress: Progress | None = None,
-    ) -> None:
-        self._sampler, self._n_threads, self._specs, self._progress = sampler, n_threads, specs, progress
-        kind, n_envs = kind_of_workers(sampler), len(specs[FleetRole.TRAIN].env_ranks)
-        args = [(cpus, kind.own_generators) for cpus in worker_cpus(sampler, n_envs, affinity)]
-        on_wait = (progress or Progress()).beat
-        self.workers = Workers(sampler, kind, specs, args, EnvServer.on_loss, sampler.n_parts, on_wait=on_wait)
-
-    def work(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> WorkHere:
-        """Return collector and evaluator, once the environments are built; see `BaseSampler.build`."""
-        workers, specs_of = self.workers, self.workers.specs
-        workers.begin([call(EnvServer.start, check, some) for some in workers.rows_of_each(rows)])
-        parts: dict[FleetRole, list[RemotePart]] = {}
-        for role, of_role in rows.items():
-            shares = np.array_split(np.arange(len(specs_of)), self._sampler.n_parts if role is FleetRole.TRAIN else 1)
-            ranks = [{w: specs_of[w][role].env_ranks for w in some.tolist() if role in specs_of[w]} for some in shares]
-            columns = of_role.deal([sum(map(len, ranks_of.values())) for ranks_of in ranks])
-            parts[role] = [
-                RemotePart(workers.pool, ranks_of, some, role, check.examples.action)
-                for ranks_of, some in zip(ranks, columns, strict=True)
-            ]
-        # Its row is at hand when those of the other parts are.
-        parts[FleetRole.TRAIN][-1].progress = self._progress
-        times = partial(workers.ask_all, call(EnvServer.times))
-        return WorkHere(agent, self._specs, parts, self._sampler.overlap, self._n_threads, times_of_others=times)

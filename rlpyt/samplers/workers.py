@@ -61,7 +61,29 @@ class WorkerSettings(Settings, Sampler):
     def __post_init__(self) -> None:
         """Refuse workers without an environment, and times that are none."""
         super().__post_init__()
-        _check_workers(self)
+        name, B = type(self).__name__, self.batch_spec.B
+        if self.n_workers is not None:
+            expected = f"{self.least_workers} to batch_B, {B}: every worker needs an environment"
+            n_workers = whole_number(name, "n_workers", self.n_workers, 1, expected)
+            check_n_workers(self, n_workers, B, "n_workers is")
+        if not self.worker_timeout > 0:
+            raise ValueError(f"{name}: worker_timeout is {self.worker_timeout}; expected a number of seconds above 0.")
+        whole_number(name, "restart_workers", self.restart_workers, 0)
+        if self.restart_seconds is not None and not self.restart_seconds > 0:
+            raise ValueError(
+                f"{name}: restart_seconds is {self.restart_seconds}; expected a number of seconds above 0, or None to "
+                "count the losses of the whole run."
+            )
+        kind = self.worker_kind
+        if not (kind is None or callable(kind)):
+            raise TypeError(
+                f"{name}: worker_kind is {kind!r:.100}; expected a class of workers, or None for processes."
+            )
+        if kind is not None and self.start_method == HERE:
+            raise ValueError(
+                f"{name}: worker_kind is {kind!r:.100} and start_method is {HERE!r}; expected one of them, as both say "
+                "where the workers are."
+            )
 
     @property
     def process(self) -> ProcessSettings:
@@ -83,32 +105,6 @@ def kind_of_workers(settings: WorkerSettings) -> AnyKind:
     return local_workers(settings.server, settings.start_method)
 
 
-def _check_workers(settings: WorkerSettings) -> None:
-    name = type(settings).__name__
-    if settings.n_workers is not None:
-        B = settings.batch_spec.B
-        expected = f"{settings.least_workers} to batch_B, {B}: every worker needs an environment"
-        n_workers = whole_number(name, "n_workers", settings.n_workers, 1, expected)
-        check_n_workers(settings, n_workers, B, "n_workers is")
-    if not settings.worker_timeout > 0:
-        raise ValueError(f"{name}: worker_timeout is {settings.worker_timeout}; expected a number of seconds above 0.")
-    whole_number(name, "restart_workers", settings.restart_workers, 0)
-    if settings.restart_seconds is not None and not settings.restart_seconds > 0:
-        raise ValueError(
-            f"{name}: restart_seconds is {settings.restart_seconds}; expected a number of seconds above 0, or None to "
-            "count the losses of the whole run."
-        )
-    if not (settings.worker_kind is None or callable(settings.worker_kind)):
-        raise TypeError(
-            f"{name}: worker_kind is {settings.worker_kind!r:.100}; expected a class of workers, or None for processes."
-        )
-    if settings.worker_kind is not None and settings.start_method == HERE:
-        raise ValueError(
-            f"{name}: worker_kind is {settings.worker_kind!r:.100} and start_method is {HERE!r}; expected one of them, "
-            "as both say where the workers are."
-        )
-
-
 def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
     """Refuse a number of workers that there are not enough environments for, or too few."""
     if not settings.least_workers <= n_workers <= B:
@@ -118,14 +114,12 @@ def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str)
         )
 
 
-def worker_cpus(settings: WorkerSettings, B: int, affinity: Kwargs) -> list[list[int] | None]:
+def worker_cpus(settings: WorkerSettings, affinity: Kwargs) -> list[list[int] | None]:
     """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out.
 
-    Args:
-        settings: say how many workers there are; where they do not, `affinity` does.
-        B: environments.
-        affinity: of the run; see `rlpyt.utils.affinity`.
+    The affinity of the run says how many workers there are, where the settings do not.
     """
+    B = settings.batch_spec.B
     pinned: list[Any] = list(affinity.get("workers_cpus", []))
     given = None if settings.n_workers is None else int(settings.n_workers)
     n_workers = given or len(pinned) or max(settings.least_workers, min(available_cores(), B))
