@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.envs import info_recorder
+from rlpyt.envs import info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
 from rlpyt.samplers.background import BackgroundSampler
@@ -141,9 +141,10 @@ class BaseSampler(Settings, Sampler):
             ValueError: if `env_kwargs` changes an argument for which `eval_env_kwargs` has the old value too, so that
                 the agent would be evaluated in another environment than it is trained in.
         """
-        if changes.get("eval_env_kwargs", self.eval_env_kwargs) is not None and "env_kwargs" in changes:
-            _check_evaluation_follows(self, changes["env_kwargs"] or {}, changes.get("eval_env_kwargs"))
-        return super().replace(**changes)
+        part = super().replace(**changes)
+        if "env_kwargs" in changes and self.eval_env_kwargs is not None and part.eval_env_kwargs is not None:
+            _check_evaluation_follows(self, part)
+        return part
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
@@ -351,22 +352,17 @@ def _check_settings(sampler: BaseSampler) -> None:
     threads_of(sampler)
 
 
-def _check_evaluation_follows(sampler: BaseSampler, env_kwargs: Kwargs, eval_env_kwargs: Kwargs | None) -> None:
-    """Refuse a change of the training environments that those of evaluation would not follow."""
-    old, evaluation = sampler.env_kwargs or {}, sampler.eval_env_kwargs or {}
-    asked = evaluation if eval_env_kwargs is None else eval_env_kwargs
+def _check_evaluation_follows(sampler: BaseSampler, changed: BaseSampler) -> None:
+    """Refuse a change of the training environments that those of evaluation do not follow."""
+    both = [(one.env_kwargs or {}, one.eval_env_kwargs or {}) for one in (sampler, changed)]
     # By their texts: a value may be an array, which has no one answer to ==. A large one is to be written whole.
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
-        changed = [key for key, x in old.items() if key not in env_kwargs or repr(env_kwargs[key]) != repr(x)]
-        left = [
-            key
-            for key in changed
-            if key in evaluation and repr(old[key]) == repr(evaluation[key]) == repr(asked.get(key))
-        ]
+        (old, old_eval), (new, new_eval) = [[{k: repr(x) for k, x in kwargs.items()} for kwargs in one] for one in both]
+    left = [k for k, x in old.items() if new.get(k) != x and x == old_eval.get(k) == new_eval.get(k)]
     if left:
         raise ValueError(
             f"{type(sampler).__name__}: env_kwargs changes {', '.join(left)} of the training environments, and "
-            f"eval_env_kwargs has {', '.join(f'{key}={old[key]!r:.60}' for key in left)} as before, so that the agent "
+            f"eval_env_kwargs has {', '.join(f'{key}={old[key]:.60}' for key in left)} as before, so that the agent "
             "would be evaluated in another environment than it is trained in; expected both to change. Change "
             "eval_env_kwargs too; or set it to None, and name in eval_env_overrides what evaluation has of its own: "
             "all else follows training."
@@ -452,7 +448,7 @@ def _tell_check(check: Check, spec: FleetSpec, n_envs: int) -> None:
         )
     most = spec.max_decorrelation_steps
     # As many steps as are drawn for each; a vector environment steps all at once.
-    n_steps = most if check.steps_all else n_envs * most / 2
+    n_steps = most if makes_vector_env(spec.EnvCls) else n_envs * most / 2
     if (seconds := n_steps * check.examples.step_seconds) > _LONG_SECONDS:
         logger.log(
             f"Before the first batch every environment takes 1 to {most} random steps (max_decorrelation_steps), "

@@ -16,7 +16,6 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import RowMemory
 from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
-from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import AgentInputs, StateDict
@@ -197,14 +196,6 @@ class WaitResetCollector(Collector):
 CpuResetCollector = GpuResetCollector = DbCpuResetCollector = DbGpuResetCollector = Collector
 CpuWaitResetCollector = GpuWaitResetCollector = DbCpuWaitResetCollector = DbGpuWaitResetCollector = WaitResetCollector
 """Their names in rlpyt 0.1, which had one loop for every sampler."""
-
-
-def start_collector(spec: FleetSpec, agent: Agent, parts: Sequence[Part], overlap: bool = True) -> Collector:
-    """Return the collector of a fleet over parts that stand at their first rows."""
-    actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in parts]
-    for actor in actors:
-        actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
-    return spec.LoopCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 
 def _copy_leaves(out: list[torch.Tensor], buffer: Buffer) -> None:

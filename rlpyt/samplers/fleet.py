@@ -65,8 +65,6 @@ class Check(NamedTuple):
     examples: EnvExamples
     can_reset_some: bool = True
     """Whether a vector environment can reset a part of itself."""
-    steps_all: bool = False
-    """Whether it is a vector environment: a step is one of all environments of a process."""
     why_lost: str | None = None
     """Why environments cannot be restored although their state can be read, as a trial has found."""
     why_not_set_back: str | None = None
@@ -95,7 +93,7 @@ def check_one(spec: FleetSpec) -> Check:
             try:
                 examples = examine_vector_env(vector_env, seed)
                 why = vector_env.why_no_state()
-                return Check(examples, vector_env.can_reset_some, steps_all=True, why_not_set_back=why)
+                return Check(examples, vector_env.can_reset_some, why_not_set_back=why)
             finally:
                 close_env(vector_env)
         env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0], env_seed=env_seed)
@@ -276,8 +274,9 @@ class Builds(CallServer):
     process: ClassVar[str] = "worker"
     """Kind of the worker, by which the state of its global generators is known again."""
     own_generators: bool = True
-    """Whether it has the global generators to itself."""
+    """Whether it has the global generators to itself; see `rlpyt.utils.worker_pool.WorkerKind`."""
     specs: Specs
+    """Say what to build."""
     progress: Progress
     """Where the work at hand is noted for the master."""
     training: Collector | Part
@@ -318,10 +317,8 @@ class FleetServer(Builds):
 
     Args:
         rank: of the worker.
-        progress: where the work at hand is noted.
-        specs: say what to build.
+        progress, specs, own_generators: see `Builds`.
         cpus: cores to run on; None leaves that to the system.
-        own_generators: whether the global generators are this worker's alone; see `rlpyt.utils.worker_pool.WorkerKind`.
     """
 
     stream: ClassVar[Role] = Role.WORKER

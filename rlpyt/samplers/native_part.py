@@ -12,7 +12,7 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
 from rlpyt.spaces import random_value
-from rlpyt.types import SUCCESS_KEYS, Info, StateDict
+from rlpyt.types import Info, StateDict
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.progress import Progress
 
@@ -126,14 +126,12 @@ class NativePart(LocalPart):
     def _step_traj_infos(self, t: int, steps: np.ndarray, done: np.ndarray, info: Info) -> None:
         reward = self.rows.reward[t].tolist()
         score = np.asarray(info["game_score"]).tolist() if "game_score" in info else None
-        says_success = any(name in info for name in SUCCESS_KEYS)
         for b in steps.tolist():
             one: Info = {} if score is None else {"game_score": score[b]}
-            if says_success and done[b]:
-                at_b = info_at(info, b)
-                one = {**one, **{name: at_b[name] for name in SUCCESS_KEYS if name in at_b}}
+            if self._own_traj_info or done[b]:
+                one = {**one, **info_at(info, b)}
             if self._own_traj_info:
-                self._step_traj_info(t, b, reward[b], bool(done[b]), {**one, **info_at(info, b)})
+                self._step_traj_info(t, b, reward[b], bool(done[b]), one)
             else:
                 self._traj_infos[b].step(None, None, reward[b], bool(done[b]), None, one)
 

@@ -29,13 +29,7 @@ class EnvServer(FleetServer):
         self.training = self._parts[FleetRole.TRAIN]
 
     def step(self, role: FleetRole, place: int, t: int) -> list[CompletedTraj] | None:
-        """Take the actions of a row; return the trajectories that ended, None for none.
-
-        Args:
-            role: of the environments.
-            place: of the batch in the memory of the rows.
-            t: row.
-        """
+        """Take the actions of row t of the batch in a place; return the trajectories that ended, None for none."""
         part = self._parts[role]
         self._stopwatch.start()
         if part.rows.place != place:
