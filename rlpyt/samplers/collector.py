@@ -47,22 +47,24 @@ class ActingPart:
         self._places = [_TorchRows(place) for place in self.rows.places]
         self._torch_rows = self._places[self.rows.place]
 
-    def begin(self, itr: int) -> None:
-        """Turn the row after the last batch into the first of the next, and let all environments be stepped."""
-        self.envs.ready()
-        self.stopwatch.lap(self.envs.waits_for)
+    def begin(self, itr: int, first_t: int | None) -> None:
+        """Turn to the batch of an iteration; see `Collector.collect_batch`.
+
+        Where it begins, the row after the last batch is its first, and all environments are stepped.
+        """
         rows, resting = self.rows, self.rows.resting
-        rows.begin(itr)
+        self.actor.begin(itr)
+        if first_t is not None:
+            rows.turn_to(itr)
+        else:
+            self.envs.ready()
+            self.stopwatch.lap(self.envs.waits_for)
+            rows.begin(itr)
         self._torch_rows = self._places[rows.place]
-        if resting.any():
+        if first_t is None and resting.any():
             rows.first.prev_action[resting], rows.first.prev_reward[resting] = self.envs.null_action, 0.0
             self._forget(resting)
             resting[:] = False
-
-    def resume(self, itr: int) -> None:
-        """Go on with the batch of an iteration."""
-        self.rows.turn_to(itr)
-        self._torch_rows = self._places[self.rows.place]
 
     def act(self, t: int) -> None:
         """Select the actions of row t."""
@@ -144,11 +146,7 @@ class Collector(CheckedSubclasses):
         self.stopwatch.start()
         with self.agent.compute.autocast(self.agent.device):
             for part in self.parts:
-                part.actor.begin(itr)
-                if first_t is None:
-                    part.begin(itr)
-                else:
-                    part.resume(itr)
+                part.begin(itr, first_t)
             start = first_t or 0
             for t in range(start, self.T):
                 for part in self.parts:

@@ -13,7 +13,7 @@ from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.work import Collects, WorkHere
-from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
+from rlpyt.samplers.workers import WorkerSettings, env_workers
 from rlpyt.types import Kwargs
 
 
@@ -43,9 +43,7 @@ class CpuSampler(WorkerSettings, BaseSampler):
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Start workers, which build environments, after the first has checked one; return the result of the check."""
-        kind = kind_of_workers(self)
-        args = [(cpus, kind.own_generators) for cpus in worker_cpus(self, affinity)]
-        self._workers = Workers(self, kind, specs, args, self.collectors.on_loss)
+        self._workers = env_workers(self, specs, affinity, self.collectors.on_loss)
         return self._workers.check_and_build()
 
     def build(self, agent: Agent, check: Check, rows: Mapping[FleetRole, Rows]) -> RemoteCollectors:

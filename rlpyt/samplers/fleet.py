@@ -31,8 +31,7 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
-from rlpyt.samplers.native_part import NativePart
-from rlpyt.samplers.parts import ListPart, LocalPart, Part
+from rlpyt.samplers.parts import ListPart, LocalPart, NativePart, Part
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import StateDict
 from rlpyt.utils.calls import CallServer

@@ -98,13 +98,6 @@ class WorkerSettings(Settings, Sampler):
         return self.replace(batch_B=batch_B, n_workers=n_workers)
 
 
-def kind_of_workers(settings: WorkerSettings) -> AnyKind:
-    """Return the way to run workers."""
-    if settings.worker_kind is not None:
-        return settings.worker_kind(settings.server)
-    return local_workers(settings.server, settings.start_method)
-
-
 def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
     """Refuse a number of workers that there are not enough environments for, or too few."""
     if not settings.least_workers <= n_workers <= B:
@@ -239,3 +232,19 @@ class Workers(Generic[S]):
     def close(self) -> None:
         """Stop the workers, which close their environments."""
         self.pool.stop()
+
+
+def env_workers(
+    sampler: WorkerSettings,
+    specs: Specs,
+    affinity: Kwargs,
+    on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
+    on_wait: Callable[[], None] = lambda: None,
+) -> Workers[S]:
+    """Start the workers that have the environments of a sampler, on the cores that the affinity of the run names."""
+    if sampler.worker_kind is not None:
+        kind = sampler.worker_kind(sampler.server)
+    else:
+        kind = local_workers(sampler.server, sampler.start_method)
+    args = [(cpus, kind.own_generators) for cpus in worker_cpus(sampler, affinity)]
+    return Workers(sampler, kind, specs, args, on_loss, sampler.n_parts, on_wait=on_wait)
