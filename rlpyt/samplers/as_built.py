@@ -8,7 +8,6 @@ import torch
 
 from rlpyt.envs import EnvAdapter
 from rlpyt.envs.making import LARGE, data_size
-from rlpyt.envs.state import set_attributes
 from rlpyt.logging.snapshots import snapshot_content
 
 _MANY = 2**12  # objects, such as the rows of a table of lists: to read and set these takes half a second
@@ -47,7 +46,8 @@ class AsBuilt:
         except Exception as error:  # it may have opened something since, which would be lost
             self.why_not = self._cannot(error)
         for recorder, attributes in recorders:
-            set_attributes(recorder, attributes)
+            for name, value in attributes.items():
+                setattr(recorder, name, value)
         return self.why_not
 
     def _why_too_large(self) -> str | None:

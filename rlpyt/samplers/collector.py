@@ -15,9 +15,9 @@ from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import Place, agent_inputs_of
-from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
 from rlpyt.samplers.fleet_spec import FleetSpec
 from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.states import Loaded, dealt, joined, piece
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer

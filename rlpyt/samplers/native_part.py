@@ -10,8 +10,8 @@ import numpy as np
 from rlpyt.envs import VectorEnvAdapter, as_recorded, info_at
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.parts import CompletedTraj, LocalPart
+from rlpyt.samplers.states import Loaded
 from rlpyt.spaces import random_value
 from rlpyt.types import SUCCESS_KEYS, Info, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
@@ -162,9 +162,9 @@ class NativePart(LocalPart):
             self._begin_lost(b)
         self._after_loss = self.env.reset(seeds)[0]
 
-    def why_no_state(self) -> str:
-        """Return why native environments have no state."""
-        return self.env.why_no_state()
+    def with_envs(self, state: dict[str, list[object]]) -> StateDict:
+        """Return the state of trajectories, and why native environments have none."""
+        return {**state, "why": [self.env.why_no_state() for _ in self.ranks]}
 
     def load_envs(self, state: StateDict, new_seeds: Sequence[int]) -> Loaded:
         """Begin new episodes everywhere, as native environments cannot be restored."""

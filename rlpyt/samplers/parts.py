@@ -15,8 +15,7 @@ from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, dealt, piece
-from rlpyt.samplers.traj_state import restore_info, saved_info
+from rlpyt.samplers.states import Loaded, dealt, piece, restore_info, saved_info, why_no_state
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import Info, InfoDict, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
@@ -100,7 +99,7 @@ class Part(ABC):
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
-        return None
+        return why_no_state(self.state_dict())
 
 
 class LocalPart(Part):
@@ -212,9 +211,9 @@ class LocalPart(Part):
         }
         return {"parts": [piece(self.ranks, self.with_envs(state))]}
 
+    @abstractmethod
     def with_envs(self, state: dict[str, list[object]]) -> StateDict:
-        """Return the state of trajectories with that of the environments; here these have none."""
-        return state
+        """Return the state of trajectories with that of the environments, or why these have none."""
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned, for other parts too."""
@@ -342,10 +341,6 @@ class ListPart(LocalPart):
         observation, _ = self.envs[b].reset(seed)
         self._ended[b] = False
         return observation
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self.why_lost or next(filter(None, (env.why_no_state() for env in self.envs)), None)
 
     def with_envs(self, state: dict[str, list[object]]) -> StateDict:
         """Return the state of trajectories with that of the environments."""

@@ -13,10 +13,10 @@ import numpy as np
 from rlpyt.core import Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
+from rlpyt.samplers.states import Loaded, joined, selected
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.work import WorkHere
 from rlpyt.samplers.workers import Workers, WorkerSettings, kind_of_workers, worker_cpus
@@ -79,10 +79,6 @@ class EnvServer(FleetServer):
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned."""
         return self.loaded(self._parts[FleetRole.TRAIN].load_state_dict(state_dict), state_dict)
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self._parts[FleetRole.TRAIN].why_no_state()
 
     @staticmethod
     def on_loss(progress: Progress, request: AnyCall[EnvServer]) -> AnyCall[EnvServer]:
@@ -166,10 +162,6 @@ class RemotePart(Part):
         states = [selected(state_dict, self.ranks[lo:hi]) for lo, hi in self._bounds]
         requests = {w: call(EnvServer.load_state_dict, state) for w, state in zip(self._workers, states, strict=True)}
         return Loaded.merge(self._pool.ask(requests))
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment of the workers has no state."""
-        return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)
 
 
 @dataclass(kw_only=True, eq=False)
