@@ -19,6 +19,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
 from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import NoReturn
@@ -44,8 +45,8 @@ from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
 _BYTES: StateDict = {"bytes": bytes, "bytearray": bytearray, "complex": complex}
-_SEQUENCES: StateDict = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-_MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "Counter": Counter}
+_MUTABLE: StateDict = {kind.__name__: kind for kind in (list, deque, dict, OrderedDict, defaultdict, Counter)}
+_CONTAINERS: StateDict = {**_MUTABLE, "tuple": tuple, "set": set, "frozenset": frozenset}
 _OBJECTS = {"object", "own", "pair", "mujoco", "function"}
 # Stay as they are in the fresh environment, which must have the same. Their text is compared.
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, re.Pattern, PurePath, range, slice, logging.Logger)
@@ -100,9 +101,7 @@ def load_graph(state: StateDict, fresh: Mapping[str, object], layers: Iterable[o
 class _Writer:
     """Graph of objects that becomes a list of nodes; a reference to a node is a list with its number.
 
-    Args:
-        layers: see `save_graph`.
-        reads_own: whether environments with a state of their own, and MuJoCo, are asked for it.
+    With `reads_own`, environments with a state of their own, and MuJoCo, are asked for it.
     """
 
     def __init__(self, layers: Iterable[object], reads_own: bool = True) -> None:
@@ -168,19 +167,18 @@ class _Writer:
 
     def _container_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value).__name__
-        if type(value) is _SEQUENCES.get(kind):
-            is_set = kind in ("set", "frozenset")
-            if is_set and list(_SEQUENCES[kind](list(value))) != list(value):
+        if type(value) is _CONTAINERS.get(kind):
+            is_set = isinstance(value, set | frozenset)
+            if is_set and list(type(value)(list(value))) != list(value):
                 raise StateError(f"{place} is a set whose order cannot be made again")
-            save = self._save_key if is_set else self.save
-            items = [save(item, f"{place}[{i}]") for i, item in enumerate(value)]
-            return {"kind": kind, "items": items, "maxlen": value.maxlen if kind == "deque" else None}
-        if type(value) is _MAPPINGS.get(kind):
-            pairs = [
-                (self._save_key(k, f"a key of {place}"), self.save(x, f"{place}[{k!r}]")) for k, x in value.items()
-            ]
-            factory = self.save(value.default_factory, place) if kind == "defaultdict" else None
-            return {"kind": kind, "items": pairs, "factory": factory}
+            if isinstance(value, dict):
+                keys = [self._save_key(key, f"a key of {place}") for key in value]
+                items = list(zip(keys, [self.save(x, f"{place}[{key!r}]") for key, x in value.items()], strict=True))
+            else:
+                save = self._save_key if is_set else self.save
+                items = [save(item, f"{place}[{i}]") for i, item in enumerate(value)]
+            factory = self.save(getattr(value, "default_factory", None), place)
+            return {"kind": kind, "items": items, "maxlen": getattr(value, "maxlen", None), "factory": factory}
         if isinstance(value, tuple) and "_fields" in vars(type(value)):
             items = [self.save(item, place) for item in value]
             return {"kind": "named", "class": class_name(type(value)), "items": items}
@@ -252,12 +250,7 @@ class _Writer:
 
 
 class _Reader:
-    """Nodes that become data and objects: first every object is found or made, and at last all get their attributes.
-
-    Args:
-        state: of `save_graph`.
-        fresh: has gone through the fresh environment.
-    """
+    """Nodes that become data and objects: first every object is found or made, and at last all get their attributes."""
 
     def __init__(self, state: StateDict, fresh: _Writer) -> None:
         self._nodes, self._fresh = list[StateDict](state["nodes"]), fresh
@@ -280,24 +273,22 @@ class _Reader:
     def load_all(self) -> StateDict:
         """Return the roots, with all that they lead to; nothing is changed before all is known to fit."""
         roots = {name: self.load(code) for name, code in self._roots.items()}
-        objects = [(one, self._nodes[i]) for i, one in self._made.items() if self._nodes[i]["kind"] in _OBJECTS]
-        objects.sort(key=lambda one: one[1].get("class") != CLASSES[0])  # models of MuJoCo go before what they simulate
-        own = [commit for one, node in objects if (commit := self._own_state(one, node)) is not None]
-        of_new, of_kept = list[Callable[[], None]](), list[Callable[[], None]]()
-        for one, node in objects:
-            (of_kept if node.get("kept", True) else of_new).extend(self._parts(one, node))
-        for commit in (*of_new, *own, *of_kept):  # a state of its own may have objects, which must be whole
-            commit()
+        # New objects go first, as a state of its own may have some, and models of MuJoCo before what they simulate.
+        changes: tuple[list[Callable[[], None]], ...] = [], [], [], []
+        for one, node in [(x, self._nodes[i]) for i, x in self._made.items() if self._nodes[i]["kind"] in _OBJECTS]:
+            if node["kind"] == "mujoco":
+                changes[1 + (node["class"] != CLASSES[0])].append(load_mujoco(node["state"], one))
+            elif node["kind"] == "own":
+                changes[2].append(partial(one.load_state_dict, node["state"]))
+            elif node["kind"] == "pair":
+                changes[2].append(partial(one.set_state, self.load(node["state"])))
+            changes[3 if node.get("kept", True) else 0].extend(self._parts(one, node))
+        for change in chain(*changes):
+            change()
         return roots
 
-    def _own_state(self, one: Thing, node: StateDict) -> Callable[[], None] | None:
-        if node["kind"] == "mujoco":
-            return load_mujoco(node["state"], one)
-        if node["kind"] == "own":
-            return partial(one.load_state_dict, node["state"])
-        return partial(one.set_state, self.load(node["state"])) if node["kind"] == "pair" else None
-
     def _parts(self, one: Thing, node: StateDict) -> Iterator[Callable[[], None]]:
+        """Give what sets the attributes of an object."""
         if node["kind"] == "function":
             for cell, code in zip(one.__closure__ or (), node["cells"].values(), strict=True):
                 yield partial(setattr, cell, "cell_contents", self.load(code))
@@ -366,16 +357,15 @@ class _Reader:
 
     def _container(self, node: StateDict, number: int) -> Thing:
         kind = node["kind"]
-        if kind in _MAPPINGS:
-            made = self._made[number] = _MAPPINGS[kind]()  # it may contain itself, as a list may
+        if kind in _MUTABLE:
+            made = self._made[number] = deque(maxlen=node["maxlen"]) if kind == "deque" else _MUTABLE[kind]()
             if kind == "defaultdict":
                 made.default_factory = self.load(node["factory"])
+            if not isinstance(made, dict):
+                made.extend(map(self.load, node["items"]))
+                return made
             for key, value in node["items"]:
                 made[self.load(key)] = self.load(value)
-            return made
-        if kind in ("list", "deque"):
-            made = self._made[number] = deque(maxlen=node["maxlen"]) if kind == "deque" else []
-            made.extend(map(self.load, node["items"]))
             return made
         items = list(map(self.load, node["items"]))
         if kind == "partial":
@@ -383,7 +373,7 @@ class _Reader:
             if all(type(x) is not partial or _called(x.func) is not called for x in self._fresh.held):
                 self._refuse(f"a partial of {_text(items[0])}", "one that a fresh environment has")
             return partial(items[0], *items[1], **items[2])
-        return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _SEQUENCES[kind](items)
+        return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _CONTAINERS[kind](items)
 
 
 def _key(node: StateDict) -> object:

@@ -26,12 +26,11 @@ from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.native_part import NativePart
 from rlpyt.samplers.parts import ListPart, LocalPart
-from rlpyt.samplers.states import Loaded, go_on_with_streams, joined, streams_of
+from rlpyt.samplers.states import AsBuilt, Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import StateDict, traj_info_maker
 from rlpyt.utils.calls import CallServer

@@ -13,9 +13,8 @@ from rlpyt.envs import EnvAdapter
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.states import Loaded, dealt, piece, restore_info, saved_info, why_no_state
+from rlpyt.samplers.states import AsBuilt, Loaded, dealt, piece, restore_info, saved_info, why_no_state
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import Info, InfoDict, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
