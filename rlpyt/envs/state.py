@@ -28,18 +28,8 @@ import numpy as np
 import torch
 from gymnasium import Space
 
-from rlpyt.envs.state_data import (
-    GENERATORS,
-    StateError,
-    Thing,
-    address,
-    base_array,
-    class_name,
-    load_array,
-    load_generator,
-    save_array,
-    save_generator,
-)
+from rlpyt.envs import state_data
+from rlpyt.envs.state_data import GENERATORS, StateError, Thing, address, base_array, class_name
 from rlpyt.envs.state_mujoco import CLASSES, load_mujoco, save_mujoco
 from rlpyt.types import StateDict
 
@@ -147,19 +137,19 @@ class _Writer:
     def _data_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value)
         if kind in (np.ndarray, torch.Tensor):
-            node = save_array(value, place, self.save) if kind is np.ndarray else _tensor_node(value, place)
+            node = state_data.save_array(value, place, self.save) if kind is np.ndarray else _tensor_node(value, place)
             owns = node["kind"] == "tensor" or value.base is None
             if owns and value.nbytes and self._memory.setdefault(address(value), place) != place:
                 other = self._memory[address(value)]
                 raise StateError(f"{place} shares its memory with {other}, of which one is a tensor")
             return node
         if kind in GENERATORS:
-            return {"kind": "generator", **save_generator(value, place, self.save)}
+            return {"kind": "generator", **state_data.save_generator(value, place, self.save)}
         if isinstance(value, np.generic):
-            return {**save_array(np.asarray(value), place), "kind": "scalar"}
+            return {**state_data.save_array(np.asarray(value), place), "kind": "scalar"}
         if kind in _BYTES.values():
             array = np.asarray(value) if kind is complex else np.frombuffer(value, np.uint8)
-            return {**save_array(array, place), "kind": kind.__name__}
+            return {**state_data.save_array(array, place), "kind": kind.__name__}
         if isinstance(value, Enum):
             bits = value.value if isinstance(value, Flag) else None  # several flags together are no member
             return {"kind": "enum", "class": class_name(kind), "name": value.name, "bits": bits}
@@ -336,7 +326,7 @@ class _Reader:
         if kind == "tensor":
             return torch.as_tensor(node["data"]).clone()
         if kind == "generator":
-            return load_generator(node, self.load)
+            return state_data.load_generator(node, self.load)
         if kind == "enum":
             members: Thing = self._class(node["class"])
             if not issubclass(members, Enum):
@@ -352,13 +342,14 @@ class _Reader:
                 if isinstance(function, FunctionType) and _text(function) == node["function"]:
                     return MethodType(function, owner)
             self._refuse(node["function"], "a method of its object")
-        array = load_array(node, self.load(node["base"]) if kind == "view" else None)
+        array = state_data.load_array(node, self.load(node["base"]) if kind == "view" else None)
         return array if kind in ("array", "view") else array[()] if kind == "scalar" else _BYTES[kind](array)
 
     def _container(self, node: StateDict, number: int) -> Thing:
         kind = node["kind"]
         if kind in _MUTABLE:
-            made = self._made[number] = deque(maxlen=node["maxlen"]) if kind == "deque" else _MUTABLE[kind]()
+            made: Thing = deque(maxlen=node["maxlen"]) if kind == "deque" else _MUTABLE[kind]()
+            self._made[number] = made  # before its items, as it may contain itself
             if kind == "defaultdict":
                 made.default_factory = self.load(node["factory"])
             if not isinstance(made, dict):

@@ -51,7 +51,7 @@ class Loaded(NamedTuple):
 
 
 class StateKeeper:
-    """What is checked and told where the state of one sampler is saved or loaded.
+    """Keeper of the state of one sampler: what is checked and told where it is saved or loaded.
 
     Args:
         name: of the sampler, for messages.
@@ -95,7 +95,13 @@ class StateKeeper:
                 f"{self.global_B}. Give the sampler batch_B={state['global_B']}, the environments of all replicas "
                 "together, or start a new run."
             )
-        _check_ranks({rank for one in state["parts"] for rank in one["ranks"]}, self.ranks)
+        saved = {rank for one in state["parts"] for rank in one["ranks"]}
+        if missing := sorted(set(self.ranks) - saved):
+            raise ValueError(
+                f"Loading the state of environments: it has {len(saved)}, without those of rank "
+                f"{', '.join(map(str, missing))}; expected the {len(self.ranks)} of this sampler. Give it the batch_B "
+                "that it was saved with."
+            )
         self.next_itr, streams, logger = state["itr"], state["streams"], current_logger()
         loaded = load({**state, "new_seeds": dict(zip(self.ranks, seeds(max(1, self.next_itr)), strict=True))})
         if loaded.reasons:
@@ -142,27 +148,15 @@ def dealt(pieces: Sequence[StateDict], ranks: Sequence[int]) -> StateDict:
     """Return the state of environments: that of the piece with the same ones, or made of several pieces.
 
     Raises:
-        ValueError: if an environment is in no piece, or a piece has an entry that cannot be taken apart.
+        ValueError: if a piece has an entry that cannot be taken apart.
     """
     for one in pieces:
         if list(one["ranks"]) == list(ranks):
             state: StateDict = one["state"]
             return state
     places = {rank: (one["state"], b) for one in pieces for b, rank in enumerate(one["ranks"])}
-    _check_ranks(places, ranks)
     sources = [places[rank] for rank in ranks]
     return {name: _entries(name, [(state[name], b) for state, b in sources]) for name in sources[0][0]}
-
-
-def _check_ranks(saved: Iterable[int], ranks: Sequence[int]) -> None:
-    """Refuse a state that lacks an environment."""
-    missing = sorted(set(ranks) - set(saved))
-    if missing:
-        raise ValueError(
-            f"Loading the state of environments: it has {len(set(saved))}, without those of rank "
-            f"{', '.join(map(str, missing))}; expected the {len(ranks)} of this sampler. Give it the batch_B that it "
-            "was saved with."
-        )
 
 
 def _entries(name: str, sources: Sequence[tuple[Thing, int]]) -> Thing:
