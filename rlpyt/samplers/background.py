@@ -14,7 +14,7 @@ import torch
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, Sampler
 from rlpyt.samplers.remote_sampler import RemoteSampler
 from rlpyt.samplers.sampler_server import Batch, ProcessSettings
-from rlpyt.samplers.traj_state import TypedTrajStates
+from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, torchify_buffer
 

@@ -26,9 +26,8 @@ from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quo
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
 from rlpyt.samplers.sampler_server import ProcessSettings
-from rlpyt.samplers.state_keeper import StateKeeper
+from rlpyt.samplers.states import StateKeeper, TypedTrajStates
 from rlpyt.samplers.stopwatch import ACTIVITIES
-from rlpyt.samplers.traj_state import TypedTrajStates
 from rlpyt.samplers.work import Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
@@ -184,7 +183,8 @@ class BaseSampler(Settings, Sampler):
             run.progress.beat_from_now()
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = specs_of(self, run), run.eval_beside
-        self._keeper = StateKeeper(type(self).__name__)
+        train = self._specs[FleetRole.TRAIN]
+        self._keeper = StateKeeper(type(self).__name__, train.env_ranks, train.global_B)
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
         # Of the process with the most, which steps one after the other.
@@ -291,13 +291,13 @@ class BaseSampler(Settings, Sampler):
 
         And how many workers were lost: the seeds of the next depend on it.
         """
-        state = self._keeper.saved(work_of(self).state_dict(), self._specs[FleetRole.TRAIN])
+        state = self._keeper.saved(work_of(self).state_dict())
         return state if self._workers is None else {**state, "restarts": self._workers.pool.n_restarts}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
-        load = work_of(self).load_state_dict
-        self.n_cut_episodes += self._keeper.load(state_dict, self._specs[FleetRole.TRAIN], load)
+        load, seeds = work_of(self).load_state_dict, self._specs[FleetRole.TRAIN].seeds
+        self.n_cut_episodes += self._keeper.load(state_dict, seeds, load)
         if self._workers is not None:
             self._workers.pool.count_restarts(state_dict.get("restarts", 0))
 

@@ -15,8 +15,8 @@ from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.samplers.buffer import RowMemory
-from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
 from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.states import Loaded, dealt, joined, piece
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer

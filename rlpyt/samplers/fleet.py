@@ -26,12 +26,11 @@ from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.parts import ListPart, LocalPart, NativePart, Part
+from rlpyt.samplers.states import AsBuilt, Loaded, go_on_with_streams, joined, streams_of
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import StateDict
 from rlpyt.utils.calls import CallServer
@@ -283,10 +282,6 @@ class Builds(CallServer):
     def wake(self) -> None:
         """Reset the environments that rest."""
         self.training.wake()
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self.training.why_no_state()
 
     def state_dict(self) -> StateDict:
         """Return where the training environments and this process's generators stand."""

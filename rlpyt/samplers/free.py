@@ -18,7 +18,7 @@ from rlpyt.core import Agent, Appender, EvalResult, EvaluatorBeside, FreeSampler
 from rlpyt.samplers.copier import Appended, CopierProcess, CopierServer
 from rlpyt.samplers.remote_sampler import RemoteSampler
 from rlpyt.samplers.sampler_server import Answer, Batch, ProcessSettings, SamplerServer
-from rlpyt.samplers.traj_state import TypedTrajStates
+from rlpyt.samplers.states import TypedTrajStates
 from rlpyt.types import Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.calls import call

@@ -15,11 +15,11 @@ from rlpyt.core import Agent, PopulationPolicyAgent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.base import BaseSampler, threads_of
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Built, Check, FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, LocalPart, Part
 from rlpyt.samplers.remote_collectors import RemoteCollectors
+from rlpyt.samplers.states import Loaded, joined, selected
 from rlpyt.samplers.stopwatch import Stopwatch
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, Work, WorkHere
@@ -149,10 +149,6 @@ class RemotePart(Part):
         """Take over what `state_dict` returned, of any workers."""
         states = {w: selected(state_dict, ranks) for w, ranks in self._ranks_of.items()}
         return Loaded.merge(self._pool.ask({w: call(EnvServer.load_state_dict, s) for w, s in states.items()}))
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment of the workers has no state."""
-        return next(filter(None, self._pool.ask(dict.fromkeys(self._workers, call(EnvServer.why_no_state)))), None)
 
 
 @dataclass(kw_only=True, eq=False)

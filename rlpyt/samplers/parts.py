@@ -13,11 +13,9 @@ from rlpyt.envs import EnvAdapter, InfoRecorder, VectorEnvAdapter, as_recorded, 
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging import current_logger
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, dealt, piece
 from rlpyt.samplers.fleet_spec import FleetSpec
-from rlpyt.samplers.traj_state import restore_info, saved_info
+from rlpyt.samplers.states import AsBuilt, Loaded, dealt, piece, restore_info, saved_info, why_no_state
 from rlpyt.spaces import EnvSpaces, null_action, null_value, random_value
 from rlpyt.types import Info, InfoDict, StateDict, TrajInfo, traj_info_maker
 from rlpyt.utils.arrays import buffer_leaves
@@ -101,7 +99,7 @@ class Part(ABC):
 
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
-        return None
+        return why_no_state(self.state_dict())
 
 
 class LocalPart(Part):
@@ -345,10 +343,6 @@ class ListPart(LocalPart):
         self._ended[b] = False
         return observation
 
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self.why_lost or next(filter(None, (env.why_no_state() for env in self.envs)), None)
-
     def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
         return ({}, self.why_lost) if self.why_lost else self.envs[b].saved_state()
 
@@ -497,12 +491,8 @@ class NativePart(LocalPart):
             for b in np.flatnonzero(self._resting & self._game_goes_on).tolist():
                 self._traj_infos[b], self._unlogged[b] = self._new_traj_info(), True
 
-    def why_no_state(self) -> str:
-        """Return why native environments have no state."""
-        return self.env.why_no_state()
-
     def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
-        return {}, None
+        return {}, self.env.why_no_state()
 
     def _why_not_loaded(self, b: int, saved: StateDict) -> str:
         return self.env.why_no_state()

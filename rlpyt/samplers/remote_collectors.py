@@ -7,10 +7,10 @@ from time import perf_counter
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.states import Loaded, joined, selected
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, Work
@@ -72,11 +72,6 @@ class RemoteCollectors(Work):
         self._start()
         states = [selected(state_dict, some) for some in self._workers.ranks]
         return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        self._start()
-        return next(filter(None, self._workers.ask_all(call(Collects.why_no_state))), None)
 
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""

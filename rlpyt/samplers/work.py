@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector
-from rlpyt.samplers.dealt_states import Loaded
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.states import Loaded, why_no_state
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
@@ -36,15 +36,15 @@ class Work(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return the states of training environments and their actors, as pieces (see `dealt_states`)."""
+        """Return the states of training environments and their actors, as pieces (see `states`)."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over pieces, dealt to these environments."""
 
-    @abstractmethod
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
+        return why_no_state(self.state_dict())
 
 
 class WorkHere(Work):

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, piece, streams_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.state_keeper import StateKeeper
+from rlpyt.samplers.states import Loaded, StateKeeper, go_on_with_streams, joined, piece, streams_of
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
 from rlpyt.utils.replicas import Replicas
@@ -268,10 +267,15 @@ def test_environments_that_begin_anew_have_other_seeds_at_every_resume():
         role=FleetRole.TRAIN, EnvCls=object, env_kwargs=None, env_ranks=[0, 1], global_B=2, seed=3, LoopCls=object
     )
     pieces = {"parts": [piece([0, 1], {})], "actors": [], "streams": []}
-    seeds = []
+    seeds: list[dict[int, int]] = []
+
+    def load(state: Any) -> Loaded:
+        seeds.append(state["new_seeds"])
+        return Loaded()
+
     for itr in (0, 1, 2, 9):
-        keeper = StateKeeper("sampler")
-        seeds.append(keeper._to_load({**pieces, "global_B": 2, "itr": itr}, spec)["new_seeds"])
+        keeper = StateKeeper("sampler", [0, 1], 2)
+        assert keeper.load({**pieces, "global_B": 2, "itr": itr}, spec.seeds, load) == 0
         assert keeper.next_itr == itr
     # A run that was stopped before its first batch takes the seeds of iteration 1.
     assert seeds[0] == seeds[1]

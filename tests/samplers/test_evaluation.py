@@ -16,11 +16,11 @@ import torch
 from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, info_recorder, make_env
 from rlpyt.logging import logger_context
 from rlpyt.samplers import CpuSampler, Evaluator, SerialSampler, evaluate, evaluator
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.base import specs_of, work_of
 from rlpyt.samplers.buffer import allocate_rows, example_of
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, quotas
 from rlpyt.samplers.parts import ListPart
+from rlpyt.samplers.states import AsBuilt
 from rlpyt.spaces import null_value
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
