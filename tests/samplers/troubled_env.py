@@ -1,10 +1,15 @@
-"""Environment that gets into trouble at a step of the episodes with given seeds, in any process."""
+"""Environments that get into trouble at a step of the episodes with given seeds, or need much of their process."""
 
 from __future__ import annotations
 
+import random
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import torch
 
 from tests.toy_envs import CountingEnv
 
@@ -30,3 +35,22 @@ class TroubledEnv(CountingEnv):
                 raise OSError("no display")
             time.sleep(1000)
         return super().step(action)
+
+
+class NeedyEnv(CountingEnv):
+    """Needs the main thread, for a handler of a signal.
+
+    Args:
+        draws: whether it draws its rewards from the global generators.
+    """
+
+    def __init__(self, draws: bool = True) -> None:
+        super().__init__()
+        self.draws = draws
+        signal.signal(signal.SIGALRM, lambda *_: None)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        if self.draws:
+            reward = random.random() + np.random.rand() + torch.rand(()).item()
+        return observation, reward, *rest
