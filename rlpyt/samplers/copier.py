@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 from rlpyt.core import Appender
 from rlpyt.types import Samples
@@ -15,15 +14,6 @@ from rlpyt.utils.processes import Worker
 from rlpyt.utils.progress import Progress
 
 _BEAT_SECONDS = 0.2
-
-
-class Appended(NamedTuple):
-    """Reply to a request: a batch is in the replay."""
-
-    seconds: float
-    """Time of appending it, without that of waiting for it and for the lock."""
-    waited: float
-    """Time of waiting for the lock of the replay."""
 
 
 class CopierServer(CallServer):
@@ -43,17 +33,21 @@ class CopierServer(CallServer):
         self._progress, self._appender, self._bell = progress, appender, bell
         self._places: list[Samples] = [torchify_buffer(samples) for samples in batches]
         appender.join("copier")
-        progress.episodes = 1
+        progress.beat()
 
-    def append(self, itr: int) -> Appended:
-        """Append the batch of an iteration; wait for it until it has been collected."""
+    def append(self, itr: int) -> tuple[float, float]:
+        """Append the batch of an iteration, and wait for it until it has been collected.
+
+        Returns:
+            Seconds of appending it, and of waiting for the lock of the replay.
+        """
         self._progress.step = itr
         while not self._bell.wait_for(itr + 1, _BEAT_SECONDS):
-            self._progress.episodes += 1
+            self._progress.beat()
         start, waited = perf_counter(), self._appender.seconds_waited
         self._appender.append_rows(itr, self._places[itr % len(self._places)])
         waited = self._appender.seconds_waited - waited
-        return Appended(perf_counter() - start - waited, waited)
+        return perf_counter() - start - waited, waited
 
     def close(self) -> None:
         """Do nothing: the replay is the learner's."""

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Generic, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import psutil
 import torch
 
 from rlpyt.core import Agent, EvalResult, Sampler
 from rlpyt.logging import Logger, log_to
+from rlpyt.namedarraytuple import Buffer
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.affinity import Affinity
-from rlpyt.utils.arrays import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.arrays import buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.bell import Bell
 from rlpyt.utils.calls import Call, CallServer, R
 from rlpyt.utils.compute import ComputeSettings
 from rlpyt.utils.processes import allowed_cpus, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.seeds import Role, global_streams, set_global_streams, set_seed, stream_seed
-from rlpyt.utils.shared_memory import shared_array
-from rlpyt.utils.watched import Picklable
 
 
 class ProcessSettings(NamedTuple):
@@ -51,10 +50,10 @@ class Description(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Reply to a request for a batch."""
+    """Batch that was collected in another process."""
 
-    samples: Samples | None
-    """None where they are the rows in shared memory; else the rows that a sampler of the user's has made of them."""
+    samples: Buffer
+    """In a reply None where they are the rows in shared memory; else the rows that a sampler of the user's has made."""
     traj_infos: list[TrajInfo]
     waited: float
     """Seconds between the batch before and this request."""
@@ -64,16 +63,8 @@ class Batch(NamedTuple):
     """Of the weights that collected it."""
 
 
-class Answer(NamedTuple, Generic[R]):
-    """Reply to any call."""
-
-    value: R
-    texts: list[str]
-    """Lines that were logged meanwhile."""
-
-
-AnyAnswer: TypeAlias = Answer[Picklable]
-"""Reply to a call that the caller knows."""
+Answer: TypeAlias = tuple[R, list[str]]
+"""Reply to any call, and the lines that were logged meanwhile."""
 WARNING = "WARNING: "
 
 
@@ -85,15 +76,14 @@ class SamplerServer(CallServer):
         progress: where its life is noted for the process that learns.
         sampler: not initialised.
         agent: not initialised.
+        bell: rung after every batch, where a copier waits for them.
     """
 
-    def __init__(self, rank: int, progress: Progress, sampler: Sampler, agent: Agent) -> None:
-        self._sampler, self._agent, self._progress = sampler, agent, progress
+    def __init__(self, rank: int, progress: Progress, sampler: Sampler, agent: Agent, bell: Bell | None = None) -> None:
+        self._sampler, self._agent, self._progress, self._bell = sampler, agent, progress, bell
         self._logger = Logger()
         self._logger.texts = []
         log_to(self._logger)
-        self._version: int | None = None  # of the weights that the agent has
-        self._bell: Bell | None = None  # rung after every batch, where a copier waits for them
         self._idle_since = perf_counter()
         self._waited = 0.0  # from the end of the last request to the one at hand
 
@@ -101,17 +91,14 @@ class SamplerServer(CallServer):
         """Answer one request."""
         self._waited = perf_counter() - self._idle_since
         try:
-            value = request.on(self)
+            return request.on(self), self._logger.texts or []
         except Exception as error:
-            for text in self._take_texts():
+            for text in self._logger.texts or []:
                 error.add_note(f"Logged before: {text}")
             raise
-        self._idle_since = perf_counter()
-        return Answer(value, self._take_texts())
-
-    def _take_texts(self) -> list[str]:
-        texts, self._logger.texts = self._logger.texts, []
-        return texts or []
+        finally:
+            self._logger.texts = []
+            self._idle_since = perf_counter()
 
     def initialize(self, run: Run) -> Description:
         """Build the environments; return what there is to know of them."""
@@ -156,44 +143,23 @@ class SamplerServer(CallServer):
             version: of the weights; None is the newest.
         """
         start = perf_counter()
-        if version is None or version != self._version:
-            self._version = self._weights.take(self._agent, version)
-        assert self._version is not None
+        version = self._weights.take(self._agent, version)
         taken = perf_counter() - start
         samples, traj_infos = self._sampler.obtain_samples(itr)
-        place = self._places[itr % len(self._places)]
-        shared = _addresses(place) == _addresses(samples)
+        sent = None if _addresses(self._places[itr % len(self._places)]) == _addresses(samples) else samples
         if self._bell is not None:
-            if self._sampler.own_rows:
-                for own, leaf in zip(buffer_leaves(place), buffer_leaves(samples), strict=True):
-                    own.copy_(leaf)
-            elif not shared:
-                name = type(self._sampler).__name__
+            if sent is not None:
                 raise TypeError(
-                    f"{name}.obtain_samples returned rows of its own, and the rows in the sampler's memory are what "
-                    "another process appends to the replay; expected these. Write own_rows = True into the class, or "
-                    "give the runner lag=1 or another number."
+                    f"{type(self._sampler).__name__}.obtain_samples returned rows of its own, and the rows in the "
+                    'sampler\'s memory are what another process appends to the replay with lag="free"; expected these. '
+                    "Give the runner lag=1, or another number."
                 )
             self._bell.ring(itr + 1)
-        sent = None if shared or self._bell is not None else numpify_buffer(samples)
-        return Batch(sent, list(traj_infos), self._waited, taken, self._version)
-
-    def ring(self, bell: Bell) -> list[Samples] | None:
-        """Ring a bell after every batch from now on; return where others then read it, if not in the places.
-
-        Rows that a sampler of the user's makes itself lie apart, as the next batch begins with the last row of a place.
-        """
-        self._bell = bell
-        if not self._sampler.own_rows:
-            return None
-        batches = [buffer_func(samples, lambda x: shared_array(x.shape, x.dtype)) for samples in self._sampler.batches]
-        self._places = [torchify_buffer(samples) for samples in batches]
-        return batches
+        return Batch(sent and numpify_buffer(sent), list(traj_infos), self._waited, taken, version)
 
     def evaluate(self, itr: int, version: int, deterministic: bool) -> EvalResult:
         """Run whole episodes with a version of the weights."""
         self._weights.take(self._agent, version)
-        self._version = None  # the learner may publish other weights under the same number
         # A method of the user's may lack the argument, and needs none where nothing is asked of it.
         return self._sampler.evaluate_agent(itr, **({"deterministic": True} if deterministic else {}))
 

@@ -11,6 +11,8 @@ import torch
 from rlpyt import samplers
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import sampler_server
+from rlpyt.samplers.background import acting_device
+from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
@@ -72,9 +74,9 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     one = {"optimizer": {"master_cpus": [1]}, "sampler": [{"cuda_idx": 1, "workers_cpus": [0]}]}
     assert optimizer_parts(one) == [{"master_cpus": [1]}]
     assert sampler_part(one) == {"cuda_idx": 1, "workers_cpus": [0]}
-    background = make_sampler().in_background(1, sampler_part(OLD))
-    background.remote.agent = SimpleNamespace(device="cuda:0")
-    assert background.remote._device() == "cpu"
+    agent: Any = SimpleNamespace(device="cuda:0")
+    assert acting_device(agent, ProcessSettings(), sampler_part(OLD)) == "cpu"
+    assert acting_device(agent, ProcessSettings(), {}) == "cuda:0"
     servers = [{"cuda_idx": 1}, {"cuda_idx": 2}]
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
 
