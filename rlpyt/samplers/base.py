@@ -169,7 +169,7 @@ class BaseSampler(Settings, Sampler):
         """Start a process that evaluates while the run goes on; see `rlpyt.core.Sampler.evaluator_beside`."""
         spec = specs_of(self, replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
         spec = replace(spec, sets_back=self.why_not_set_back is None)
-        return EvaluatorProcess(agent, spec, run, self.process.start_method, self.process.stall_seconds)
+        return EvaluatorProcess(agent, spec, run, self.process)
 
     # ---- set-up ----
 
