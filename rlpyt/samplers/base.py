@@ -16,7 +16,7 @@ from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background import BackgroundSampler
+from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
@@ -25,7 +25,6 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
-from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.samplers.state_keeper import StateKeeper
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.samplers.traj_state import TypedTrajStates

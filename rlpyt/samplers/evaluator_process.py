@@ -8,11 +8,11 @@ from time import perf_counter
 import numpy as np
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import allocate_rows
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Kwargs, Run, Samples
 from rlpyt.utils.calls import Call, R, call

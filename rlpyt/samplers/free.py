@@ -8,34 +8,72 @@ replies between two iterations.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from rlpyt.core import Appender, FreeSampler, Sampler
-from rlpyt.samplers.background import BackgroundSampler
-from rlpyt.samplers.copier import CopierProcess, CopierServer
-from rlpyt.samplers.sampler_server import ProcessSettings, SamplerServer
+from rlpyt.samplers.background import BackgroundSampler, ProcessSettings, SamplerServer
 from rlpyt.types import Kwargs, Samples, StateDict, TrajInfo
+from rlpyt.utils.arrays import torchify_buffer
 from rlpyt.utils.bell import Bell
-from rlpyt.utils.calls import call
+from rlpyt.utils.calls import CallServer, call
 from rlpyt.utils.processes import Worker, stop_workers
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.rw_lock import NoLock
 from rlpyt.utils.watched import Picklable
 
 MOST_AHEAD = 8
 """Batches that one side may be ahead of the other at most: so many, and one more, lie in shared memory."""
 _VERSIONS = 3  # of the weights: one in use, one complete, one being written
+_BEAT_SECONDS = 0.2  # between signs of life of a copier that waits
 _DEATH_SECONDS = 1.0  # from the release of a dead process's locks until its end is seen
+
+
+class CopierServer(CallServer):
+    """Copier of batches from the places of a sampler's memory to a replay.
+
+    The bell's count is the number of batches that the sampler has collected so far.
+    """
+
+    def __init__(
+        self, rank: int, progress: Progress, appender: Appender, batches: Sequence[Samples], bell: Bell
+    ) -> None:
+        self._progress, self._appender, self._bell = progress, appender, bell
+        self._places: list[Samples] = [torchify_buffer(samples) for samples in batches]
+        appender.join("copier")
+        progress.beat()
+
+    def append(self, itr: int) -> tuple[float, float]:
+        """Append the batch of an iteration, and wait for it until it has been collected.
+
+        Returns:
+            Seconds of appending it, and of waiting for the lock of the replay.
+        """
+        self._progress.step = itr
+        while not self._bell.wait_for(itr + 1, _BEAT_SECONDS):
+            self._progress.beat()
+        start, waited = time.perf_counter(), self._appender.seconds_waited
+        self._appender.append_rows(itr, self._places[itr % len(self._places)])
+        waited = self._appender.seconds_waited - waited
+        return time.perf_counter() - start - waited, waited
+
+    def close(self) -> None:
+        """Do nothing: the replay is the learner's."""
+
+
+class CopierProcess(Worker):
+    """Process of a copier; its errors say at which batch it was."""
+
+    def seen_at(self) -> str:
+        """Return at which batch the copier was, for messages."""
+        return f"The copier (pid {self.pid}), at the batch of iteration {self.progress.step},"
 
 
 class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
     """Sampler in a process of its own whose batches a copier appends to a replay, each with the newest weights.
 
-    Args:
-        sampler: not initialised; it is sent to the process and stays as it is here.
-        settings: of the process.
-        affinity: as for `BackgroundSampler`.
+    Its arguments are those of `BackgroundSampler`, but for the lag.
     """
 
     n_collected: int = 0

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 
 from rlpyt.logging import current_logger
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Builds, Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs, by_process, restarted
-from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, Call, R, S, call
 from rlpyt.utils.checks import whole_number

@@ -10,9 +10,8 @@ import torch
 
 from rlpyt import samplers
 from rlpyt.runners import AsyncRl
-from rlpyt.samplers import sampler_server
-from rlpyt.samplers.background import acting_device
-from rlpyt.samplers.sampler_server import ProcessSettings
+from rlpyt.samplers import background
+from rlpyt.samplers.background import ProcessSettings, acting_device
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
@@ -128,8 +127,8 @@ def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_
 
 def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypatch):
     seeds: list[int] = []
-    monkeypatch.setattr(sampler_server, "set_seed", seeds.append)
-    server: Any = sampler_server.SamplerServer.__new__(sampler_server.SamplerServer)
+    monkeypatch.setattr(background, "set_seed", seeds.append)
+    server: Any = background.SamplerServer.__new__(background.SamplerServer)
     server._sampler, server._agent = None, None
     for rank in (0, 1):
         with pytest.raises(AttributeError):  # there is no sampler

@@ -27,8 +27,8 @@ from rlpyt.algos import DQN
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
 from rlpyt.samplers import BaseSampler, SerialSampler
-from rlpyt.samplers.copier import CopierServer
-from rlpyt.samplers.sampler_server import Batch, ProcessSettings
+from rlpyt.samplers.background import Batch, ProcessSettings
+from rlpyt.samplers.free import CopierServer
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.bell import Bell
