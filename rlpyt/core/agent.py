@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -67,7 +66,7 @@ class Actor(ABC):
         """Take over what `state_dict` returned."""
 
 
-class Agent(CheckedSubclasses, ABC):
+class Agent(ABC):
     """Networks, a distribution over actions, and the rule by which actions follow from what the networks give."""
 
     kind: ClassVar[str] = ""
