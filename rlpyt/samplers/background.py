@@ -313,7 +313,7 @@ class BackgroundSampler(Sampler):
                 self.take_in()
         batch = self.arrived.popleft()
         self.itr += 1
-        self.coupling.note_age(itr - batch.version)
+        self.coupling.ages.append(itr - batch.version)
         return batch.samples, batch.traj_infos
 
     def take_in(self, wait: bool = True, *beside: Worker) -> list[tuple[Worker, Picklable]]:

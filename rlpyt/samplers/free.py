@@ -163,7 +163,7 @@ class FreeBackgroundSampler(BackgroundSampler, FreeSampler):
             while self._n_handed_over < n_ready:
                 batch = self.arrived.popleft()
                 self.agent.update_obs_rms(batch.samples.env.observation, batch.samples.env.valid)
-                self.coupling.note_age(self.itr - batch.version)
+                self.coupling.ages.append(self.itr - batch.version)
                 self._ended += batch.traj_infos
                 self._n_handed_over += 1
 
