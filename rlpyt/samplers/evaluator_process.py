@@ -32,12 +32,7 @@ class _RunIsOver(Exception):
 class EvaluatorServer(FleetServer):
     """Server of the process that evaluates: all evaluation environments, and a copy of the agent that acts in them.
 
-    Args:
-        rank: of the process.
-        progress: where the work at hand is noted for the master.
-        spec: of the evaluation environments.
-        cpus: cores to run on; None leaves that to the system.
-        run_is_over: bool [1] in shared memory, set by the master when it waits for no result.
+    The array `run_is_over`, bool [1] in shared memory, is set by the master when it waits for no result.
     """
 
     stream = Role.EVALUATOR

@@ -24,12 +24,7 @@ from rlpyt.utils.worker_pool import Message
 class RemoteCollectors(Work):
     """Collectors and evaluators in the processes of a pool, each of which fills its columns of the rows.
 
-    Args:
-        workers: the processes; their environments are built.
-        agent: each process gets a copy of it.
-        check: result of the check at the start.
-        rows: of all fleets.
-        wake: whether a process lets environments that rest be reset only when it is told to.
+    With `wake` a process lets environments that rest be reset only when it is told to.
     """
 
     def __init__(
