@@ -16,7 +16,7 @@ from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
 from rlpyt.envs import info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background import BackgroundSampler
+from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
@@ -25,7 +25,6 @@ from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
-from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.samplers.states import StateKeeper, TypedTrajStates
 from rlpyt.samplers.stopwatch import ACTIVITIES
 from rlpyt.samplers.work import Work
@@ -169,7 +168,7 @@ class BaseSampler(Settings, Sampler):
         """Start a process that evaluates while the run goes on; see `rlpyt.core.Sampler.evaluator_beside`."""
         spec = specs_of(self, replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
         spec = replace(spec, sets_back=self.why_not_set_back is None)
-        return EvaluatorProcess(agent, spec, run, self.process.start_method, self.process.stall_seconds)
+        return EvaluatorProcess(agent, spec, run, self.process)
 
     # ---- set-up ----
 

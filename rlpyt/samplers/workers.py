@@ -11,10 +11,10 @@ import numpy as np
 
 from rlpyt.core import Sampler
 from rlpyt.logging import current_logger
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Builds, Built, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.sampler_server import ProcessSettings
 from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, Call, R, S, call
