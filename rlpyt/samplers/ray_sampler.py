@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from rlpyt.core import Agent
-from rlpyt.samplers.base import count_cut
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
@@ -96,9 +94,8 @@ class RaySampler(CpuSampler):
                 )
             check_n_workers(self, n_workers, self.batch_spec.B, "n_workers is")
             kind = RayWorkers(connection, self.server, self.start_method, n_workers, self.node_timeout)
-            self._kind, on_cut = kind, partial(count_cut, self)
-            args_of = lambda rank, some: (some, None)  # noqa: E731  # cores are those that Ray gives its host
-            self._workers = Workers(self, kind, specs, n_workers, args_of, self.collectors.on_loss, on_cut)
+            self._kind, no_cores = kind, (None,)  # a worker has those that Ray gives its host
+            self._workers = Workers(self, kind, specs, [no_cores] * n_workers, self.collectors.on_loss)
         except BaseException:
             if self._kind is None:
                 connection.close()
