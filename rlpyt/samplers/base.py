@@ -303,11 +303,7 @@ class BaseSampler(Settings, Sampler):
 
 
 def work_of(sampler: BaseSampler) -> Work:
-    """Return what collects and evaluates for a sampler.
-
-    Raises:
-        RuntimeError: if it is not running.
-    """
+    """Return what collects and evaluates for a sampler, which must be running."""
     if not sampler.running or sampler._work is None:
         raise RuntimeError(
             f"{type(sampler).__name__}: it was asked for work, but it is not running; call initialize first, and "
@@ -373,9 +369,6 @@ def eval_size_of(sampler: BaseSampler) -> tuple[int, list[int | None], int]:
     """Return how much an evaluation runs: environments, the quota of episodes of each, and its steps at most.
 
     An environment without an episode to run is left out.
-
-    Raises:
-        ValueError: if it has no end, or no step for every environment.
     """
     name = type(sampler).__name__
     n_envs, max_steps, max_trajectories = whole_setting(sampler, "eval_n_envs", 0), None, None

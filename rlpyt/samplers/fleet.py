@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,22 +85,17 @@ def check_one(spec: FleetSpec) -> Check:
     """
     seed, env_seed = stream_seed(spec.seed, Role.ENV_CHECK), stream_seed(spec.seed, Role.ENV_CHECK, 1)
     env_kwargs = spec.env_kwargs or {}
-    with _torch_as_it_was():
+    with _torch_as_it_was(), ExitStack() as stack:
         if makes_vector_env(spec.EnvCls):
             vector_env = make_vector_env(spec.EnvCls, env_kwargs, spec.env_ranks, env_seed=env_seed)
-            try:
-                examples = examine_vector_env(vector_env, seed)
-                why = vector_env.why_no_state()
-                return Check(examples, vector_env.can_reset_some, why_not_set_back=why)
-            finally:
-                close_env(vector_env)
+            stack.callback(close_env, vector_env)
+            examples = examine_vector_env(vector_env, seed)
+            return Check(examples, vector_env.can_reset_some, why_not_set_back=vector_env.why_no_state())
         env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0], env_seed=env_seed)
-        try:
-            check = _checked(spec, env, seed, env_seed)
-        finally:
-            close_env(env)
-    _advise_on_alike(spec, env, check)
-    return check
+        stack.callback(close_env, env)
+        check = _checked(spec, env, seed, env_seed)
+        _advise_on_alike(spec, env, check)
+        return check
 
 
 def _advise_on_alike(spec: FleetSpec, env: EnvAdapter, check: Check) -> None:
@@ -137,11 +132,7 @@ def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Chec
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """Refuse an environment that changes what torch makes of the agent's networks.
-
-    Raises:
-        EnvError: if it sets torch's default dtype, or switches gradients off.
-    """
+    """Refuse an environment that changes what torch makes of the agent's networks."""
     dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
     yield
     changed = []

@@ -86,9 +86,8 @@ class RemotePart(Part):
     Args:
         pool: the workers.
         ranks_of: for each worker with environments of this part, their global ranks, in the order of the columns.
-        rows: the memory of all these environments, shared.
-        role: of the fleets that the environments belong to.
-        null_action: see `Part`.
+        rows: the shared memory of these environments.
+        role, null_action: of these environments.
     """
 
     waits_for = "waiting"
@@ -242,12 +241,9 @@ def _work_over(
 class ActionServer(Collects):
     """Server of a process that runs the network for its share of the environments, in workers of its own.
 
-    It answers the calls that a worker that acts is sent.
-
     Args:
         rank: of the action server.
-        progress: where the work at hand is noted for the master.
-        specs: its share of the environments.
+        progress, specs: see `Builds`.
         sampler: settings of its workers.
         affinity: cores of this process and its workers.
         device: where the actions are selected; None is the device of the run.
@@ -299,9 +295,6 @@ def _affinities_of_servers(sampler: GpuSampler, affinity: Kwargs) -> Servers:
     """Return where every action server runs; none where the process of the sampler selects the actions.
 
     The affinity of the run says which there are, where the setting does not.
-
-    Raises:
-        ValueError: if there are more servers than environments or workers for them, or a device is not there.
     """
     name, B = type(sampler).__name__, sampler.batch_spec.B
     given = sampler.servers if isinstance(sampler.servers, Sequence) else affinity.get("sampler", ())
