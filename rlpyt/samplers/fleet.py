@@ -30,12 +30,12 @@ from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
 from rlpyt.samplers.parts import ListPart, LocalPart, NativePart, Part
-from rlpyt.samplers.states import AsBuilt, Loaded, go_on_with_streams, joined, streams_of
+from rlpyt.samplers.states import AsBuilt, Loaded, joined, piece
 from rlpyt.spaces import EnvSpaces, same_rows
 from rlpyt.types import StateDict
 from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.seeds import Role, numpy_generator, set_seed, stream_seed
+from rlpyt.utils.seeds import Role, global_streams, numpy_generator, set_global_streams, set_seed, stream_seed
 from rlpyt.utils.stops import is_end_of_run
 
 
@@ -285,8 +285,11 @@ class Builds(CallServer):
 
     def state_dict(self) -> StateDict:
         """Return where the training environments and this process's generators stand."""
-        own = [streams_of(self.process, self.specs[FleetRole.TRAIN].env_ranks)] if self.own_generators else []
-        return joined([self.training.state_dict(), *own])
+        state, ranks = self.training.state_dict(), self.specs[FleetRole.TRAIN].env_ranks
+        if not self.own_generators:
+            return state
+        own = {"process": self.process, "generators": global_streams()}
+        return joined([state, {"streams": [piece(ranks, own)]}])
 
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over what `state_dict` returned."""
@@ -294,7 +297,11 @@ class Builds(CallServer):
         if not self.own_generators:
             return loaded
         ranks = self.specs[FleetRole.TRAIN].env_ranks
-        return Loaded.merge([loaded, go_on_with_streams(self.process, ranks, state_dict)])
+        for one in state_dict["streams"]:
+            if one["state"]["process"] == self.process and list(one["ranks"]) == list(ranks):
+                set_global_streams(one["state"]["generators"])  # last, as all else that is loaded may draw
+                return loaded._replace(n_streams=loaded.n_streams + 1)
+        return loaded._replace(n_without_stream=loaded.n_without_stream + 1)
 
 
 class FleetServer(Builds):

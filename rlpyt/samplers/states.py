@@ -22,7 +22,6 @@ from rlpyt.envs.state_data import StateError, Thing
 from rlpyt.logging import current_logger
 from rlpyt.logging.snapshots import snapshot_content
 from rlpyt.types import StateDict, TrajInfo
-from rlpyt.utils.seeds import global_streams, set_global_streams
 
 _LISTS = ("parts", "actors", "streams")
 _PER_ENV = {"ended", "resting", "unlogged", "traj_infos", "envs", "seeds", "why"}
@@ -175,31 +174,6 @@ def _entries(name: str, sources: Sequence[tuple[Thing, int]]) -> Thing:
     if isinstance(first, torch.Tensor):
         return torch.stack([entry.select(dim, b) for entry, b in sources], dim)
     return [torch.stack([entry[i].select(dim, b) for entry, b in sources], dim) for i in range(len(first))]
-
-
-# ---- global generators ----
-
-
-def streams_of(process: str, ranks: Sequence[int]) -> StateDict:
-    """Return the global generators of this process, as a state of the environments in it.
-
-    Args:
-        process: its kind.
-        ranks: of its environments.
-    """
-    return {"streams": [piece(ranks, {"process": process, "generators": global_streams()})]}
-
-
-def go_on_with_streams(process: str, ranks: Sequence[int], state: StateDict) -> Loaded:
-    """Let the global generators of this process go on; those of other processes cannot be dealt.
-
-    Called last, as all else that is loaded may draw.
-    """
-    for one in state["streams"]:
-        if one["state"]["process"] == process and list(one["ranks"]) == list(ranks):
-            set_global_streams(one["state"]["generators"])
-            return Loaded(n_streams=1)
-    return Loaded(n_without_stream=1)
 
 
 # ---- statistics of trajectories ----
