@@ -1,7 +1,7 @@
 """Workers that are actors of Ray, on the nodes of a cluster, and what the master knows of them.
 
 An actor holds the server of a worker. It works in its main thread, as environments may need that one. Weights come in,
-and rows go out, as arrays. Beside the workers of a node a watch reads their progress from shared memory: so the master
+and rows go out, as arrays. Beside the workers of a node a watch holds their progress in shared memory: so the master
 sees a worker that stands still, even one that holds Python's lock, and a node that does not answer.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -70,15 +69,15 @@ class RayServer:
     def __init__(self, rank: int, server: bytes) -> None:
         leave_stop_signals_to_master(obeys_sigterm=True)
         keep_to_one_thread()
-        self._progress = Progress(shared_array(Progress.SIZE, np.int64))
+        self._progress = Progress()
         self._rank, self._made_by = rank, server
         self._server: Server | None = None
         self._weights: WeightStore | None = None
         self._memory: RowMemory | None = None
 
-    def progress(self) -> bytes:
-        """Return the progress for another process of this node."""
-        return dumps(self._progress)
+    def note(self, progress: bytes) -> None:
+        """Note the progress from now on where the watch reads it."""
+        self._progress = pickle.loads(progress)
 
     def answer(
         self, data: bytes, agent: bytes | None, weights: Sequence[np.ndarray] | None
@@ -120,15 +119,19 @@ class RayServer:
 
 
 class RayWatch:
-    """Actor that looks at the workers on its node."""
+    """Actor that holds what the workers on its node note, also when they have ended."""
 
-    def look(self, progress: Mapping[int, bytes]) -> dict[int, list[int]]:
-        """Return the numbers of every worker's pickled progress, by rank; none of one that has just ended."""
-        numbers = {}
-        for rank, data in progress.items():
-            with suppress(OSError):
-                numbers[rank] = pickle.loads(data).numbers()
-        return numbers
+    def __init__(self) -> None:
+        self._progress: dict[int, Progress] = {}
+
+    def allot(self, rank: int) -> bytes:
+        """Return where a new worker notes its progress."""
+        self._progress[rank] = Progress(shared_array(Progress.SIZE, np.int64))
+        return dumps(self._progress[rank])
+
+    def look(self) -> dict[int, list[int]]:
+        """Return the numbers of every worker's progress, by rank."""
+        return {rank: progress.numbers() for rank, progress in self._progress.items()}
 
 
 class Node:
@@ -147,18 +150,18 @@ class Node:
         self._look: object = None  # that has no answer yet
         self._asked, self._has_answered = 0.0, False
 
-    def look(self, workers: Sequence[RayWorker], timeout: float) -> None:
+    def look(self, workers: Sequence[RayWorker], timeout: float, wait: float = 0.0) -> None:
         """Note what workers here are at, as far as that is known by now, and whether the node is lost.
 
         Args:
             workers: on this node.
             timeout: seconds that the node may go without an answer, once it has given the first.
+            wait: seconds to wait for one.
         """
         if self._look is None:
-            self._look = self.watch.look.remote({worker.rank: worker.seen for worker in workers if worker.seen})
-            self._asked = time.monotonic()
+            self._look, self._asked = self.watch.look.remote(), time.monotonic()
         try:
-            numbers = self._ray.get(self._look, timeout=0)
+            numbers = self._ray.get(self._look, timeout=wait)
         except self._ray.exceptions.GetTimeoutError:
             patience = timeout if self._has_answered else START_SECONDS
             if time.monotonic() - self._asked > patience:
@@ -190,9 +193,7 @@ class RayWorker:
     def __init__(self, rank: int, node: Node, n_cores: int, server: bytes, kind: RayWorkers) -> None:
         self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
         self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
-        self.seen: bytes | None = None
-        """Its pickled progress, for its node; None before it has started."""
-        self._start, self._asked = self.remote.progress.remote(), time.monotonic()
+        self._start, self._asked = self.remote.note.remote(node.watch.allot.remote(rank)), time.monotonic()
         self.pending: object = None
 
     def seen_at(self) -> str:
@@ -214,11 +215,8 @@ class RayWorker:
 
     def why_lost(self) -> str:
         """Return why no answer will come; empty if one may."""
-        ray = self._kind.connection.ray
-        if self.seen is None and ray.wait([self._start], timeout=0)[0]:
-            with suppress(ray.exceptions.RayError):  # which the request raises, too
-                self.seen = ray.get(self._start)
-        elif self.seen is None and time.monotonic() - self._asked > START_SECONDS:
+        late = time.monotonic() - self._asked > START_SECONDS
+        if late and not self._kind.connection.ray.wait([self._start], timeout=0)[0]:
             return (
                 f"cannot start: Ray has not started it for {START_SECONDS:g} s. Its cores may be taken: `ray status` "
                 "shows by how much work. End that, lower n_workers, or add nodes."
@@ -233,6 +231,7 @@ class RayWorker:
         try:
             numbers, data, columns = connection.ray.get(self.pending)
         except connection.ray.exceptions.RayError as error:
+            self.node.look([self], self._kind.node_timeout, wait=1.0)
             how = f"was lost with its process or its node: {type(error).__name__}: {' '.join(str(error).split())}"
             # The first is what Ray raises where the node has not told it within a second how the process ended.
             unknown = isinstance(error, connection.ray.exceptions.ActorUnavailableError)

@@ -101,24 +101,28 @@ def env_seed(rank: int) -> int:
 
 
 @pytest.mark.nightly
-def test_workers_that_raise_or_stand_still_and_nodes_that_hang_are_replaced(ray_cluster, capsys):
+def test_workers_that_raise_stand_still_or_die_and_nodes_that_hang_are_replaced(ray_cluster, capsys):
     # Environment 2 is worker 1's; after restart k it has the seed of rank 2 + 3 k.
-    trouble_of = {env_seed(2): "raise", env_seed(5): "stand", env_seed(11): "raise"}
+    trouble_of = {env_seed(2): "raise", env_seed(5): "stand", env_seed(8): "die", env_seed(14): "raise"}
     options: dict[str, Any] = dict(EnvCls=TroubledEnv, env_kwargs={"trouble_of": trouble_of})
-    with running(**options, max_decorrelation_steps=0, worker_timeout=1.0, restart_workers=3) as sampler:
+    with running(**options, max_decorrelation_steps=0, worker_timeout=1.0, restart_workers=4) as sampler:
         start = time.monotonic()
         collect(sampler, 2)
         assert sampler._workers.pool.n_restarts == 1
         sampler.obtain_samples(2)
         assert (sampler._workers.pool.n_restarts, sampler.n_cut_episodes) == (2, 2)
+        node = sampler._workers.pool.workers[1].node
+        sampler.obtain_samples(3)
+        assert (sampler._workers.pool.n_restarts, sampler.n_cut_episodes) == (3, 3)
         worker = sampler._workers.pool.workers[1]
-        assert not worker.node.lost, "it is well"
+        assert worker.node is node
+        assert not node.lost, "it is well"
         sampler._kind.node_timeout, sampler._workers.pool.timeout = 1.5, 60.0
         processes = [process_of(actor) for actor in (worker.remote, worker.node.watch)]
         for process in processes:
             process.suspend()
         try:
-            sampler.obtain_samples(3)
+            sampler.obtain_samples(4)
         finally:
             for process in processes:
                 with suppress(psutil.NoSuchProcess):  # the sampler has killed it
@@ -127,13 +131,16 @@ def test_workers_that_raise_or_stand_still_and_nodes_that_hang_are_replaced(ray_
         assert worker.node.lost
         assert sampler._workers.pool.workers[1].node is sampler._workers.pool.workers[0].node
         with pytest.raises(WorkerError, match=PLACE + "OSError: no display") as info:
-            collect(sampler, 2, 4)
+            collect(sampler, 2, 5)
         assert "in step" in str(info.value), "with its traceback"
         assert time.monotonic() - start < 120
     out = "".join(capsys.readouterr())
     assert re.search(PLACE + "OSError", out)
     assert re.search(
         r"Worker 1 on node [\d.]+ \(\w{8}\), .* environment 2, step \d+, has made no progress for 1 s", out
+    )
+    assert re.search(
+        r"Worker 1 on node [\d.]+ \(\w{8}\), .* environment 2, step \d+, was lost with its process or", out
     )
     assert re.search(r"Worker 1 on node [\d.]+ \(\w{8}\), .* its node has not answered for 1.5 s", out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -15,10 +16,10 @@ from tests.toy_envs import CountingEnv
 
 
 class TroubledEnv(CountingEnv):
-    """Raises or stands still at its ninth step.
+    """Raises, stands still or ends its process at its ninth step.
 
     Args:
-        trouble_of: "raise" or "stand", by the seed of the episode.
+        trouble_of: "raise", "stand" or "die", by the seed of the episode.
     """
 
     def __init__(self, trouble_of: Mapping[int, str]) -> None:
@@ -33,6 +34,8 @@ class TroubledEnv(CountingEnv):
         if self.trouble and self.t == 8:
             if self.trouble == "raise":
                 raise OSError("no display")
+            if self.trouble == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000)
         return super().step(action)
 
