@@ -368,12 +368,9 @@ class NoisyTargetAgent(MuAgent):
 
     @abstractmethod
     def smoothed(self, mu: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Return actions of the target policy with clipped noise.
+        """Return actions [..., A] of the target policy, in units of the bounds, with clipped noise.
 
         Args:
-            mu: [..., A] float, actions of the target policy, in units of the bounds.
+            mu: [..., A] float, what the target policy gives.
             noise: [..., A] float, of standard deviation 1.
-
-        Returns:
-            [..., A] float in [-1, 1].
         """
