@@ -189,11 +189,8 @@ class RunCheckpoints:
     def go_on(self, manifest: Content | None, settings: Mapping[str, object], state: TrainingState, stop: Stop) -> int:
         """Go on from the newest whole checkpoint, where there is a manifest; return the iterations that are done.
 
-        Args:
-            manifest: that the run goes on from; None where it begins.
-            settings: that are the same in all starts of the run, by name, with its seed.
-            state: what is saved, and gets what was.
-            stop: gets the reason, if the run was stopped at the checkpoint and nothing lets it go further.
+        `settings` are the same in all starts of the run. `stop` gets the reason, if the run was stopped there before
+        and nothing lets it go further.
         """
         training = state.training
         self._state, self._stop = state, stop

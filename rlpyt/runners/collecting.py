@@ -16,12 +16,7 @@ class InTurn:
     """Of what the algorithm shares with other processes."""
 
     def sampler_of(self, sampler: Sampler, affinity: Callable[[], Kwargs]) -> Sampler:
-        """Return what collects in a training.
-
-        Args:
-            sampler: of this replica, not initialised; it stays as it is.
-            affinity: returns cores and devices of a process that collects.
-        """
+        """Return what collects for a sampler, which stays as it is; `affinity` returns that of a process apart."""
         return sampler
 
     def start(self, algo: Algorithm[Agent]) -> None:
@@ -41,11 +36,7 @@ class InTurn:
 
 
 class Lagged(InTurn):
-    """Collecting in a process of its own, `lag` batches ahead of the learner.
-
-    Args:
-        lag: iterations of learning that the weights of the sampler are behind.
-    """
+    """Collecting in a process of its own, `lag` batches ahead of the learner."""
 
     def __init__(self, lag: int) -> None:
         self._lag = lag

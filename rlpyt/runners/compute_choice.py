@@ -39,12 +39,7 @@ def compute_of_run(
 ) -> Choice:
     """Return the settings that were given, or that replica 0 measures while the others leave it the cores.
 
-    Args:
-        given: settings, "fastest" to time bfloat16 too, or None.
-        training: whose agent is initialised, and its algorithm is not.
-        run: with the example of a row.
-        affinity: of this process.
-        before: the settings of a run that goes on, which are taken if all replicas have cores for them.
+    Those of a run that goes on, `before`, are taken if all replicas have cores for them.
     """
     if isinstance(given, ComputeSettings):
         return Choice(given)

@@ -90,15 +90,7 @@ class RecordError(ValueError):
 def recorded_runner(
     kind: type[PartT], path: str | os.PathLike[str], known: Iterable[object], trusted: Iterable[str], changes: Content
 ) -> PartT:
-    """Return the runner of an earlier run; see `runner_from_params`.
-
-    Args:
-        kind: base of all runners.
-        path: the directory of the run, or its params.json.
-        known: classes and functions that the record may name.
-        trusted: modules that may be imported.
-        changes: settings instead of those recorded.
-    """
+    """Return the runner of an earlier run, which must be of a kind; see `runner_from_params`."""
     params = read_params(path)
     record, chosen = params["runner"], params.get("compute")
     if chose_settings(record) and not {"affinity", "settings"} & changes.keys() and chosen:

@@ -55,15 +55,7 @@ def plan_of_job(device: str) -> dict[str, object]:
 
 
 def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], choice: Choice, record: str) -> None:
-    """Log what will be done, before it is done: the plan, cautions below it, and warnings; keep it in params.json.
-
-    Args:
-        training: with all parts initialised.
-        seed: of the run.
-        evaluation: what the plan says of evaluations.
-        choice: of the settings of the computation.
-        record: of the runner as a text.
-    """
+    """Log what will be done, before it is done: the plan, cautions below it, and warnings; keep it in params.json."""
     algo, agent, sampler = training.algo, training.agent, training.sampler
     plan = {
         "seed": seed,

@@ -123,12 +123,7 @@ class ReplicaGroup:
         self._shares(algo, sampler, self._world_size())
 
     def share_of(self, algo: Algorithm[Agent], sampler: Sampler) -> tuple[Algorithm[Agent], Sampler]:
-        """Return the algorithm and the sampler of this replica.
-
-        Raises:
-            ValueError: if a batch size is no multiple of the number of replicas.
-            TypeError: if a part has no share.
-        """
+        """Return the algorithm and the sampler of this replica; see `share` of both."""
         return self._shares(algo, sampler, self.replicas.world_size)
 
     def _shares(self, algo: Algorithm[Agent], sampler: Sampler, n: int) -> tuple[Algorithm[Agent], Sampler]:
@@ -214,15 +209,7 @@ class ReplicaGroup:
     def _as_one_of(
         self, rank: int, world_size: int, store: dist.Store, workers: Sequence[Worker], device: str
     ) -> Iterator[None]:
-        """Be one of several replicas while the block runs.
-
-        Args:
-            rank: of this replica.
-            world_size: replicas.
-            store: where they meet.
-            workers: the replicas that this process has started.
-            device: on which it learns.
-        """
+        """Be replica `rank`, of those that meet at a store, while the block runs; `workers` are ours."""
         hook = sys.excepthook
         try:
             with interrupted_by_an_end(workers, self._error_of_end):

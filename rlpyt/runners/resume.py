@@ -35,14 +35,7 @@ def resumable(run_dir: str | os.PathLike[str], who: str) -> Path:
 
 @contextmanager
 def logging_on(directory: Path, params: Content, sinks: Sequence[Sink], verbosity: Verbosity | None) -> Iterator[None]:
-    """Go on with the log of a run while the block runs.
-
-    Args:
-        directory: of the run.
-        params: content of its params.json.
-        sinks: further destinations of rows, which the record does not have.
-        verbosity: what is printed; None is that of the record.
-    """
+    """Go on with the log of a run, as its params.json describes it, while the block runs."""
     settings = logger_settings(directory, params.get("logger", {})) | ({"verbosity": verbosity} if verbosity else {})
     run_ID = directory.name.removeprefix("run_")
     with logger_context(directory.parent, run_ID, params.get("name", ""), sinks=sinks, resume=True, **settings):

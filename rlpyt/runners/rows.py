@@ -52,12 +52,7 @@ class Rows(ABC):
         return {}
 
     def start(self, run: Run, undo: ExitStack) -> None:  # noqa: B027
-        """Start what needs the example of a row.
-
-        Args:
-            run: with the example.
-            undo: gets what ends it.
-        """
+        """Start what needs the example of a row; `undo` gets what ends it."""
 
     def begin(self, log: RunLog) -> None:
         """Begin with the log, whose clocks have started."""
@@ -334,11 +329,7 @@ class RowsEvaluatedBeside(RowsOfEvaluations):
             self.complete()
 
     def _end(self, wait: bool) -> bool:
-        """Write the row under way if its evaluation is done; return whether a row was written.
-
-        Args:
-            wait: whether to wait for it, for half a second.
-        """
+        """Write the row under way if its evaluation is done, or is within half a second; return whether it was."""
         if self.under_way is None or self.evaluator is None:
             return False
         start = time.monotonic()
