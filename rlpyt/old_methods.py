@@ -25,7 +25,7 @@ _PARAMETERS = "Override pi_parameters(self) or q_parameters(self)."
 _Q_VALUES = "Override pi(self, rows), q(self, rows, action) or target_q(self, rows, action)."
 _RESETS = "The environments and their resets are the sampler's. Override collect_batch(self, itr, first_t=None)."
 _WORKERS = "Write environments in batches as a vector environment (docs/own_environment.md), which any sampler takes."
-_WEIGHTS = "The sampler sends what is in agent.acting and agent.numbers."
+_WEIGHTS = "The sampler sends what is in agent.networks.acting and agent.numbers."
 _OBSERVATION = "Override step and reset, which return the observation, or wrap the environment in another."
 
 OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
@@ -80,8 +80,8 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
     "BaseAgent": {
         "collector_initialize": (
             "told an agent of its environments by it",
-            "agent.actor(env_ranks, global_B, seed) returns an actor of some. Override exploration_state(self, n_rows) "
-            "for what is kept of them. A script that acts by hand calls nothing before step.",
+            "agent.actor(env_ranks, global_B, seed) returns an actor of some. An Exploration "
+            "(docs/own_agent.md) keeps what is kept of them. A script that acts by hand calls nothing before step.",
         ),
         "data_parallel": (
             "wrapped the model for several GPUs with it",
@@ -153,6 +153,30 @@ OLD_METHODS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Base class -> method -> what rlpyt 0.1 did with it, and what to define now."""
 
+_HEAD = "Write read(self, output) or best(self, output) of a rlpyt.agents.Head, which the class names as HeadCls."
+_RULE = "Write begin, state or action of a rlpyt.agents.Exploration, which the class names as ExplorationCls."
+_MODEL = "Give ModelCls, or name a default as DefaultModelCls in the class."
+_NETWORKS = "Override initialize(self, env_spaces): call super().initialize(env_spaces), and then add networks."
+
+MOVED_METHODS: dict[str, dict[str, str]] = {
+    "BaseAgent": {
+        **dict.fromkeys(("acts_on", "best_action"), _HEAD),
+        **dict.fromkeys(("exploration", "exploration_state", "noisy_layers"), _RULE),
+        **dict.fromkeys(("make_default_model", "default_model_kwargs", "preset_kwargs"), _MODEL),
+        **dict.fromkeys(("make_networks", "make_model", "unrolled"), _NETWORKS),
+        "value_of": "What agent_info returns has the field value.",
+        "update_obs_rms": "Write update_obs_rms(self, observation, valid=None) of the model, a rlpyt.models.Model.",
+        "encode": "Override encode(self, action) of the distribution.",
+    },
+    "DqnAgent": {"q_values": _HEAD, "epsilon": _RULE},
+    "QpgAgent": {
+        "explore": "Write explore of a PolicyExploration, which the class names as ExplorationCls.",
+        "make_body": "Name the class of the features as BodyCls in the class.",
+        "make_q_model": "Give QModelCls.",
+    },
+}
+"""Base class -> method of agents before their parts were held -> what to do now."""
+
 OLD_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "BaseAgent": {"to_device": ("cuda_idx",), "initialize": ("share_memory", "global_B", "env_ranks")},
     "OffPolicyAlgo": {"initialize_replay_buffer": ("async_",)},
@@ -181,7 +205,7 @@ SET_LATER: dict[str, dict[str, str]] = {
         **dict.fromkeys(("_bound", "descents", "generator", "batch_spec", "steps_per_itr", "n_steps"), _INITIALIZE),
         "optim_kwargs": _INIT,
     },
-    "BaseAgent": dict.fromkeys(("_exploration", "numbers"), _INIT),
+    "BaseAgent": dict.fromkeys(("networks", "numbers", "head", "annealing", "by_hand"), _INIT),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 
@@ -262,11 +286,7 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 
 CALLED_WITH: dict[str, dict[str, str]] = {
     "RlAlgorithm": {"initialize": "agent= run="},
-    "BaseAgent": {
-        "update_obs_rms": "observation valid",
-        "bind": "n_steps steps_per_itr",
-    },
-    "DqnAgent": {"epsilon": "actor"},
+    "BaseAgent": {"bind": "n_steps steps_per_itr"},
     "BaseSampler": {
         "initialize": "agent= run=",
     },
@@ -303,6 +323,7 @@ def check_subclass(cls: type) -> None:
             for name, thing in vars(owner).items():
                 _check_gone(cls, name, overridden)
                 if inspect.isfunction(thing):
+                    _check_moved(cls, name, overridden)
                     _check_override(cls, name, thing, overridden)
 
 
@@ -333,6 +354,15 @@ def _check_gone(cls: type, name: str, bases: list[type]) -> None:
             raise TypeError(
                 f"{cls.__name__}.{name}: rlpyt 0.1 {did}; nothing calls it now. {now} If it is a method of your own, "
                 f"rename it. See {PAGE}."
+            )
+
+
+def _check_moved(cls: type, name: str, bases: list[type]) -> None:
+    for base in bases:
+        if name in MOVED_METHODS.get(base.__name__, ()):
+            raise TypeError(
+                f"{cls.__name__}.{name}: nothing calls this method of an agent any more. "
+                f"{MOVED_METHODS[base.__name__][name]} If it is a method of your own, rename it. See docs/own_agent.md."
             )
 
 

@@ -24,6 +24,7 @@ FLOORS = {
     "slurm": 0,
     "old_names": 0,
     "old_methods": 0,
+    "old_steps": 0,
     "namedarraytuple": 1,
     "utils": 1,
     "functional": 1,

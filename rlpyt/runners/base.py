@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import AgentByHand, Algorithm, Sampler
+from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.segments import CheckpointError
@@ -55,7 +55,7 @@ class MinibatchRlBase(ResumableRun):
 
     algo: Algorithm[Any]
     """Learns from the samples."""
-    agent: AgentByHand
+    agent: Agent
     """Acts in the environments."""
     sampler: Sampler
     """Collects the samples."""
@@ -101,7 +101,7 @@ class MinibatchRlBase(ResumableRun):
         self.preemption = Preemption()
         self.checkpoints: RunCheckpoints | None = None  # set by a run that saves some
         self.lock = NoLock()  # of what the algorithm shares with other processes
-        self._of_all: tuple[Algorithm[AgentByHand], Sampler] | None = None  # where each replica has a share of them
+        self._of_all: tuple[Algorithm[Agent], Sampler] | None = None  # where each replica has a share of them
         self._to_give_back = ExitStack()  # undoes what the run has changed in this process
 
     def replace(self, **changes: object) -> Self:
@@ -196,9 +196,9 @@ class MinibatchRlBase(ResumableRun):
         self.print_plan(n_itr)
         self.initialize_logging()
         self._to_give_back.callback(lambda: self.pbar.stop())  # the bar that is shown then
-        planned = self.agent.input_description()
+        planned = self.agent.networks.input_description()
         self.first_itr = self.begin_checkpoints(manifest)
-        if (reading := self.agent.input_description()) != planned:
+        if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
             )
@@ -290,7 +290,7 @@ class MinibatchRlBase(ResumableRun):
             **self.algo.plan(),
             **self.sampler.plan(),
             **self.plan(),
-            **({"observation": reading} if (reading := self.agent.input_description()) else {}),
+            **({"observation": reading} if (reading := self.agent.networks.input_description()) else {}),
             "parameters": sum(p.numel() for p in self.agent.parameters()),
             **self.compute.as_dict(),
             **plan_of_job(self.compute.device),

@@ -156,7 +156,7 @@ class FreeBackgroundSampler(FreeSampler):
         while self._n_handed_over < n:
             itr, batch = self._waiting.popleft()
             env = self.remote.batch_of(itr).env
-            self.remote.agent.update_obs_rms(env.observation, env.valid)
+            self.remote.agent.networks.update_obs_rms(env.observation, env.valid)
             self.coupling.note_age(self.remote.itr - batch.version)
             self._n_handed_over += 1
 

@@ -138,7 +138,7 @@ class _Contents(NamedTuple):
     @classmethod
     def of(cls, agent: Agent) -> _Contents:
         """Return those of an agent as it is now."""
-        state = agent.acting_modules().state_dict(keep_vars=True)
+        state = agent.networks.acting_modules().state_dict(keep_vars=True)
         extra = {name: value for name, value in state.items() if _is_extra(name)}
         tensors = {name: value for name, value in state.items() if not _is_extra(name)}
         return cls(tensors, extra, plain_attributes(agent))
@@ -211,13 +211,13 @@ class _Block:
 
     def share_with(self, agent: Agent) -> None:
         """Let the tensors of an agent on the CPU be those in shared memory from now on."""
-        state = agent.acting_modules().state_dict(keep_vars=True)
+        state = agent.networks.acting_modules().state_dict(keep_vars=True)
         for name, place in self._places.items():
             state[name].data = place.tensor(self._block)
 
     def copy_to(self, agent: Agent) -> None:
         """Copy the tensors into an agent on any device."""
-        state = agent.acting_modules().state_dict(keep_vars=True)
+        state = agent.networks.acting_modules().state_dict(keep_vars=True)
         for name, tensor in self._tensors.items():
             state[name].copy_(tensor)
 
@@ -236,7 +236,7 @@ def _take_rest(agent: Agent, rest: bytes, before: bytes) -> None:
     extra, attributes = pickle.loads(rest)
     extra_before, attributes_before = pickle.loads(before) if before else (b"", {})
     if extra != extra_before:
-        module = agent.acting_modules()
+        module = agent.networks.acting_modules()
         for name, value in pickle.loads(extra).items():
             module.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip(".")).set_extra_state(value)
     for name, value in attributes.items():
