@@ -286,7 +286,13 @@ OLD_ATTRIBUTES: dict[str, dict[str, str]] = {
 
 CALLED_WITH: dict[str, dict[str, str]] = {
     "RlAlgorithm": {"initialize": "agent= run="},
-    "BaseAgent": {"bind": "n_steps steps_per_itr"},
+    "BaseAgent": {"bind": "n_steps steps_per_itr", "anneal_exploration": "fraction"},
+    "DqnAgent": {"target": "observation prev_action prev_reward"},
+    "QpgAgent": {
+        **dict.fromkeys(("features", "target_features"), "observation prev_action prev_reward"),
+        **dict.fromkeys(("q", "first_q", "target_q"), "rows action"),
+        "pi": "rows",
+    },
     "BaseSampler": {
         "initialize": "agent= run=",
     },
@@ -369,11 +375,13 @@ def _check_moved(cls: type, name: str, bases: list[type]) -> None:
 def _check_override(cls: type, name: str, function: Callable[..., Any], bases: list[type]) -> None:
     form = next((CALLED_WITH[b.__name__][name] for b in bases if name in CALLED_WITH.get(b.__name__, ())), None)
     ours = [vars(base)[name] for base in bases if inspect.isfunction(vars(base).get(name))]
-    if not ours or (name.startswith("_") and form is None):
+    if form is None and (not ours or name.startswith("_")):
         return
-    # Where the call is told, its arguments stand in the first definition; a later one may pass them through.
-    expected, signature = inspect.signature(ours[0 if form is None else -1]), inspect.signature(function)
-    words = _required(expected) if form is None else form.split()
+    signature, words = inspect.signature(function), [] if form is None else form.split()
+    expected = f"(self, {', '.join(words)})"
+    if ours:  # where the call is told, its arguments stand in the first definition; a later one may pass them through
+        wanted = inspect.signature(ours[0 if form is None else -1])
+        expected, words = _plain(wanted), words or _required(wanted)
     try:
         signature.bind(None, *[w for w in words if w[-1] != "="], **{w[:-1]: w for w in words if w[-1] == "="})
     except TypeError as error:
@@ -386,7 +394,7 @@ def _check_override(cls: type, name: str, function: Callable[..., Any], bases: l
         why = f"{' and '.join(old)}, which rlpyt 0.1 gave, is given by nothing"
     raise TypeError(
         f"{cls.__name__}.{name}{_plain(signature)} does not fit how the library calls it: {why}. Expected "
-        f"def {name}{_plain(expected)}. If it is a method of your own, rename it. See {PAGE}."
+        f"def {name}{expected}. If it is a method of your own, rename it. See {PAGE}."
     )
 
 

@@ -8,45 +8,56 @@ method acts in the environments of that sampler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
+import torch
+
+from rlpyt.core import Actor, Agent
+from rlpyt.namedarraytuple import Buffer
+from rlpyt.types import AgentStep, StateDict
+
+R = TypeVar("R")
 METHODS = ("step", "value", "sample_mode", "eval_mode", "reset", "reset_one")
 
 
-def acts_itself(cls: type) -> bool:
-    """Return whether a class of a user's defines a method of acting."""
-    own = [vars(base) for base in cls.__mro__ if base.__module__.split(".")[0] != "rlpyt"]
+def acts_itself(agent: Agent) -> bool:
+    """Return whether the class of an agent, or a base of a user's, defines a method of acting."""
+    own = [vars(base) for base in type(agent).__mro__ if base.__module__.split(".")[0] != "rlpyt"]
     return any(name in names for names in own for name in METHODS)
 
 
-class OwnStepActor:
-    """Actor (see `rlpyt.core.Actor`) that calls an agent's methods: `reset`, `sample_mode` or `eval_mode`, then `step`.
+class OwnStepActor(Actor):
+    """Actor that calls an agent's methods: `reset`, then `sample_mode` or `eval_mode`, then `step`.
 
     Args:
-        acting: agent that has the methods.
-        by_rule: actor of the same environments, by the rule of the library.
-        by_hand: what the agent's methods of the library call, over that actor.
+        agent: has the methods.
+        actor: of the same environments, by the rule of the library.
+        acting: makes the context in which the agent's methods of the library act over that actor.
+        evaluation: whether the environments are the evaluation's.
     """
 
-    def __init__(self, acting: Any, by_rule: Any, by_hand: Any) -> None:
-        self.agent, self._actor, self._by_hand = acting, by_rule, by_hand
-        self._is_reset = False
+    def __init__(
+        self, agent: Agent, actor: Actor, acting: Callable[[], AbstractContextManager[None]], evaluation: bool
+    ) -> None:
+        self.agent, self.actor, self.evaluation = agent, actor, evaluation
+        self._acting, self._is_reset = acting, False
 
     def begin(self, itr: int, deterministic: bool = False) -> None:
         """Call `reset`, before the first batch and every evaluation, and `sample_mode` or `eval_mode`."""
-        if self._actor.evaluation or not self._is_reset:
+        if self.evaluation or not self._is_reset:
             self.reset()
-        if not self._actor.evaluation:
+        if not self.evaluation:
             self._call(self.agent.sample_mode, itr)
         else:
             # A method of the user's may lack the argument, and needs none where nothing is asked of it.
             self._call(self.agent.eval_mode, itr, **({"deterministic": True} if deterministic else {}))
 
-    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+    def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:
         """Call `step`."""
         return self._call(self.agent.step, observation, prev_action, prev_reward)
 
-    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+    def value(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> torch.Tensor:
         """Call `value`."""
         return self._call(self.agent.value, observation, prev_action, prev_reward)
 
@@ -59,17 +70,14 @@ class OwnStepActor:
         """Call `reset_one`."""
         self._call(self.agent.reset_one, idx)
 
-    def state_dict(self) -> Any:
+    def state_dict(self) -> StateDict:
         """Return the state of the actor of the library; what the agent keeps itself is in no checkpoint."""
-        return self._actor.state_dict()
+        return self.actor.state_dict()
 
-    def load_state_dict(self, state_dict: Any) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
-        self._actor.load_state_dict(state_dict)
+        self.actor.load_state_dict(state_dict)
 
-    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        before, self.agent.by_hand = self.agent.by_hand, self._by_hand
-        try:
+    def _call(self, method: Callable[..., R], *args: Buffer, **kwargs: bool) -> R:
+        with self._acting():
             return method(*args, **kwargs)
-        finally:
-            self.agent.by_hand = before

@@ -48,7 +48,7 @@ def uses(module: str, source: str) -> Iterator[Use]:
             if not isinstance(node, ast.Attribute):
                 continue
             part = held(node.value, arguments)
-            if part is not None and room_of(module) not in (ROOMS[part], "testing", "old_steps"):
+            if part is not None and room_of(module) not in (ROOMS[part], "testing"):
                 yield Use(part, node.attr, f"{module}:{node.lineno}")
 
 

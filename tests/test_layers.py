@@ -24,7 +24,6 @@ FLOORS = {
     "slurm": 0,
     "old_names": 0,
     "old_methods": 0,
-    "old_steps": 0,
     "namedarraytuple": 1,
     "utils": 1,
     "functional": 1,
@@ -37,6 +36,7 @@ FLOORS = {
     "distributions": 4,
     "models": 4,
     "logging": 4,
+    "old_steps": 4,
     "runners": 5,
     "samplers": 5,
     "agents": 5,
@@ -51,7 +51,7 @@ FLOORS = {
 ARROWS = {
     "runners": {"logging"},
     "samplers": {"envs", "logging"},
-    "agents": {"models", "distributions", "envs"},
+    "agents": {"models", "distributions", "envs", "old_steps"},
     "algos": {"replays"},
 }
 # On the ground floor, too, there is an order: namedarraytuple stands on nothing, the maths on the arrays' names alone.

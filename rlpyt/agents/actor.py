@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
+from rlpyt.agents.given import of_its_kind
 from rlpyt.agents.rnn_rows import rnn_to_rows
 from rlpyt.core import Actor, Agent
 from rlpyt.models import NoisyLinear, draw_randomness, set_training
@@ -35,6 +36,9 @@ class ModelActor(Actor):
         by_hand: whether no sampler steps the environments, but a script.
     """
 
+    exploration_state: torch.Tensor | None
+    """What exploration keeps from step to step, [B, ...] or None; zero at the start of an episode."""
+
     def __init__(
         self,
         agent: Agent,
@@ -46,7 +50,7 @@ class ModelActor(Actor):
         restarts: int = 0,
         by_hand: bool = False,
     ) -> None:
-        self.agent = cast(Any, agent)  # with the settings of its kind
+        self.agent = of_its_kind(agent)
         self.env_ranks = list(env_ranks)
         self.global_B, self.seed, self.evaluation, self.by_hand = global_B, seed, evaluation, by_hand
         self.itr, self.deterministic = 0, False
@@ -59,8 +63,7 @@ class ModelActor(Actor):
         B = len(self.env_ranks)
         self.rnn_state = buffer_func(self.agent.rnn_state_example(), lambda x: x.new_zeros(x.shape[0], B, *x.shape[2:]))
         """Recurrent state before the next step, [N, B, H] leaves on the model's device; None without one."""
-        self.exploration_state: torch.Tensor | None = self.agent.exploration.state(B)
-        """What exploration keeps from step to step, [B, ...] or None; zero at the start of an episode."""
+        self.exploration_state = self.agent.exploration.state(B)
 
     # ---- acting ----
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
 from torch import nn
 
 from rlpyt.agents.networks import Networks
 from rlpyt.agents.rnn_rows import rnn_from_rows
-from rlpyt.models import takes_n_models
+from rlpyt.distributions import ActionUnits
+from rlpyt.models import ActorModel, takes_n_models
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.types import AgentInputs
 
@@ -24,17 +25,17 @@ class ActorCritic:
         q_model: key of the action values.
     """
 
-    def __init__(self, networks: Networks, distribution: Any, model: str, q_model: str) -> None:
+    def __init__(self, networks: Networks, distribution: ActionUnits, model: str, q_model: str) -> None:
         self._networks, self._distribution = networks, distribution
         self._keys = model, q_model
 
     @property
-    def model(self) -> Any:
+    def model(self) -> ActorModel:
         """Features and policy."""
-        return self._networks.named(self._keys[0])
+        return cast(ActorModel, self._networks.named(self._keys[0]))
 
     @property
-    def q_model(self) -> Any:
+    def q_model(self) -> nn.Module:
         """Action values."""
         return self._networks.named(self._keys[1])
 

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -16,7 +17,7 @@ from torch import nn
 
 from rlpyt.agents.actor import ModelActor
 from rlpyt.agents.building import ModelBuilder
-from rlpyt.agents.by_hand import ByHand
+from rlpyt.agents.by_hand import ByHand, acting_by
 from rlpyt.agents.exploration import Annealing, Exploration
 from rlpyt.agents.given import as_env_spaces, check_dictionaries, check_state
 from rlpyt.agents.heads import Head
@@ -26,7 +27,7 @@ from rlpyt.core import Agent, example_inputs
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.old_steps import OwnStepActor, acts_itself
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import Kwargs, StateDict, TrajInfo
 from rlpyt.utils.arguments import named_arguments
@@ -39,7 +40,7 @@ serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class BaseAgent(ScheduledSettings, Agent):
+class BaseAgent(Settings, Scheduled, Agent):
     """Model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and the rule to act by it.
 
     A subclass says which distribution goes with an action space, and what is recorded of what the model gives
@@ -75,11 +76,13 @@ class BaseAgent(ScheduledSettings, Agent):
     ActorCls: ClassVar[type[ModelActor]] = ModelActor
 
     networks: Networks = field(init=False, repr=False)
+    head: Head = field(init=False, repr=False)
+    exploration: Exploration = field(init=False, repr=False)
     model = Network[nn.Module]("acting", "model")
     acting, learning = Held[nn.ModuleDict]("networks"), Held[nn.ModuleDict]("networks")
     numbers = Held[Numbers]("networks")
     device, compute = Held[torch.device]("networks"), Held[ComputeSettings]("networks")
-    autocast = Held[Callable[[], AbstractContextManager[Any]]]("networks")
+    autocast = Held[Callable[[], AbstractContextManager[object]]]("networks")
     update_obs_rms = Held[Callable[..., None]]("networks")
     fraction = Held[float]("annealing")
     anneal_exploration = Held[Callable[[float], None]]("annealing", "set")
@@ -95,7 +98,7 @@ class BaseAgent(ScheduledSettings, Agent):
         state = self.initial_model_state_dict
         check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
-        self.networks = Networks(type(self).__name__, self.kept_numbers, list(self.scheduled()))
+        self.networks = Networks(type(self).__name__, self.kept_numbers, list(scheduled(type(self))))
         self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
         self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 
@@ -144,7 +147,9 @@ class BaseAgent(ScheduledSettings, Agent):
         """Return an actor for environments that are stepped together; see `rlpyt.core.Agent.actor`."""
         self.networks.check_built()
         actor = self.ActorCls(self, env_ranks, global_B, seed, evaluation=evaluation, restarts=restarts)
-        own = OwnStepActor(self, actor, ByHand(self, actor)) if acts_itself(type(self)) else actor
+        if not acts_itself(self):
+            return actor
+        own = OwnStepActor(self, actor, partial(acting_by, self, ByHand(self, actor)), evaluation)
         return cast(ModelActor, own)
 
     def act(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
@@ -224,7 +229,7 @@ class BaseAgent(ScheduledSettings, Agent):
         _warn_of_stale_networks(clone)
         return clone
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, with parts of its own."""
         super().__setstate__(state)
         self.head, self.exploration, self.annealing, self.by_hand = _new_parts(self)
@@ -315,7 +320,7 @@ def initial_state(agent: BaseAgent) -> StateDict:
 
 def _on_schedule(agent: BaseAgent) -> list[str]:
     """Return the settings that follow a schedule, and no plain number."""
-    return [name for name in agent.scheduled() if not isinstance(getattr(agent, name), Real | None)]
+    return [name for name in scheduled(type(agent)) if not isinstance(getattr(agent, name), Real | None)]
 
 
 def _set_scheduled(agent: BaseAgent, step: int) -> None:

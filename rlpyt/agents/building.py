@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, cast
 
 from torch import nn
 
+from rlpyt.agents.given import of_its_kind
 from rlpyt.agents.own_models import Q_INPUTS, build_model, copy_of_kwargs, drop_inputs
 from rlpyt.core import Agent
 from rlpyt.models import ActorModel, Encoder, FeatureModel, Model, QofMuMlpModel
@@ -22,7 +22,7 @@ class ModelBuilder:
     """
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = cast(Any, agent)  # with the settings of its kind
+        self.agent = of_its_kind(agent)
         self.who = type(agent).__name__
 
     def model(self) -> nn.Module:
@@ -86,20 +86,21 @@ class ActorBuilder(ModelBuilder):
         kwargs = {"hidden_sizes": self.agent.hidden_sizes, **copy_of_kwargs(self.agent.model_kwargs)}
         return build_model(f"{self.who}: the policy", DefaultModelCls, offered, kwargs)
 
-    def body(self) -> Any:
+    def body(self) -> Model:
         """Return a new network of features."""
         agent = self.agent
         space, kwargs = agent.env_spaces.observation, copy_of_kwargs(agent.feature_kwargs)
         BodyCls = type(agent).BodyCls  # of the class, as a function in a class is no method of its objects here
         if BodyCls is FeatureModel:
             kwargs = self.with_recurrence(kwargs, "feature_kwargs")
-            body: Any = FeatureModel(space, agent.distribution.dim, **kwargs)
-            if body.recurrent != bool(agent.recurrent):
+            features = FeatureModel(space, agent.distribution.dim, **kwargs)
+            if features.recurrent != bool(agent.recurrent):
                 raise ValueError(
                     f"{self.who}: feature_kwargs has recurrent={kwargs.get('recurrent')!r}; expected "
                     f"{'lstm or gru' if agent.recurrent else 'None'}. Recurrent are agents with recurrent=True, such "
                     "as RecurrentDdpgAgent, RecurrentTd3Agent and RecurrentSacAgent, and they alone."
                 )
+            body: nn.Module = features
         else:
             offered = {"observation_space": space, "action_size": agent.distribution.dim}
             body = build_model(f"{self.who}: BodyCls", BodyCls, offered, kwargs)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.given import of_its_kind
 from rlpyt.core import Agent
 from rlpyt.envs import EnvAdapter
 from rlpyt.namedarraytuple import Buffer
@@ -30,7 +32,7 @@ class ByHand:
     """
 
     def __init__(self, agent: Agent, actor: ModelActor | None = None) -> None:
-        self._agent = cast(Any, agent)  # with the settings of its kind
+        self._agent = of_its_kind(agent)
         self._actor = actor
         self._in_training: ModelActor | None = None
         self._of_sampler = actor is not None
@@ -148,6 +150,17 @@ class ByHand:
     def draw_noise(self) -> torch.Tensor:
         """Return the noise [B, ...] that the distribution's `sample` takes, once a step."""
         return self.actor.draw(self._agent.distribution.draw_noise)
+
+
+@contextmanager
+def acting_by(agent: Agent, by_hand: ByHand) -> Iterator[None]:
+    """Let an agent's methods act over another actor: that of a sampler, which calls them."""
+    own = of_its_kind(agent)
+    before, own.by_hand = own.by_hand, by_hand
+    try:
+        yield
+    finally:
+        own.by_hand = before
 
 
 def rows_of(

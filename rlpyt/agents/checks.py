@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import torch
 from torch import nn
 
+from rlpyt.agents.given import of_its_kind
 from rlpyt.agents.own_models import (
     INPUTS,
     Q_INPUTS,
@@ -27,20 +26,15 @@ from rlpyt.namedarraytuple import Buffer
 
 def the_model(agent: Agent) -> str:
     """Return in words whose model a message is about."""
-    return f"{type(agent).__name__}: the model, a {type(_own(agent).model).__name__},"
-
-
-def _own(agent: Agent) -> Any:
-    """Return an agent with the attributes of its kind."""
-    return cast(Any, agent)
+    return f"{type(agent).__name__}: the model, a {type(of_its_kind(agent).model).__name__},"
 
 
 @torch.no_grad()
 def outputs_of(agent: Agent, observation: Buffer = None, n_rows: int = 3) -> Buffer:
     """Return what the model gives for observations, null ones by default, with no state before."""
     null, prev_action, prev_reward = example_inputs(agent.env_spaces, n_rows)
-    rnn, model = [None] if agent.recurrent else [], _own(agent).model.eval()
-    inputs = null if observation is None else observation, _own(agent).networks.encode(prev_action), prev_reward
+    rnn, model = [None] if agent.recurrent else [], of_its_kind(agent).model.eval()
+    inputs = null if observation is None else observation, of_its_kind(agent).networks.encode(prev_action), prev_reward
     with told_call(the_model(agent), **dict(zip(INPUTS, inputs, strict=True))):
         return model(*inputs, *rnn)
 
@@ -61,7 +55,7 @@ def check_policy_outputs(agent: Agent) -> None:
         TypeError: if it cannot be called.
         ValueError: if its outputs are others.
     """
-    check_call(the_model(agent), _own(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
+    check_call(the_model(agent), of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
     outputs, distribution = outputs_of(agent), agent.distribution
     names = [*distribution.DistInfo._fields, "value"]
     given = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
@@ -85,7 +79,7 @@ def check_policy_outputs(agent: Agent) -> None:
         check_not_probabilities(the_model(agent), at_random[0], sizes)
 
 
-def _logit_sizes(distribution: Any) -> list[int]:
+def _logit_sizes(distribution: object) -> list[int]:
     """Return how many logits each choice has; none of distributions that take no logits, or are one's own."""
     if type(distribution) is Categorical:
         return [distribution.dim]
@@ -99,8 +93,8 @@ def check_q_outputs(agent: Agent) -> None:
         TypeError: if it cannot be called.
         ValueError: if its outputs are others.
     """
-    who, head = the_model(agent), _own(agent).head
-    check_call(who, _own(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
+    who, head = the_model(agent), of_its_kind(agent).head
+    check_call(who, of_its_kind(agent).model, RNN_INPUTS if agent.recurrent else INPUTS)
     given = outputs_of(agent)
     pair = isinstance(given, tuple | list) and len(given) == 2
     if not (head.fits(given[0] if pair else None, 3) if agent.recurrent else head.fits(given, 3)):
@@ -125,7 +119,7 @@ def check_actor_outputs(agent: Agent) -> None:
         TypeError: if one of them cannot be called.
         ValueError: if outputs are others.
     """
-    own, who, dim = _own(agent), type(agent).__name__, agent.distribution.dim
+    own, who, dim = of_its_kind(agent), type(agent).__name__, agent.distribution.dim
     pi, q_model = own.model.pi, own.q_model
     check_call(f"{who}: the body", own.model.body, RNN_INPUTS if agent.recurrent else INPUTS)
     policy = f"{who}: the policy, a {type(pi).__name__},"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
 from rlpyt.agents.actor import ModelActor
+from rlpyt.agents.given import of_its_kind
 from rlpyt.agents.networks import Numbers
 from rlpyt.core import Agent
 from rlpyt.models import NoisyLinear
@@ -63,7 +63,7 @@ class Exploration:
     """
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = cast(Any, agent)  # with the settings of its kind
+        self.agent = of_its_kind(agent)
 
     def begin(self, actor: ModelActor) -> None:
         """Set `actor.exploration` where a batch, or an evaluation, begins."""
@@ -161,11 +161,12 @@ class Sampling(Exploration):
 
     def action(self, output: tuple[Buffer, torch.Tensor], actor: ModelActor) -> torch.Tensor:
         """Return samples."""
-        return sample(self.agent.distribution, output[0], actor)
+        return sample(output[0], actor)
 
 
-def sample(distribution: Any, dist_info: Buffer, actor: ModelActor) -> torch.Tensor:
-    """Return actions [B] of a distribution, with the noise of an actor's environments."""
+def sample(dist_info: Buffer, actor: ModelActor) -> torch.Tensor:
+    """Return actions [B] of the agent's distribution, with the noise of an actor's environments."""
+    distribution = actor.agent.distribution
     action: torch.Tensor = distribution.sample(dist_info, actor.draw(distribution.draw_noise))
     return action
 
@@ -192,7 +193,7 @@ class PolicyExploration(BestActions):
 
     def explore(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return the actions [B] to learn from, once updates have begun: samples of the policy."""
-        return sample(self.agent.distribution, output, actor)
+        return sample(output, actor)
 
     def _first_action(self, output: Buffer, actor: ModelActor) -> torch.Tensor:
         """Return actions before the first update."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import gymnasium
 import torch
 
+from rlpyt.agents.given import of_its_kind
 from rlpyt.core import Agent
 from rlpyt.distributions import DistInfoLogits, DistInfoStd
 from rlpyt.namedarraytuple import Buffer
@@ -23,7 +22,7 @@ class Head:
     """
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = cast(Any, agent)  # with the settings of its kind
+        self.agent = of_its_kind(agent)
 
     def read(self, output: Buffer) -> Buffer:
         """Return what `act` and `agent_info` of the agent take, of what the model gives, on its device."""
@@ -78,7 +77,7 @@ class QHead(Head):
         return output.argmax(-1)
 
     @property
-    def n_actions(self) -> Any:
+    def n_actions(self) -> int | str:
         """Number of actions; "A" in a space that an agent of one's own acts in."""
         space = self.agent.env_spaces.action
         return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else "A"

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, overload
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class Network(Generic[M]):
         key: of the network there, and in the agent's state.
     """
 
+    home = "networks"
+
     def __init__(self, part: str, key: str) -> None:
         self.part, self.key = part, key
 
@@ -57,7 +59,7 @@ class Network(Generic[M]):
         @overload
         def __get__(self, instance: object, owner: type) -> M: ...
 
-    def __get__(self, instance: Any, owner: type) -> Self | M:
+    def __get__(self, instance: object | None, owner: type) -> Self | M:
         """Return the network.
 
         Raises:
@@ -65,7 +67,7 @@ class Network(Generic[M]):
         """
         if instance is None:
             return self
-        networks: nn.ModuleDict = getattr(instance.networks, self.part)
+        networks: nn.ModuleDict = getattr(getattr(instance, self.home), self.part)
         if self.key not in networks:
             raise AttributeError(
                 f"{type(instance).__name__} has no {self.name}: it is not initialised, or is a worker's copy."
@@ -73,8 +75,8 @@ class Network(Generic[M]):
         network: M = networks[self.key]  # type: ignore[assignment]
         return network
 
-    def __set__(self, instance: Any, network: M) -> None:
-        getattr(instance.networks, self.part)[self.key] = network
+    def __set__(self, instance: object, network: M) -> None:
+        getattr(getattr(instance, self.home), self.part)[self.key] = network
 
 
 class Held(Generic[T]):
@@ -107,6 +109,13 @@ class Held(Generic[T]):
     def __set__(self, instance: object, value: T) -> None:
         assert self.name is not None
         setattr(getattr(instance, self.part), self.name, value)
+
+
+class Encodes(Protocol):
+    """Distribution over actions, as far as previous actions go."""
+
+    def encode(self, action: Buffer) -> Buffer:
+        """Return actions as a model is given them."""
 
 
 class Numbers(nn.Module):
@@ -169,7 +178,7 @@ class Networks(AgentNetworks):
         self.acting["model"] = model
         self.unrolled, self.with_dropout = [model], [model]
 
-    def encode_by(self, distribution: Any, *readers: nn.Module) -> None:
+    def encode_by(self, distribution: Encodes, *readers: nn.Module) -> None:
         """Let previous actions be encoded by a distribution, if one of some networks reads them."""
         # Asked once, because `encode` is called at every step.
         self.encode = distribution.encode if any(map(uses_prev_action, readers)) else _same
@@ -233,7 +242,7 @@ class Networks(AgentNetworks):
         """Return tensors on the CPU, where environments are."""
         return outputs if self.device.type == "cpu" else buffer_to(outputs, "cpu")
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[object]:
         """Return the context of the run's precision; held around a whole batch it saves the casts of the weights."""
         return self.compute.autocast(self.device)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import gymnasium
 import torch
@@ -262,7 +262,7 @@ class PopulationAgent(BaseAgent, PopulationPolicyAgent):
             self.networks, self.whole("population_size", 2), example_inputs(self.env_spaces, 2)
         )
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, with parts of its own."""
         super().__setstate__(state)
         if "individuals" in vars(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from rlpyt.core import Features, QpgPolicyAgent, ValueAt
 from rlpyt.distributions import ActionUnits
 from rlpyt.models import ActorModel, FeatureModel, MuMlpModel
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Settings
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, Kwargs, StateDict
 from rlpyt.utils.arguments import named_arguments
@@ -127,7 +127,7 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         self.networks.update_targets()
         check_actor_outputs(self)
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, with parts of its own."""
         super().__setstate__(state)
         if "distribution" in vars(self):  # it is initialised
@@ -149,7 +149,7 @@ def critics_of(agent: QpgAgent) -> tuple[ActorCritic, TargetActorCritic]:
     return ActorCritic(networks, units, "model", "q_model"), TargetActorCritic(networks, units, "target", "target_q")
 
 
-def check_not_negative(agent: ScheduledSettings, *names: str) -> None:
+def check_not_negative(agent: Settings, *names: str) -> None:
     """Refuse standard deviations and bounds below 0; None is taken."""
     for name in names:
         if getattr(agent, name) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.loss_after import LossAfter
 from rlpyt.core import AgentT, Algorithm, Metrics, example_inputs
 from rlpyt.functional import ScheduleLike
-from rlpyt.settings import Hyper, ScheduledSettings
+from rlpyt.settings import Hyper, Scheduled, Settings, moving
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.checks import share_of
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
@@ -26,7 +27,7 @@ _LOSSES = logging.getLogger("rlpyt.loss")
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(ScheduledSettings, Algorithm[AgentT]):
+class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     """Base of the algorithms; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
@@ -119,7 +120,7 @@ class RlAlgorithm(ScheduledSettings, Algorithm[AgentT]):
                 f"{type(self).__name__}: the settings have compile=True, and "
                 f"{reason or 'it has no loss that can be compiled'}; expected compile=False."
             )
-        rest = self.moving, self.agent.device, self.descents
+        rest = partial(moving, self), self.agent.device, self.descents
         vars(self).update({n: CompiledLoss(plain[n], *rest, by) for n, by in self.compiled_losses.items()})
 
     def optim_initialize(self, rank: int = 0) -> None:

@@ -28,7 +28,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
@@ -248,7 +248,7 @@ class DQN(OffPolicyAlgo[QAgent]):
         """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
         own: dict[str, str] = {}
         if self.eps_schedule is not None:
-            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in self.chosen() else {}
+            own = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in chosen(self) else {}
         elif self._mean_epsilon(0.0) != self._mean_epsilon(1.0) and self._epsilon_left() is None:
             own = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
         return {**super().remarks(), **own}

@@ -22,7 +22,7 @@ from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.core import Agent, Algorithm, Appender, Metrics, example_inputs
 from rlpyt.functional import sequence_priority, valid_mean
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import Places, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_to
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
@@ -338,7 +338,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         sequences, has_beta = self.batch_T is not None, self.pri_beta is not None
         asks_for_cpu = self.replay_on_device and self.agent.device.type == "cpu"
         of_run = dict(prioritized=prioritized, sequences=sequences, has_beta=has_beta, asks_for_cpu=asks_for_cpu)
-        unused = unused_settings(self.chosen(), **of_run)
+        unused = unused_settings(chosen(self), **of_run)
         line_is_used = prioritized and not has_beta and self.pri_beta_init != self.pri_beta_final
         unfinished = unfinished_line("pri_beta_steps", self.pri_beta_steps, self.n_steps) if line_is_used else {}
         prefetch = unused_prefetch(self.draws_ahead, n_updates) if self.prefetch else {}

@@ -18,7 +18,7 @@ from rlpyt.functional import (
     running_return,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import AgentInputs, BatchSpec, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 
@@ -171,7 +171,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
 
     def remarks(self) -> dict[str, str]:
         """Return what becomes of settings that other settings change; see `RlAlgorithm.remarks`."""
-        unused = "reward_clip" in self.chosen() and not self.normalize_reward
+        unused = "reward_clip" in chosen(self) and not self.normalize_reward
         return {**super().remarks(), **({"reward_clip": "not used without normalize_reward"} if unused else {})}
 
     def state_dict(self) -> StateDict:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import torch
 
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
 from rlpyt.utils.arrays import buffer_func, torchify_buffer
@@ -128,7 +127,7 @@ class AgentNetworks(ABC):
         """Return in words how an observation is read, for the plan of a run; "" where that is not known."""
 
 
-class Agent(CheckedSubclasses, ABC):
+class Agent(ABC):
     """Networks, a distribution over actions, and the rule by which actions follow from what the networks give."""
 
     kind: ClassVar[str] = ""
@@ -205,7 +204,7 @@ class Agent(CheckedSubclasses, ABC):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         """Take over the attributes of a copy, when it is copied or sent to the process of a sampler."""
         for name, value in state.items():
             setattr(self, name, value)

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.functional import CountLike, ScheduleLike, as_schedule
-from rlpyt.old_methods import CheckedSubclasses, check_subclass, tell_old_attribute
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
@@ -49,7 +48,7 @@ class Appender(Protocol):
         """Time spent so far on waiting for the lock."""
 
 
-class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
+class Algorithm(ABC, Generic[AgentT]):
     """Learner: takes in batches, and updates the networks of an agent."""
 
     bootstrap_value: ClassVar[bool] = False
@@ -243,13 +242,6 @@ class Sampler(ABC):
     n_cut_episodes: int = 0
     """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment, or
     their worker was lost and replaced."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        check_subclass(cls)
-
-    if not TYPE_CHECKING:  # to a type checker a sampler has what its class says
-        __getattr__ = tell_old_attribute
 
     @property
     def resets_mid_batch(self) -> bool:
