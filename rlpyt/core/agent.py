@@ -350,5 +350,5 @@ class NoisyTargetAgent(QpgPolicyAgent):
     target_mu: Callable[[AgentInputs], torch.Tensor]
     """Returns mu of the target policy, [..., A]."""
     smoothed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    """Returns actions [..., A] in [-1, 1] of the target policy with clipped noise: of mu, in units of the bounds, and
-    of noise of standard deviation 1."""
+    """Returns actions [..., A] of the target policy, in units of the bounds, with clipped noise: of mu [..., A], which
+    the target policy gives, and of noise of standard deviation 1."""

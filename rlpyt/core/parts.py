@@ -234,8 +234,6 @@ class Sampler(ABC):
     """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
     they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
-    own_rows: ClassVar[bool] = False
-    """Whether `obtain_samples` returns rows of its own, and not a place of the sampler's memory."""
     why_not_set_back: str | None = None
     """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
 
