@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import AgentByHand, Algorithm, Metrics, Sampler
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
@@ -60,7 +60,7 @@ class MinibatchRlBase(Settings):
 
     algo: Algorithm[Any]
     """Learns from the samples."""
-    agent: AgentByHand
+    agent: Agent
     """Acts in the environments."""
     sampler: Sampler
     """Collects the samples."""
