@@ -394,7 +394,7 @@ def test_replicas_with_other_cores_agree_whether_they_go_on_as_before(n_threads,
     n_cores = contextvars.ContextVar[int]("n_cores")
     monkeypatch.setattr(compute_choice, "available_cores", n_cores.get)
 
-    choose = compute_choice.compute_of_run
+    choose: Any = compute_choice.compute_of_run
     before = ComputeSettings(torch_threads=n_threads).as_dict()
     monkeypatch.setattr(base, "compute_of_run", lambda *args: choose(*args[:-1], before))
 

@@ -62,17 +62,18 @@ class Stopping:
     """Runner that stops after an iteration, or before an update of the networks."""
 
     stop_at = inf
+    _checkpoints: Any
 
     def startup(self) -> int:
         n_itr: int = super().startup()  # type: ignore[misc]  # of the runner that this is mixed into
-        save_due = self._checkpoints.save_due  # type: ignore[has-type]
+        save_due = self._checkpoints.save_due
 
         def save_and_stop(n_done: int, asked: str) -> None:
             save_due(n_done, asked)
             if n_done == self.stop_at:
                 self.stop()
 
-        self._checkpoints.save_due = save_and_stop  # type: ignore[has-type]
+        self._checkpoints.save_due = save_and_stop
         return n_itr
 
     def stop(self) -> None:

@@ -221,7 +221,7 @@ def test_a_replica_that_is_alone_needs_no_share():
             raise TypeError("it is not divided")
 
     algo, agent = Whole(minibatches=2), make_algo("ppo")[1]
-    runner = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
+    runner: Any = SyncRl(algo, agent, make_sampler(), n_steps=100, n_replicas=1, batch_sizes="global")
     assert runner._group.share_of(algo, runner.sampler) == (algo, runner.sampler)
 
 
