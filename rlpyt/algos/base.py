@@ -15,7 +15,7 @@ from rlpyt.algos.compiled_loss import CompiledLoss, why_not_compilable
 from rlpyt.algos.global_rows import GlobalRows
 from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.algos.loss_after import LossAfter
-from rlpyt.core import AgentT, Algorithm, Metrics
+from rlpyt.core import AgentT, Algorithm, Metrics, example_inputs
 from rlpyt.functional import ScheduleLike
 from rlpyt.settings import Hyper, Scheduled, Settings, moving
 from rlpyt.types import Kwargs, Run, Samples, StateDict
@@ -92,7 +92,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         Nothing of an earlier run is left, and the fields stay as they were given.
         """
         self.agent, self.replicas, self.global_rows = agent, run.replicas, GlobalRows(run.replicas)
-        agent.join(run.replicas)
+        agent.networks.join(run.replicas)
         self.update_counter = 0
         self.loss_weight = 1.0
         self.batch_spec, self.mid_batch_reset, self.n_itr = run.batch_spec, run.mid_batch_reset, run.n_itr
@@ -114,7 +114,7 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
             vars(self)[name] = plain[name]
         if not wanted:
             return
-        reason = why_not_compilable(bool(self.agent.recurrent), self.agent.example_inputs()[0])
+        reason = why_not_compilable(bool(self.agent.recurrent), example_inputs(self.agent.env_spaces)[0])
         if not plain or reason:
             raise ValueError(
                 f"{type(self).__name__}: the settings have compile=True, and "
@@ -134,7 +134,9 @@ class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
         return self._descent(optimizer, learning_rate)
 
     def _descent(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> GradientDescent:
-        return GradientDescent(optimizer, learning_rate, self.replicas, self.weighted, list(self.agent.modules()))
+        return GradientDescent(
+            optimizer, learning_rate, self.replicas, self.weighted, list(self.agent.networks.modules())
+        )
 
     def optimized_parameters(self) -> Iterable[torch.nn.Parameter]:
         """Return what the optimisers update."""

@@ -26,7 +26,7 @@ class LossAfter:
     def _rewinder(self) -> Callable[[], None]:
         """Return a function that lets all streams that a loss may draw from stand where they stand now."""
         device = self._agent.device
-        of_networks, own, of_cpu = self._agent.rewinder(), self._generator.get_state(), torch.get_rng_state()
+        of_networks, own, of_cpu = self._agent.networks.rewinder(), self._generator.get_state(), torch.get_rng_state()
         of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
         def rewind() -> None:

@@ -19,7 +19,7 @@ from rlpyt.algos.remarks import about, rounded_settings, unfinished_line, unused
 from rlpyt.algos.replay_checks import check_sequences, check_unique_draws
 from rlpyt.algos.replay_settings import ReplaySettings
 from rlpyt.algos.replay_thread import ReplayThread
-from rlpyt.core import Algorithm, Appender, ExploringAgent, Metrics
+from rlpyt.core import Agent, Algorithm, Appender, Metrics, example_inputs
 from rlpyt.functional import sequence_priority, valid_mean
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.settings import Hyper, chosen
@@ -30,7 +30,7 @@ from rlpyt.utils.seeds import Role, numpy_generator
 
 Number = float | torch.Tensor
 """Metric, or numbers of one."""
-ExploringT = TypeVar("ExploringT", bound=ExploringAgent)
+ExploringT = TypeVar("ExploringT", bound=Agent)
 
 
 class Outputs(NamedTuple):
@@ -71,7 +71,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         agent.explore_by(self.exploration_after)  # before the replay is built: it lets go of an earlier start's
         self.augmentation = RandomShift(int(self.random_shift)) if self.random_shift else self.augment
         if self.random_shift:
-            check_images(name, int(self.random_shift), agent.example_inputs()[0])
+            check_images(name, int(self.random_shift), example_inputs(agent.env_spaces)[0])
         self.min_itr_learn = max(0, math.ceil(self.min_steps_learn / self.steps_per_itr) - 1)
         rng = numpy_generator(run.seed, Role.ALGO, run.rank)
         self.lock, self._is_appended_apart = run.lock, False
@@ -134,7 +134,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         self._set_replay_hyper(hyper)
         if not self._is_appended_apart:
             self.append_rows(samples, hyper)
-            self.agent.update_obs_rms(samples.env.observation, samples.env.valid)
+            self.agent.networks.update_obs_rms(samples.env.observation, samples.env.valid)
 
     def _set_replay_hyper(self, hyper: Hyper) -> None:
         self._draws = self.draws_of(hyper)
@@ -174,11 +174,11 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         with self._drawing_ahead(n_updates):
             for _ in range(n_updates):
                 batch = self.sample_batch()
-                self.agent.draw_randomness(self.generator)
+                self.agent.networks.draw_randomness(self.generator)
                 for name, value in self.update(batch, hyper).items():
                     metrics[name].append(self._weighted_metric(value))
         # Other calls of the networks, between updates, do not move the stream.
-        self.agent.draw_randomness(None)
+        self.agent.networks.draw_randomness(None)
         n_more = self._draws - self._draws_at_first
         self._rows_beyond += (self.update_counter - n_before) * n_more * self.rows_per_draw
         return stack_metrics(metrics)
@@ -268,7 +268,7 @@ class OffPolicyAlgo(ReplaySettings[ExploringT]):
         W, T = int(self.warmup_T), len(batch.action)
         state = target_state = batch.init_rnn_state
         if W:
-            state, target_state = self.agent.warm_up(batch.all_inputs[:W], state, batch.episode_start[:W])
+            state, target_state = self.agent.networks.warm_up(batch.all_inputs[:W], state, batch.episode_start[:W])
         inputs, episode_start = batch.all_inputs[W:], batch.episode_start[W:]
         everything = network(*inputs, state, episode_start)
         bootstrap = bootstrap_rows(batch.steps)

@@ -4,14 +4,18 @@ from rlpyt.core.agent import (
     Actor,
     Agent,
     AgentByHand,
+    AgentNetworks,
     CategoricalQAgent,
     ExploringAgent,
+    Features,
     MuAgent,
     NoisyTargetAgent,
     PolicyAgent,
     PopulationPolicyAgent,
     QAgent,
     QpgPolicyAgent,
+    ValueAt,
+    example_inputs,
 )
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.core.parts import (
@@ -29,6 +33,7 @@ __all__ = [
     "Actor",
     "Agent",
     "AgentByHand",
+    "AgentNetworks",
     "AgentT",
     "Algorithm",
     "Appender",
@@ -36,6 +41,7 @@ __all__ = [
     "EvalResult",
     "EvaluatorBeside",
     "ExploringAgent",
+    "Features",
     "FreeSampler",
     "Metrics",
     "MuAgent",
@@ -47,4 +53,6 @@ __all__ = [
     "Replay",
     "Sampler",
     "TrajStates",
+    "ValueAt",
+    "example_inputs",
 ]

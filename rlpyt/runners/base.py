@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rlpyt.core import AgentByHand, Algorithm, Metrics, Sampler
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler
 from rlpyt.logging import Logger, Sink, Verbosity, current_logger, plot_progress, silent_context
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.agreement import Agreement
@@ -60,7 +60,7 @@ class MinibatchRlBase(Settings):
 
     algo: Algorithm[Any]
     """Learns from the samples."""
-    agent: AgentByHand
+    agent: Agent
     """Acts in the environments."""
     sampler: Sampler
     """Collects the samples."""
@@ -216,14 +216,14 @@ class MinibatchRlBase(Settings):
         log_plan(training, seed, self._rows.plan(), self.choice, str(record_of(self)[0]))
         self.initialize_logging()
         undo.callback(lambda: self._log.end_bar())  # the one that is shown then
-        planned = self.agent.input_description()
+        planned = self.agent.networks.input_description()
         self.first_itr = 0
         if self._checkpoints is not None:
             settings = {**settings_of_all_starts(self, replicas.world_size), "seed": seed}
             state = TrainingState(training, self._rows, self._hook_calls)
             self.first_itr = self._checkpoints.go_on(manifest, settings, state, self._stop)
             self.stop_reason = self._stop.reason
-        if (reading := self.agent.input_description()) != planned:
+        if (reading := self.agent.networks.input_description()) != planned:
             self.logger.log(
                 f"The weights of the checkpoint go on with what they were trained on: observation {reading}"
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from rlpyt.core import Agent, Algorithm
+from rlpyt.core import Agent, Algorithm, example_inputs
 from rlpyt.logging import silent_context
 from rlpyt.runners.rehearsal import network_pass_of, seconds_of, update_of
 from rlpyt.runners.training import Training
@@ -75,7 +75,7 @@ def choose_settings(
         of: the algorithm, not initialised, and the run, whose updates are timed; None times the network alone.
         bfloat16: whether it is timed too, beside float32.
     """
-    images = have_images(agent.example_inputs()[0])
+    images = have_images(example_inputs(agent.env_spaces)[0])
     threads = affinity.master_torch_threads or (max(1, available_threads() - n_busy) if images else 1)
     base = ComputeSettings(device=affinity.device, torch_threads=threads)
     if not images and not bfloat16:
@@ -126,7 +126,7 @@ def _line(error: Exception) -> str:
 @contextmanager
 def _all_stays(agent: Agent) -> Iterator[None]:
     """Let global streams, and an agent's streams and buffers, stand after the block where they stand before it."""
-    before, rewind = global_streams(), agent.rewinder()
+    before, rewind = global_streams(), agent.networks.rewinder()
     try:
         yield
     finally:

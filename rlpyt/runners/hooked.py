@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from rlpyt.core import Agent, AgentByHand, Algorithm, EvalResult, Sampler
+from rlpyt.core import Agent, Algorithm, EvalResult, Sampler
 from rlpyt.logging import Logger
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import outcome_of
@@ -27,7 +27,7 @@ class HookedRun(Protocol):
     """Runner as its hooks see it."""
 
     algo: Algorithm[Agent]
-    agent: AgentByHand
+    agent: Agent
     sampler: Sampler
     training: Training
     """What works in the run; `AsyncRl`, and replicas that divide batch sizes, do not work with `algo` and `sampler`."""

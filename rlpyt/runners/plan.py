@@ -66,7 +66,7 @@ def log_plan(training: Training, seed: int, evaluation: Mapping[str, object], ch
         **algo.plan(),
         **sampler.plan(),
         **evaluation,
-        **({"observation": reading} if (reading := agent.input_description()) else {}),
+        **({"observation": reading} if (reading := agent.networks.input_description()) else {}),
         "parameters": sum(p.numel() for p in agent.parameters()),
         **training.compute.as_dict(),
         **plan_of_job(training.compute.device),

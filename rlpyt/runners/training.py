@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlpyt.core import Agent, AgentByHand, Algorithm, Sampler
+from rlpyt.core import Agent, Algorithm, Sampler
 from rlpyt.logging import Logger
 from rlpyt.runners.agreement import Agreement
 from rlpyt.runners.collecting import InTurn
@@ -17,7 +17,7 @@ class Training:
 
     algo: Algorithm[Agent]
     """Learns: that of the runner, or this replica's share of it."""
-    agent: AgentByHand
+    agent: Agent
     """That of the runner."""
     sampler: Sampler
     """Collects: that of the runner, this replica's share of it, or what stands here for one in another process."""

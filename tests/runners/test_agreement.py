@@ -168,7 +168,7 @@ def test_the_hash_sees_every_bit_and_every_place():
 def test_every_tensor_that_learning_changes_is_compared_once():
     network, apart = torch.nn.BatchNorm1d(2), torch.nn.Parameter(torch.ones(3))  # a scalar buffer, and no network
     moments: list[Any] = [torch.ones(1), {"exp_avg": torch.ones(2)}]
-    agent: Any = SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)])
+    agent: Any = SimpleNamespace(networks=SimpleNamespace(modules=lambda: [network, torch.nn.Sequential(network)]))
     algo: Any = SimpleNamespace(
         optimized_parameters=lambda: [*network.parameters(), apart],
         optim_state_dict=lambda: {"state": {0: moments}, "param_groups": [{"lr": 0.1, "params": (0, 1)}]},

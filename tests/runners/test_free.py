@@ -241,7 +241,7 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow():
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
     sampler: Any = make_sampler().running_freely()
-    sampler.agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
+    sampler.agent = SimpleNamespace(networks=SimpleNamespace(update_obs_rms=lambda *rows: None))
     sampler.run = Run(batch_spec=sampler.batch_spec)
     rows = SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))
     sampler.itr, sampler.n_arrived, sampler.n_collected = 5, 2, 1  # learns from version 5

@@ -20,6 +20,7 @@ import torch
 
 from rlpyt.agents import DqnAgent, PgAgent
 from rlpyt.algos import A2C, DQN, PPO
+from rlpyt.core import example_inputs
 from rlpyt.launching import update_config
 from rlpyt.logging import load_snapshot, logger_context
 from rlpyt.runners import MinibatchRl, MinibatchRlEval, TrainingDiverged
@@ -482,7 +483,7 @@ def test_a_snapshot_is_the_agent_and_its_optimiser(algo, tmp_path):
     assert (snapshot["itr"], snapshot["cum_steps"]) == (4, 100)
     _, agent = make_algo(algo)
     agent.initialize(runner.agent.env_spaces)
-    inputs = agent.example_inputs()
+    inputs = example_inputs(agent.env_spaces)
     assert not same(agent(*inputs), runner.agent(*inputs))
     agent.load_state_dict(snapshot["agent_state_dict"])
     assert same(agent(*inputs), runner.agent(*inputs))

@@ -234,8 +234,8 @@ def test_an_update_that_made_up_rows_break_is_told_and_the_network_timed():
 
 def test_an_agent_that_cannot_be_copied_keeps_float32():
     class Locked(CategoricalPgAgent):
-        def make_networks(self) -> None:
-            super().make_networks()
+        def initialize(self, env_spaces: Any) -> None:
+            super().initialize(env_spaces)
             self.own = threading.Lock()
 
     choice = choice_of((PPO(), Locked(model_kwargs=CONV), IMAGES))
