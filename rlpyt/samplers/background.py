@@ -339,11 +339,12 @@ class BackgroundSampler(Sampler):
 
     def settled(self) -> SamplerProcess:
         """Wait until no batch is under way; return the process, which can have the weights of now."""
+        process = self.process
         while self.take_in():
             pass
         # The next batch is asked for with this version; its block is that of a batch already collected.
         self._publish()
-        return self.process
+        return process
 
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the process, with the weights of now, after the batches under way."""

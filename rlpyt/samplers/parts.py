@@ -198,9 +198,7 @@ class LocalPart(Part):
     def state_dict(self) -> StateDict:
         """Return where every environment and trajectory stands, and the row after the batch."""
         infos = [saved_info(info) for info in self._traj_infos]
-        # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
-        nothing: tuple[StateDict, str | None] = {}, None
-        envs = [self._saved_env(b) if seed is None else nothing for b, seed in enumerate(self._seeds)]
+        envs = [self._saved_env(b) for b in range(len(self.ranks))]
         state = {
             "last_row": [torch.from_numpy(np.array(leaf)) for leaf in buffer_leaves(self.rows.after)],
             "ended": self._ended.tolist(),
@@ -344,7 +342,9 @@ class ListPart(LocalPart):
         return observation
 
     def _saved_env(self, b: int) -> tuple[StateDict, str | None]:
-        return ({}, self.why_lost) if self.why_lost else self.envs[b].saved_state()
+        # One that waits for a reset with a seed, after a loss, may not have begun: it has no state, and needs none.
+        waits = self._seeds[b] is not None
+        return ({}, self.why_lost) if self.why_lost or waits else self.envs[b].saved_state()
 
     def _why_not_loaded(self, b: int, saved: StateDict) -> str | None:
         env = self.envs[b]

@@ -180,8 +180,9 @@ def test_the_state_has_the_batches_that_are_collected_and_not_learned_from():
 
 def test_batches_come_in_their_order_and_nothing_before_the_start():
     sampler = make("serial", CountingEnv, 5, 4, **OPTIONS).in_background(1)
-    with pytest.raises(RuntimeError, match=r"SerialSampler in the background: .* not running; call initialize first"):
-        sampler.obtain_samples(0)
+    for ask in (lambda: sampler.obtain_samples(0), lambda: sampler.evaluate_agent(0), sampler.state_dict):
+        with pytest.raises(RuntimeError, match=r"SerialSampler in the background: .* not running; call initialize"):
+            ask()
     agent = make_agent()
     with started(sampler, agent, n_itr=2):
         sampler.obtain_samples(0)

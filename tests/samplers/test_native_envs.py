@@ -324,6 +324,7 @@ def test_after_loading_the_row_at_hand_is_final_and_new_episodes_begin(kind, mid
     with running(kind, counting_agent(True), CountingVectorEnv, **options) as sampler:
         for _ in range(2):  # in a sampler that has not run, and in one that has
             sampler.load_state_dict(state)
+            assert "it is a vector environment" in str(sampler.why_no_state())
             samples, _ = collect(sampler, 1, first=n)[0]
             assert not samples.env.valid[0].any()
             assert not samples.env.done[0].any()
