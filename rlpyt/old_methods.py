@@ -197,6 +197,8 @@ _NOISE = "Noise is an argument of sample. The agent's eps_init, eps_final, actio
 _ONE_Q = "q_model has the networks of all action values, target_q_model their targets."
 _ALL_INPUTS = "all_inputs has observation, prev_action and prev_reward of all rows; action is of those to train on."
 _GIVEN = "It is an argument of the constructor, as you gave it; env_kwargs of the sampler has it."
+_TRAIN = "A loop of your own does what MinibatchRlBase.train does with self._log, self._stop and self._checkpoints."
+_AT_WORK = "initialize makes it. Where a sampler works in another process, runner.training.sampler has it."
 _ENDED = "terminated says so, and bootstrap_discount is 0 there."
 
 SET_LATER: dict[str, dict[str, str]] = {
@@ -206,6 +208,8 @@ SET_LATER: dict[str, dict[str, str]] = {
         "optim_kwargs": _INIT,
     },
     "BaseAgent": dict.fromkeys(("networks", "numbers", "head", "annealing", "by_hand"), _INIT),
+    "BaseSampler": {"batches": _AT_WORK},
+    "MinibatchRlBase": dict.fromkeys(("check_finite", "agree_to_stop", "save_due_checkpoint"), _TRAIN),
 }
 """Class -> attribute that its objects have once they are set up -> what to do."""
 

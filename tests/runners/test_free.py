@@ -272,8 +272,8 @@ def test_the_copier_appends_the_batch_of_an_iteration_from_its_place():
 
 def test_speed_and_ratio_count_the_rows_in_the_replay():
     runner: Any = free(*make_algo("dqn"), make_sampler(), n_steps=300)
-    runner._free_sampler = SimpleNamespace(n_collected=7)
-    assert runner.steps_collected(3) == 7 * ROWS
+    runner._collecting._sampler = SimpleNamespace(n_collected=7)
+    assert runner._collecting.steps_collected(3, ROWS) == 7 * ROWS
 
 
 @pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])

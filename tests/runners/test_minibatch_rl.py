@@ -190,10 +190,10 @@ def test_the_last_iteration_is_always_logged(n_steps, interval, cum_steps, tmp_p
 
 def test_statistics_are_of_the_last_trajectories(tmp_path):
     runner: Any = run(tmp_path, "ppo", n_steps=400, log_traj_window=7)
-    assert len(runner._traj_infos) == 7
+    assert len(runner._rows._traj_infos) == 7
     row = rows_of(tmp_path)[-1]
     assert float(row["Diagnostics/StepsInTrajWindow"]) == pytest.approx(7 * float(row["LengthAverage"]))
-    assert float(row["LengthMax"]) == max(info.Length for info in runner._traj_infos)
+    assert float(row["LengthMax"]) == max(info.Length for info in runner._rows._traj_infos)
 
 
 class Late(TrajInfo):
