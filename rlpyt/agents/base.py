@@ -253,7 +253,7 @@ class BaseAgent(Settings, Scheduled, Agent):
         self.by_hand.sample_mode(itr)
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.AgentByHand.eval_mode`."""
+        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.Agent.eval_mode`."""
         self.by_hand.eval_mode(itr, deterministic)
 
     def step(self, observation: Buffer, prev_action: Buffer, prev_reward: Buffer) -> AgentStep:

@@ -68,7 +68,7 @@ class ByHand:
         self.actor.begin(itr)
 
     def eval_mode(self, itr: int, deterministic: bool = False) -> None:
-        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.AgentByHand`."""
+        """Make ready to act as in evaluation, from fresh episodes; see `rlpyt.core.Agent`."""
         self.mode = "eval"
         if not self._of_sampler:
             self._actor = self._new_actor(1, evaluation=True)

@@ -186,7 +186,10 @@ class Networks(AgentNetworks):
 
     def named(self, key: str) -> nn.Module:
         """Return a network by its key."""
-        return self.acting[key] if key in self.acting else self.learning[key]
+        for networks in (self.acting, self.learning):
+            if key in networks:
+                return networks[key]
+        raise AttributeError(f"{self._owner} has no network {key!r}.")
 
     def check_built(self) -> None:
         """Raise RuntimeError if the networks are not built."""

@@ -174,9 +174,9 @@ class ModelBuilder:
         """Return the model used where no ModelCls was given, with its recurrent layer if it takes the choice."""
         if DefaultModelCls is None:
             raise TypeError(f"{self.who}: ModelCls is None, and there is no DefaultModelCls; expected one of them.")
-        recurrent = self.agent.recurrent
+        recurrent, parameters = self.agent.recurrent, inspect.signature(DefaultModelCls).parameters
         kwargs: Kwargs = {**self.agent.head.model_kwargs(), **copy_of_kwargs(self.agent.model_kwargs)}
-        if "recurrent" in inspect.signature(DefaultModelCls).parameters:
+        if "recurrent" in parameters:
             kwargs = self.with_recurrence(kwargs, "model_kwargs")
         elif recurrent not in (True, False, "lstm"):
             raise ValueError(
@@ -184,7 +184,9 @@ class ModelBuilder:
                 "expected True. To choose the layer use an agent with the default model, such as "
                 "RecurrentCategoricalPgAgent, RecurrentGaussianPgAgent or R2d1Agent."
             )
-        return build_model(f"{self.who}: the model", DefaultModelCls, offered, kwargs)
+        if parameters.keys() >= offered.keys():
+            return DefaultModelCls(**offered, **kwargs)
+        return build_model(f"{self.who}: DefaultModelCls", DefaultModelCls, offered, kwargs)
 
     def with_recurrence(self, kwargs: Kwargs, name: str) -> Kwargs:
         """Return the arguments of a default model with its recurrent layer, an LSTM unless one is named."""

@@ -145,6 +145,8 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     policy_outputs: ClassVar[tuple[str, ...]] = ()
     """What the policy gives, [..., A] each, as a tuple if there are several; checked at the start unless empty."""
     hidden_sizes: ClassVar[tuple[int, ...]] = (400, 300)
+    has_targets: ClassVar[bool] = True
+    """Whether there are target networks; an algorithm without, such as CrossQ, learns by `features` and `q` alone."""
     has_target_policy: ClassVar[bool] = True
     distribution: ActionUnits = field(init=False, repr=False)
 
@@ -183,28 +185,19 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
     def initialize(self, env_spaces: EnvSpaces) -> None:
         """Build the networks and their targets, which start as copies."""
         super().initialize(env_spaces)
-        networks, builder, who = self.networks, self.BuilderCls(self), type(self).__name__
+        networks, builder, model = self.networks, self.BuilderCls(self), self.model
         assert isinstance(builder, ActorBuilder)
-        q_model, target_q = builder.q_model(), builder.q_model()
-        self.q_model = q_model
+        self.q_model = q_model = builder.q_model()
+        target_q = builder.q_model() if self.has_targets else None
         initial_q = self.initial_q_model_state_dict or initial_state(self).get("q_model")
         if initial_q is not None:
             q_model.load_state_dict(initial_q)
-        model, target = self.model, builder.model()
-        if not self.has_target_policy:
-            target.pi = nn.Identity()
-        check_apart(f"{who}: BodyCls", model.body, target.body)
-        check_apart(f"{who}: ModelCls", model.pi, target.pi)
-        check_apart(f"{who}: QModelCls", q_model, target_q)
-        policy_stays = () if self.has_target_policy else (target.body, model.body)
-        networks.add_target("target", target.eval(), *policy_stays)
-        networks.add_target("target_q", target_q, network=q_model)
+        networks.unrolled, networks.with_dropout = [model.body], [model, q_model]
         networks.encode_by(self.distribution, model.body, model.pi, q_model)
-        networks.unrolled = [model.body, target.body]
-        # The target's action values have dropout too, as DroQ has it.
-        networks.with_dropout = [model, q_model, target_q]
+        if target_q is not None:
+            add_targets(self, builder.model(), target_q)
         self.online, self.targets = critics_of(self)
-        self.networks.update_targets()
+        networks.update_targets()
         check_actor_outputs(self)
 
     def __setstate__(self, state: StateDict) -> None:
@@ -221,6 +214,21 @@ class QpgAgent(BaseAgent, QpgPolicyAgent):
         """Return what the policy gives at the rows, and the values of the null action, with gradient."""
         rows = self.features(observation, prev_action, prev_reward, *rnn)
         return self.pi(rows), self.q(rows, rows.observation.new_zeros(*rows.prev_reward.shape, self.distribution.dim))
+
+
+def add_targets(agent: QpgAgent, target: ActorModel, target_q: nn.Module) -> None:
+    """Give an agent target networks, which follow its own."""
+    networks, model, who = agent.networks, agent.model, type(agent).__name__
+    if not agent.has_target_policy:
+        target.pi = nn.Identity()
+    check_apart(f"{who}: BodyCls", model.body, target.body)
+    check_apart(f"{who}: ModelCls", model.pi, target.pi)
+    check_apart(f"{who}: QModelCls", agent.q_model, target_q)
+    policy_stays = () if agent.has_target_policy else (target.body, model.body)
+    networks.add_target("target", target.eval(), *policy_stays)
+    networks.add_target("target_q", target_q, network=agent.q_model)
+    networks.unrolled.append(target.body)
+    networks.with_dropout.append(target_q)  # as DroQ has it
 
 
 def critics_of(agent: QpgAgent) -> tuple[ActorCritic, TargetActorCritic]:

@@ -19,6 +19,7 @@ from rlpyt.agents import (
     SacAgent,
     Td3Agent,
 )
+from rlpyt.core import example_inputs
 from rlpyt.models import QofMuMlpModel
 from rlpyt.spaces import EnvSpaces
 from tests.agents.agent_kinds import Sampled
@@ -589,3 +590,18 @@ def test_recurrent_features_are_for_recurrent_agents_alone():
         agent = build(kind, feature_kwargs=dict(recurrent=recurrent))
         with pytest.raises(ValueError, match=rf"has recurrent={recurrent!r}; expected .*RecurrentTd3Agent"):
             agent.initialize(EnvSpaces(VECTOR, ASYMMETRIC))
+
+
+def test_targets_are_optional():
+    class WithoutTargets(SacAgent):
+        has_targets = False
+
+    agent = WithoutTargets(model_kwargs=dict(hidden_sizes=8), q_model_kwargs=dict(hidden_sizes=8))
+    agent.initialize(EnvSpaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)))
+    assert list(agent.state_dict()) == ["model", "annealed", "q_model"]
+    rows = agent.features(*example_inputs(agent.env_spaces, 4))
+    assert agent.q(rows, torch.zeros(4, 2)).shape == (2, 4)
+    agent.train_mode(0)
+    agent.update_target(0.1)
+    with pytest.raises(AttributeError, match=r"WithoutTargets has no network 'target_q'"):
+        agent.target_q(rows, torch.zeros(4, 2))
