@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from rlpyt.core import Algorithm
+from rlpyt.algos.base import Numbers
 
 
-def part_of(algo: Algorithm[Any], method: str, returned: Any, Kind: type[Any]) -> Any:
+def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     """Return a part of the replay that a method or a class of the user gave.
 
     Raises:
@@ -22,7 +22,7 @@ def part_of(algo: Algorithm[Any], method: str, returned: Any, Kind: type[Any]) -
     return returned
 
 
-def loss_and_metrics(algo: Algorithm[Any], returned: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+def loss_and_metrics(algo: object, returned: Any) -> tuple[torch.Tensor, Numbers]:
     """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave.
 
     Raises:
@@ -34,9 +34,7 @@ def loss_and_metrics(algo: Algorithm[Any], returned: Any) -> tuple[torch.Tensor,
     return parts[0], dict(parts[1])
 
 
-def loss_and_errors(
-    algo: Algorithm[Any], method: str, returned: Any
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+def loss_and_errors(algo: object, method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, Numbers]:
     """Return the loss, absolute TD errors and further metrics that `loss` or `td_loss` of Q-learning gave.
 
     Raises:
@@ -52,7 +50,20 @@ def loss_and_errors(
     return loss, errors, dict(own)
 
 
-def update_metrics(algo: Algorithm[Any], method: str, returned: Any) -> dict[str, Any]:
+def losses_and_values(algo: object, returned: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]:
+    """Return the losses, action values, targets and further metrics that `q_losses` gave.
+
+    Raises:
+        TypeError: if it gave something else.
+    """
+    parts = _parts(returned)
+    own = parts[3] if len(parts) == 4 else {}
+    if len(parts) not in (3, 4) or not isinstance(own, Mapping) or not _all_tensors(parts[:3]):
+        _refuse(algo, "q_losses", returned, "losses, action values and targets, tensors, and a dictionary if any")
+    return parts[0], parts[1], parts[2], dict(own)
+
+
+def update_metrics(algo: object, method: str, returned: Any) -> Numbers:
     """Return the metrics that a step of a policy or of action values gave.
 
     Raises:
@@ -71,7 +82,7 @@ def _all_tensors(parts: list[Any]) -> bool:
     return all(isinstance(part, torch.Tensor) for part in parts)
 
 
-def _refuse(algo: Algorithm[Any], method: str, returned: Any, expected: str) -> NoReturn:
+def _refuse(algo: object, method: str, returned: Any, expected: str) -> NoReturn:
     raise TypeError(
         f"{type(algo).__name__}.{method} returned {_described(returned)}; expected {expected}. Let it return that."
     )

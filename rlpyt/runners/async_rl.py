@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from rlpyt.old_methods import own_methods
 from rlpyt.old_names import serve_old_names
 from rlpyt.runners.arguments import check_compute
 from rlpyt.runners.compute_choice import Choice
@@ -66,7 +67,7 @@ class AsyncRlBase(SyncRlBase):
     def _check_free(self) -> None:
         """Refuse what cannot run freely."""
         name = f"{type(self).__name__}: lag is 'free', and"
-        if not self.algo.appends_apart:
+        if not self.algo.appends_apart or own_methods(type(self.algo)) & {"append", "optimize_agent"}:
             raise ValueError(
                 f"{name} another process cannot append the batches of {type(self.algo).__name__}, as it has no replay, "
                 "or takes them in by a method of its own; expected an algorithm with a replay. Give lag=1, or another "
@@ -115,7 +116,8 @@ class AsyncRlBase(SyncRlBase):
         """Build all parts; where the sampler runs freely, start the process that appends to the replay too."""
         n_itr = super().startup()
         if self.lag == "free":
-            self._free_sampler.append_by(self.algo.appender(), self.algo.min_itr_learn, self.ratio_band)
+            assert self.algo.feed is not None  # as `appends_apart` says
+            self._free_sampler.append_by(self.algo.feed.appender(), self.algo.min_itr_learn, self.ratio_band)
         return n_itr
 
     def print_plan(self, n_itr: int) -> None:

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from signal import SIGTERM, SIGUSR1
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 
-from rlpyt.core import AgentByHand, Algorithm, Sampler
+from rlpyt.core import AgentByHand, Algorithm, Remark, Sampler, discount_at_start, hyper_parameters, rows_per_update
 from rlpyt.logging import Logger, current_logger, silent_context
 from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.segments import CheckpointError
@@ -236,7 +236,7 @@ class MinibatchRlBase(ResumableRun):
 
     def get_traj_info_kwargs(self) -> Kwargs:
         """Return the arguments of TrajInfoCls."""
-        return {"discount": self.algo.discount_at_start()}
+        return {"discount": discount_at_start(self.algo)}
 
     def choose_compute(self, run: Run, before: Kwargs | None = None) -> Choice:
         """Return the settings that were given, or that replica 0 measures while the others leave it the cores.
@@ -281,13 +281,15 @@ class MinibatchRlBase(ResumableRun):
 
     def print_plan(self, n_itr: int) -> None:
         """Log what will be done, before it is done: the plan, cautions below it, and warnings."""
+        of_algo = self.algo.plan()
+        warnings = cast(list[str], of_algo.pop("warnings", []))
         plan = {
             "seed": self.seed,
             "iterations": n_itr,
             "steps": n_itr * self.steps_per_itr,
             "batch": "T {} x B {}".format(*self.sampler.batch_spec),
-            "discount": self.algo.discount_at_start(),
-            **self.algo.plan(),
+            "discount": discount_at_start(self.algo),
+            **of_algo,
             **self.sampler.plan(),
             **self.plan(),
             **({"observation": reading} if (reading := self.agent.input_description()) else {}),
@@ -297,13 +299,13 @@ class MinibatchRlBase(ResumableRun):
             **self.choice.plan,
         }
         if (n_replicas := self.replicas.world_size) > 1:
-            plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, self.algo.rows_per_update)
-        table = PlanTable(plan, self.algo.remarks())
+            plan = plan_of_replicas(plan, n_replicas, self.sampler.batch_spec, rows_per_update(self.algo))
+        table = PlanTable(plan, {name: text for name, text in of_algo.items() if isinstance(text, Remark)})
         self.logger.log_drawn(table.text(), table.drawn)
         short = discount_warning(self.algo.discount, str(record_of(self)[0]))
-        for warning in filter(None, [*self.algo.warnings(), short]):
+        for warning in filter(None, [*warnings, short]):
             self.logger.warn_once(warning, warning)
-        algo = {"class": type(self.algo).__name__, **self.algo.hyper_parameters()}
+        algo = {"class": type(self.algo).__name__, **hyper_parameters(self.algo)}
         self.logger.record_params({"plan": plan, "algo": algo, "compute": self.compute.as_dict()})
 
     def shutdown(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from rlpyt.core import Agent, Algorithm, Metrics, Sampler
+from rlpyt.core import Agent, Algorithm, Metrics, Sampler, hyper_parameters, rows_consumed, rows_per_update
 from rlpyt.logging import Logger, ProgBarCounter, plot_progress
 from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.agreement import Agreement, TrainingDiverged
@@ -93,7 +93,7 @@ class LoggedRun(ScheduledSettings, CheckedSubclasses):
         saved = self.checkpoints.newest_step if self.checkpoints else None
         newest = f" The newest checkpoint is of step {saved:,}." if saved is not None else ""
         hyper = vars(self.algo.hyper(itr * self.steps_per_itr))
-        hints = divergence_hints(self.algo.hyper_parameters(), hyper, self.compute.precision)
+        hints = divergence_hints(hyper_parameters(self.algo), hyper, self.compute.precision)
         return TrainingDiverged(
             f"Iteration {itr} (step {step:,}, update {self.algo.update_counter:,}) of {type(self.algo).__name__}: "
             f"{what} not finite; expected finite numbers. Worth changing: {'; '.join(hints)}. "
@@ -124,7 +124,7 @@ class LoggedRun(ScheduledSettings, CheckedSubclasses):
         updates = self.algo.update_counter
         collected = self.steps_collected(n_done)
         new_steps, new_updates = collected - self._last_steps, updates - self._last_update_counter
-        rows = self.algo.rows_consumed * self.replicas.world_size
+        rows = rows_consumed(self.algo) * self.replicas.world_size
         nan = float("nan")
         trajs, diagnostics, warnings = zip(
             *self.agreement.gather(
@@ -219,5 +219,5 @@ class LoggedRun(ScheduledSettings, CheckedSubclasses):
         self._cum_completed_trajs = state["cum_completed_trajs"]
         self._start_time, self._last_time = now - state["seconds"], now - state["seconds_since_row"]
         self._last_steps, self._last_update_counter = state["last_steps"], state["last_update_counter"]
-        rows = self._last_update_counter * self.algo.rows_per_update * self.replicas.world_size
+        rows = self._last_update_counter * rows_per_update(self.algo) * self.replicas.world_size
         self._last_rows = state.get("last_rows", rows)  # not in a checkpoint of an earlier version

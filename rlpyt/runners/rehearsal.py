@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlpyt.core import Agent, Algorithm
+from rlpyt.core import Agent, Algorithm, rows_per_update
+from rlpyt.old_methods import own_methods
 from rlpyt.types import AgentInputs, Run, Samples
 from rlpyt.utils.arrays import buffer_func, buffer_leaves, buffer_to, torchify_buffer
 from rlpyt.utils.compute import ComputeSettings
@@ -68,7 +69,7 @@ def update_of(
     samples = made_up(alone)
     copy.train_mode(0)
     # An override of all that an iteration does may take in a batch in its own way.
-    in_two_calls = type(own).optimize_agent is Algorithm.optimize_agent
+    in_two_calls = "optimize_agent" not in own_methods(type(own))
     if in_two_calls:
         own.append(0, samples)
 
@@ -80,7 +81,7 @@ def update_of(
             own.optimize_agent(0, samples)
         return own.update_counter - before
 
-    return Update(step, own.rows_per_update)
+    return Update(step, rows_per_update(own))
 
 
 def made_up(run: Run) -> Samples:
