@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, arguments_of
 from rlpyt.utils.arguments import argument_names
 
 PartT = TypeVar("PartT", bound=Settings)
@@ -50,7 +50,7 @@ def replaced(part: PartT, changes: Mapping[str, Any]) -> PartT:
     given = part.given()
     new = {name: _replaced(given.get(name), change) for name, change in changes.items() if name != "Cls"}
     # Not `replace`: it would give the seed that a runner has drawn, and a run goes on only with the same settings.
-    kept = {name: value for name, value in part.arguments().items() if name in argument_names(Cls)}
+    kept = {name: value for name, value in arguments_of(part).items() if name in argument_names(Cls)}
     return Cls(**{**kept, **new})
 
 

@@ -12,10 +12,18 @@ from functools import cache
 from itertools import pairwise
 from numbers import Real
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args, get_type_hints
 
 from rlpyt.functional import SCHEDULED, Constant, ScheduleLike, as_schedule
-from rlpyt.utils.arguments import NamedArguments, argument_names, positional_names
+from rlpyt.old_methods import check_subclass, tell_old_attribute
+from rlpyt.utils.arguments import argument_names, check_arguments, check_defined, positional_names, suggesting
+
+R = TypeVar("R")
+
+
+def _of_class(function: Callable[[type], R]) -> Callable[[type], R]:
+    """Decorate a function of a class that is computed once for each."""
+    return cache(function)  # to mypy its own type takes no class whose objects are not hashable
 
 
 class Hyper(SimpleNamespace):
@@ -29,60 +37,64 @@ class Hyper(SimpleNamespace):
     clip_grad_norm: float
 
 
-class SettingsType(NamedArguments):
-    """Metaclass of `Settings`. It records constructor arguments, and shows the docstrings of fields in `help`."""
+class _FieldDocs:
+    """Docstring of a class of settings, with an entry for every field, made when `help` asks for it."""
 
-    if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
+    def __init__(self, text: str) -> None:
+        self._text = text
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Return an instance that knows the arguments it was made with."""
-            part = super().__call__(*args, **kwargs)
-            vars(part)["_given"] = args, kwargs
-            return part
-
-        @property
-        def __doc__(cls) -> str | None:
-            """Docstring of the class, with an entry for every field."""
-            text = vars(cls).get("__doc__")
-            # While the decorator makes a dataclass it reads the docstring, but the fields are not known yet.
-            if text is None or "__match_args__" not in vars(cls) or "Args:" in text:
-                return text
-            docs = setting_docs(cls)
-            entries = [f"    {name}: {docs.get(name, '')}".replace("\n", "\n        ") for name in argument_names(cls)]
-            return "\n".join([inspect.cleandoc(text), "", "Args:", *entries])
-
-        @__doc__.setter
-        def __doc__(cls, text: str) -> None:
-            """Ignore the text that a dataclass writes where a class has no docstring."""
+    def __get__(self, part: object, cls: type) -> str:
+        # While the decorator makes a dataclass it reads the docstring, but the fields are not known yet.
+        if "__match_args__" not in vars(cls) or "Args:" in self._text:
+            return self._text
+        docs, lines = setting_docs(cls), [inspect.cleandoc(self._text)]
+        for group, names in settings_by_group(cls).items():
+            entries = [f"    {name}: {docs.get(name, '')}".replace("\n", "\n        ") for name in names]
+            lines += ["", f"Args, {group}:" if group else "Args:", *entries]
+        return "\n".join(lines)
 
 
-class Settings(metaclass=SettingsType):
+class Settings:
     """Base of the parts of a run; their settings are dataclass fields, each with a docstring of its own.
 
     A field keeps the value that the user gave. Values derived from it are in other attributes. A subclass is either a
     dataclass with more fields, or has an `__init__` that passes on the arguments of its base.
+
+    A field of the type `ScheduleLike`, of a class that is `Scheduled` too, may be a number, a string such as
+    "lin_2.5e-4", or any callable of the step count.
     """
 
     noun: ClassVar[str] = "argument"
     """What a setting is called in an error message."""
+    group: ClassVar[str] = ""
+    """Heading under which `help` and the command line show the settings that a class, which says so in its own body,
+    declares; those without one come first."""
     in_class_bodies: ClassVar[frozenset[str]] = frozenset()
     """Settings that the body of a subclass may set without being a dataclass, as parts of rlpyt 0.1 did."""
+    in_place_of_none: ClassVar[Mapping[str, str]] = {}
+    """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
+    fixed: ClassVar[Mapping[str, str]] = {}
+    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
+
+    if not TYPE_CHECKING:  # to a type checker a part has what its class says
+        __getattr__ = tell_old_attribute
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse methods that nothing would call; let constructors suggest close names for an argument none knows."""
+        super().__init_subclass__(**kwargs)
+        check_subclass(cls)
+        if "__init__" in vars(cls):
+            cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
+        if isinstance(text := vars(cls).get("__doc__"), str):
+            cls.__doc__ = _FieldDocs(text)  # type: ignore[assignment]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse arguments without a name where all have names, and defaults that a dataclass would ignore."""
-        if args and all(p.kind is p.KEYWORD_ONLY for p in [*inspect.signature(cls.__init__).parameters.values()][1:]):
-            raise TypeError(
-                f"{cls.__name__}: got {len(args)} {cls.noun}s without a name, {args[0]!r} first; expected each by its "
-                f"name, such as {cls.__name__}({fields(cls)[0].name}=...)."  # type: ignore[arg-type]
-            )
-        names: list[str] = [f.name for f in fields(cls) if f.init] if is_dataclass(cls) else []
-        ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]
-        if ignored:
-            raise TypeError(
-                f"{cls.__name__} sets {', '.join(ignored)} in a class body, and only a dataclass takes that for a "
-                "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
-            )
-        return super().__new__(cls)
+        """Refuse arguments that the class does not take; note those that were given."""
+        _check_class(cls)
+        check_arguments(cls, args, kwargs, cls.noun)
+        part = super().__new__(cls)
+        vars(part)["_given"] = args, kwargs
+        return part
 
     def __post_init__(self) -> None:
         """Refuse values of the wrong kind. A subclass calls this first and then makes its own checks."""
@@ -94,6 +106,11 @@ class Settings(metaclass=SettingsType):
                 raise TypeError(
                     f"{type(self).__name__}: {f.name} is {getattr(self, f.name)!r}; expected True or False. Give one."
                 )
+        for name, optional in scheduled(type(self)).items():
+            if getattr(self, name) is None and not optional:
+                none = self.in_place_of_none.get(name, "Give one.")
+                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
+            self.check(name, lambda x: x == x, "a number")
 
     def given(self) -> dict[str, Any]:
         """Return all settings by name, defaults included, as they were given or set since.
@@ -102,53 +119,16 @@ class Settings(metaclass=SettingsType):
         """
         own: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         known = {name: getattr(self, name) for name in own}
-        values = {**self.arguments(), **known}
+        values = {**arguments_of(self), **known}
         return {name: values[name] for name in argument_names(type(self)) if name in values}
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the constructor by name, without the defaults."""
-        args, kwargs = vars(self).get("_given", ((), {}))
-        return {**dict(zip(positional_names(type(self)), args, strict=False)), **kwargs}
-
-    def chosen(self) -> dict[str, Any]:
-        """Return the arguments that differ from the defaults: a run that goes on is given all that its record has."""
-        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
-        plain = {name: x for name, x in self.arguments().items() if isinstance(x, Real | str | None)}
-        same = [name for name, x in plain.items() if name in defaults and x == defaults[name]]
-        return {name: x for name, x in self.arguments().items() if name not in same}
 
     def replace(self, **changes: Any) -> Self:
         """Return a new part with the same settings except for these changes; lists and dictionaries are copies."""
         kept = {name: x.copy() if type(x) in (dict, list) else x for name, x in self.given().items()}
         part = type(self)(**{**kept, **changes})
         # A default is not given because another setting has changed.
-        vars(part)["_given"] = (), {**self.arguments(), **changes}
+        vars(part)["_given"] = (), {**arguments_of(self), **changes}
         return part
-
-
-class ScheduledSettings(Settings):
-    """Base of the parts whose settings may be schedules.
-
-    A field of the type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step
-    count.
-    """
-
-    in_place_of_none: ClassVar[Mapping[str, str]] = {}
-    """What to give for no effect, by the names of settings that do not take None, as a sentence for messages."""
-    fixed: ClassVar[Mapping[str, str]] = {}
-    """Why settings that a user may want to schedule do not change, and what to do instead, by name, for messages."""
-    _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
-
-    def __post_init__(self) -> None:
-        """Refuse values of the wrong kind; see `Settings.__post_init__`."""
-        super().__post_init__()
-        for name, optional in self.scheduled().items():
-            if getattr(self, name) is None and not optional:
-                none = self.in_place_of_none.get(name, "Give one.")
-                raise TypeError(f"{type(self).__name__}: {name} is None; expected a number or a schedule. {none}")
-            self.check(name, lambda x: x == x, "a number")
-
-    # ---- checks ----
 
     def check(self, name: str, holds: Callable[[Any], bool], expected: str) -> None:
         """Refuse a setting whose value does not hold. A schedule is judged by its value at step 0. None is accepted.
@@ -163,15 +143,15 @@ class ScheduledSettings(Settings):
             TypeError: if it is no number and, where the field takes them, no schedule and not None.
         """
         value, what = getattr(self, name), f"{type(self).__name__}: {name}"
-        scheduled = name in self.scheduled()
-        if value is None and scheduled:
+        is_scheduled = name in scheduled(type(self))
+        if value is None and is_scheduled:
             return
-        if not scheduled and not isinstance(value, Real):
+        if not is_scheduled and not isinstance(value, Real):
             raise TypeError(
                 f"{what} is {value!r} of type {type(value).__name__}; expected {expected}, which may not change during "
                 f"the run{self.fixed.get(name, '. Convert it')}."
             )
-        schedule = self.schedule_of(name)
+        schedule = cast(Scheduled, self).schedule_of(name) if is_scheduled else value
         # The length of the run is not known yet. In a run without end no schedule begins too late.
         if schedule is not None and not holds(as_schedule(schedule, n_steps=2**62, name=what)(0)):
             raise ValueError(f"{what} is {value!r}; expected {expected}. Correct it.")
@@ -181,12 +161,11 @@ class ScheduledSettings(Settings):
         self.check(name, lambda x: x >= least and x % 1 == 0, f"a whole number from {least}")
         return int(getattr(self, name))
 
-    # ---- schedules ----
 
-    @classmethod
-    def scheduled(cls) -> dict[str, bool]:
-        """Return the fields that may hold a schedule, and for each whether None is allowed."""
-        return _scheduled(cls)
+class Scheduled:
+    """Base, beside `Settings`, of the parts some of whose settings may be schedules."""
+
+    _n_steps: int = 2**62  # a run without end, until `bind` gives the length of the run
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return the number or schedule that a setting follows.
@@ -206,15 +185,11 @@ class ScheduledSettings(Settings):
         self._bound: list[Any] | None = None
         self.hyper(0)
 
-    def moving(self) -> list[str]:
-        """Return the settings that follow a schedule, and no plain number; known after `hyper`."""
-        return list(self._moving)
-
     def hyper(self, step: int) -> Hyper:
         """Return the values of the scheduled settings at a step. A setting may be given another value at any time."""
         given = [getattr(self, name) for name in _that_decide(type(self))]
         if self._bound != given:
-            follows = {name: self.schedule_of(name) for name in self.scheduled()}
+            follows = {name: self.schedule_of(name) for name in scheduled(type(self))}
             bound = {n: as_schedule(s, self._n_steps, name=n) for n, s in follows.items() if s is not None}
             self._values = {name: bound[name](step) if name in bound else None for name in follows}
             # Constants are not asked again: an iteration of one row is short.
@@ -223,21 +198,53 @@ class ScheduledSettings(Settings):
         return Hyper(**{**self._values, **{name: schedule(step) for name, schedule in self._moving.items()}})
 
 
+def arguments_of(part: Settings) -> dict[str, Any]:
+    """Return the arguments of a part's constructor by name, without the defaults."""
+    args, kwargs = vars(part).get("_given", ((), {}))
+    return {**dict(zip(positional_names(type(part)), args, strict=False)), **kwargs}
+
+
+def chosen(part: Settings) -> dict[str, Any]:
+    """Return the arguments that differ from the defaults: a run that goes on is given all that its record has."""
+    defaults, arguments = {f.name: f.default for f in fields(part)}, arguments_of(part)  # type: ignore[arg-type]
+    plain = {name: x for name, x in arguments.items() if isinstance(x, Real | str | None)}
+    same = [name for name, x in plain.items() if name in defaults and x == defaults[name]]
+    return {name: x for name, x in arguments.items() if name not in same}
+
+
+def moving(part: Scheduled) -> list[str]:
+    """Return the settings that follow a schedule, and no plain number; known after `part.hyper`."""
+    return list(part._moving)
+
+
+@_of_class
+def _check_class(cls: type[Settings]) -> None:
+    """Refuse a class that lacks methods, or sets defaults that a dataclass would ignore."""
+    check_defined(cls)
+    names: list[str] = [f.name for f in fields(cls) if f.init] if is_dataclass(cls) else []
+    ignored = [name for name in names if name not in cls.in_class_bodies and not _set_by_dataclass(cls, name)]
+    if ignored:
+        raise TypeError(
+            f"{cls.__name__} sets {', '.join(ignored)} in a class body, and only a dataclass takes that for a "
+            "default; expected one. Put @dataclass(kw_only=True, eq=False) above the class."
+        )
+
+
 def _set_by_dataclass(cls: type, name: str) -> bool:
     """Return whether the value of a field in a class body is that of a dataclass."""
     owner = next((c for c in cls.__mro__ if name in vars(c)), None)
     return owner is None or "__dataclass_fields__" in vars(owner)
 
 
-@cache
+@_of_class
 def _that_decide(cls: type) -> list[str]:
     """Return the settings that the values of scheduled ones follow from: these themselves, and plain numbers."""
     plain = (bool, int, float, "bool", "int", "float")
-    return [*_scheduled(cls), *(f.name for f in fields(cls) if f.type in plain)]
+    return [*scheduled(cls), *(f.name for f in fields(cls) if f.type in plain)]
 
 
-@cache
-def _scheduled(cls: type) -> dict[str, bool]:
+@_of_class
+def scheduled(cls: type) -> dict[str, bool]:
     """Return the fields that a class or a base declares as scheduled, and for each whether None is allowed.
 
     The most derived declaration as a schedule counts. A subclass that declares the field as a plain number, to change
@@ -278,7 +285,17 @@ def owner_of(cls: type, declared: Field[object]) -> type:
     return sharing[-1]
 
 
-@cache
+@_of_class
+def settings_by_group(cls: type) -> dict[str, list[str]]:
+    """Return the settings of a class by their `group`, which is that of the class that was the first to declare one."""
+    groups: dict[str, list[str]] = {"": []}
+    for name in argument_names(cls):
+        owners = [c for c in cls.__mro__ if name in vars(c).get("__dataclass_fields__", ())]
+        groups.setdefault(vars(owners[-1]).get("group", "") if owners else "", []).append(name)
+    return groups
+
+
+@_of_class
 def setting_docs(cls: type) -> dict[str, str]:
     """Return the docstrings of the fields of a dataclass by name, read from the source of the class and its bases."""
     docs: dict[str, str] = {}

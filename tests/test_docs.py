@@ -30,6 +30,7 @@ from rlpyt.old_methods import OLD_ATTRIBUTES, OLD_METHODS
 from rlpyt.old_names import NAMES, SETTINGS
 from rlpyt.runners import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import SerialSampler
+from rlpyt.settings import scheduled
 from rlpyt.utils.affinity import Affinity
 from tests import names_page, rooms_drawing
 from tests.markdown import PAGES, ROOT, quoted, split, tables
@@ -311,7 +312,7 @@ def test_page_says_which_hyper_parameters_may_be_schedules(AlgoCls: type[algos.R
     [table] = [t for t in tables(ROOT / "docs" / "own_algorithm.md") if t[0] == ["algorithm", "may be schedules"]]
     words = [*words_of(AlgoCls), "all"]
     names = [name for row in table[1:] if any(word in row[0] for word in words) for name in quoted(row[1])]
-    assert sorted(names) == sorted(AlgoCls.scheduled())
+    assert sorted(names) == sorted(scheduled(AlgoCls))
 
 
 def test_page_has_the_public_names() -> None:

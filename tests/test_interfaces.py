@@ -29,7 +29,7 @@ FOR_SCRIPTS = {
     "agent": {"eval_mode", "sample_mode"},
     "algo": {"agent"},
     "replay": {"check_valid", "n_priorities_dropped"},
-    "sampler": {"batches", "n_cut_episodes", "own_rows", "why_not_set_back"},
+    "sampler": {"batches", "n_cut_episodes", "why_not_set_back"},
 }
 """Members that scripts of users call or set, or that wrappers of a sampler ask it for, and no other room does."""
 

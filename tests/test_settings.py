@@ -11,14 +11,14 @@ import pytest
 
 from rlpyt.algos import DQN, PPO, TD3
 from rlpyt.functional import Linear, ScheduleLike
-from rlpyt.settings import ScheduledSettings, owner_of, setting_docs
+from rlpyt.settings import Scheduled, Settings, arguments_of, owner_of, scheduled, setting_docs, settings_by_group
 
 Rate = ScheduleLike
 """An alias of one's own."""
 
 
 @dataclass(eq=False)
-class Thing(ScheduledSettings):
+class Thing(Settings, Scheduled):
     """Thing with settings."""
 
     noun: ClassVar[str] = "knob"
@@ -72,7 +72,7 @@ def test_settings_are_all_fields_as_they_were_given_or_set_since() -> None:
     assert thing.given() == dict(
         size=3, rate="lin_1", aliased=1.0, optional=None, old_style=None, call=None, names=[], flag=False
     )
-    assert thing.arguments() == dict(size=3, rate="lin_1")
+    assert arguments_of(thing) == dict(size=3, rate="lin_1")
     thing.rate = 0.25
     assert thing.given()["rate"] == 0.25
     assert type(thing)(**thing.given()).given() == thing.given()
@@ -87,8 +87,8 @@ def test_a_value_that_a_run_converts_stays_as_it_was_given() -> None:
 def test_settings_of_a_class_with_an_init_of_its_own() -> None:
     thing = OldThing("blue", flag=True)
     assert (thing.color, thing.size, thing.flag) == ("blue", 7, True)
-    assert thing.arguments() == dict(color="blue", flag=True)
-    assert make(OldThing).arguments() == {}
+    assert arguments_of(thing) == dict(color="blue", flag=True)
+    assert arguments_of(make(OldThing)) == {}
     assert {"color": "blue", "flag": True}.items() <= thing.given().items()
 
 
@@ -143,8 +143,8 @@ def test_a_default_in_the_body_of_a_class_that_is_no_dataclass() -> None:
 
 def test_fields_that_may_be_schedules_and_whether_they_may_be_none() -> None:
     expected = dict(rate=False, aliased=False, optional=True, old_style=True)
-    assert Thing.scheduled() == expected
-    assert FasterThing.scheduled() == expected
+    assert scheduled(Thing) == expected
+    assert scheduled(FasterThing) == expected
 
 
 @pytest.mark.parametrize("name", ["rate", "aliased", "optional", "old_style"])
@@ -210,6 +210,32 @@ def test_help_shows_the_docstring_of_every_field() -> None:
     assert list(inspect.signature(FasterThing).parameters)[:2] == ["size", "rate"]
 
 
+@dataclass(kw_only=True, eq=False)
+class Finish:
+    group: ClassVar[str] = "finish"
+
+    gloss: float = 0.5
+    """How much it shines."""
+
+
+@dataclass(kw_only=True, eq=False)
+class FinishedThing(FasterThing, Finish):
+    """Thing with a finish."""
+
+    gloss: float = 0.75
+    """How much it shines by default."""
+    late: int = 0
+    """Declared below the group."""
+
+
+def test_settings_of_a_group_stand_under_its_heading_by_the_class_that_declared_them_first() -> None:
+    *_, last = groups = settings_by_group(FinishedThing)
+    assert (list(groups), groups[last]) == (["", "finish"], ["gloss"])
+    assert {"size", "rate", "extra", "late"} <= set(groups[""])
+    text = FinishedThing.__doc__ or ""
+    assert text.index("    late: ") < text.index("Args, finish:\n    gloss: How much it shines by default.")
+
+
 @pytest.mark.parametrize("Cls", [DQN, PPO])
 def test_every_setting_of_the_library_has_one(Cls: Any) -> None:
     docs = setting_docs(Cls)
@@ -234,7 +260,7 @@ def test_a_setting_that_a_schedule_is_made_of_may_change_during_a_run():
 
 def test_a_part_with_changes_knows_what_was_given_and_what_is_a_default():
     changed = DQN(batch_size=16).replace(learning_rate=1e-4)
-    assert changed.arguments() == {"batch_size": 16, "learning_rate": 1e-4}
+    assert arguments_of(changed) == {"batch_size": 16, "learning_rate": 1e-4}
     assert changed.given() == DQN(batch_size=16, learning_rate=1e-4).given()
 
 
@@ -255,4 +281,4 @@ def test_the_class_that_declares_a_field_is_found_without_its_annotations() -> N
     owners = {f.name: owner_of(Derived, f) for f in Derived.__dataclass_fields__.values()}
     assert (owners["bonus"], owners["epochs"], owners["minibatches"]) == (Own, Own, Derived)
     assert owners["ratio_clip"] is PPO
-    assert Derived.scheduled()["bonus"] is False
+    assert scheduled(Derived)["bonus"] is False

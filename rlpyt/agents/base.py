@@ -21,7 +21,7 @@ from rlpyt.core import Agent, AgentByHand
 from rlpyt.models import Encoder, Model, NoisyLinear, draw_randomness, set_training, uses_prev_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Scheduled, Settings, scheduled
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import Kwargs, StateDict
 from rlpyt.utils.arguments import named_arguments
@@ -34,7 +34,7 @@ serve_old_names(__name__)
 
 
 @dataclass(eq=False)
-class BaseAgent(ScheduledSettings, ActsByHand, HasNetworks, AgentByHand):
+class BaseAgent(Settings, Scheduled, ActsByHand, HasNetworks, AgentByHand):
     """Model that is called with `(observation, prev_action, prev_reward[, rnn_state])`, and the rule to act by it.
 
     A subclass says which distribution goes with an action space, how actions follow from what the model gives (`act`),
@@ -72,7 +72,7 @@ class BaseAgent(ScheduledSettings, ActsByHand, HasNetworks, AgentByHand):
         check_dictionaries(type(self).__name__, model_kwargs=self.model_kwargs, initial_model_state_dict=state)
         self.model_kwargs = dict(self.model_kwargs or {})
         self.forget_networks()
-        self.numbers = Numbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(self.scheduled(), 1)})
+        self.numbers = Numbers({"annealed": 1, **self.kept_numbers, **dict.fromkeys(scheduled(type(self)), 1)})
         self._exploration: Callable[[int], float | None] | None = None
         self.bind(2**62)  # to a run without end, until an algorithm says how long it is
 
@@ -368,7 +368,7 @@ class BaseAgent(ScheduledSettings, ActsByHand, HasNetworks, AgentByHand):
 
     def _on_schedule(self) -> list[str]:
         """Return the settings that follow a schedule, and no plain number."""
-        return [name for name in self.scheduled() if not isinstance(getattr(self, name), Real | None)]
+        return [name for name in scheduled(type(self)) if not isinstance(getattr(self, name), Real | None)]
 
     def state_dict(self) -> StateDict:
         """Return the networks' state by name, the numbers that belong to it, and scheduled settings as they stand."""

@@ -13,7 +13,7 @@ from rlpyt.agents.qpg import QpgAgent
 from rlpyt.core import MuAgent, NoisyTargetAgent
 from rlpyt.functional import ScheduleLike, smoothed_action
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Settings
 from rlpyt.types import AgentInputs
 
 
@@ -29,7 +29,7 @@ class MuAgentInfo(NamedArrayTuple):
 if TYPE_CHECKING:
     Rule = QpgAgent
 else:  # no agent by itself, so that the agents below are no deeper than others
-    Rule = ScheduledSettings
+    Rule = Settings
 
 
 @dataclass(kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -39,21 +39,14 @@ class Network(Generic[M]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, agent: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, agent: object, owner: type) -> M: ...
-
-    def __get__(self, agent: object | None, owner: type) -> Self | M:
-        """Return the network.
+    def __get__(self, agent: object | None, owner: type) -> M:
+        """Return the network; of the class, this object.
 
         Raises:
             AttributeError: if the agent has not built it, or is a worker's copy, which has only what acts.
         """
         if agent is None:
-            return self
+            return self  # type: ignore[return-value]  # which only inspection asks for
         networks = vars(agent).get(self.part, {})
         if self.key not in networks:
             raise AttributeError(
@@ -166,20 +159,16 @@ class HasNetworks:
         clone.acting, clone.learning = copy.deepcopy(self.acting).cpu(), nn.ModuleDict()
         clone.numbers = copy.deepcopy(self.numbers)
         clone.leave_behind()
-        self._warn_of_stale_networks(clone)
-        return clone
-
-    def _warn_of_stale_networks(self, clone: Self) -> None:
-        """Warn of networks that are sent to other processes once, and would act there with the weights of the start."""
         own = vars(self)
-        names = [k for k, x in vars(clone).items() if isinstance(x, nn.Module) and x is own.get(k)]
-        if names:
+        stale = [k for k, x in vars(clone).items() if isinstance(x, nn.Module) and x is own.get(k)]
+        if stale:
             warnings.warn(
-                f"{type(self).__name__}: the workers get its {', '.join(names)} once, and what is learned later "
+                f"{type(self).__name__}: the workers get its {', '.join(stale)} once, and what is learned later "
                 "reaches the networks in `acting` alone. Put a network that acts into agent.acting, and one that only "
                 "learns into agent.learning (docs/own_agent.md).",
-                stacklevel=4,
+                stacklevel=3,
             )
+        return clone
 
     def leave_behind(self) -> None:
         """Let go of what a copy for another process has no use for; a subclass adds its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -14,7 +15,7 @@ from rlpyt.algos.gradient_descent import GradientDescent
 from rlpyt.core import AgentT, Algorithm, Appender, Metrics, rows_per_update
 from rlpyt.functional import ScheduleLike
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper, ScheduledSettings
+from rlpyt.settings import Hyper, Scheduled, Settings, moving
 from rlpyt.types import Kwargs, Run, Samples, StateDict
 from rlpyt.utils.seeds import Role, checked_stream, torch_generator
 from rlpyt.utils.torch_optim import without_compiler
@@ -47,7 +48,7 @@ Numbers = dict[str, Any]
 
 
 @dataclass(kw_only=True, eq=False)
-class RlAlgorithm(ScheduledSettings, Algorithm[AgentT]):
+class RlAlgorithm(Settings, Scheduled, Algorithm[AgentT]):
     """Base of the algorithms with gradients; every field is a hyper-parameter, given by name.
 
     A field of type `ScheduleLike` may be a number, a string such as "lin_2.5e-4", or any callable of the step count;
@@ -118,7 +119,7 @@ class RlAlgorithm(ScheduledSettings, Algorithm[AgentT]):
         self.feed: Feed | None = None
         self.descents: Descents = Descents(self)
         who = type(self).__name__
-        self.compiled = CompiledLosses(who, self.compiled_losses, self.moving, agent, self.descents)
+        self.compiled = CompiledLosses(who, self.compiled_losses, partial(moving, self), agent, self.descents)
         self.optim_initialize(run.rank)
         if self.initial_optim_state_dict is not None:
             self.descents.load_state_dict(self.initial_optim_state_dict)

@@ -14,14 +14,14 @@ from rlpyt.algos.search_distribution import SearchDistribution, covariance_bytes
 from rlpyt.algos.whole_episodes import WholeEpisodes
 from rlpyt.core import Algorithm, Metrics, PopulationPolicyAgent
 from rlpyt.functional import ScheduleLike
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Scheduled, Settings
 from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.seeds import Role, stream_seed
 
 
 @dataclass(kw_only=True, eq=False)
-class CMAES(ScheduledSettings, Algorithm[PopulationPolicyAgent]):
+class CMAES(Settings, Scheduled, Algorithm[PopulationPolicyAgent]):
     """Covariance matrix adaptation evolution strategy, by the package `cmaes` (`pip install rlpyt[cmaes]`).
 
     Every environment of the batch acts with the parameters of one individual, x_i ~ N(mean, sigma^2 C). The fitness of

@@ -34,7 +34,7 @@ from rlpyt.functional import (
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.replays import n_step_of_rows
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_func, numpify_buffer, torchify_buffer
 
@@ -223,7 +223,7 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         at_end, last = mean_epsilon(self, self.hyper(self.n_steps).eps_schedule), mean_epsilon(self, 1.0)
         is_far = at_end - last > _FAR  # not where the agent has no epsilon
         if self.eps_schedule is not None:
-            of_eps = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in self.chosen() else {}
+            of_eps = {"eps_steps": "not used, eps_schedule is given"} if "eps_steps" in chosen(self) else {}
         elif mean_epsilon(self, 0.0) != last and not is_far:
             of_eps = unfinished_line("eps_steps", self.eps_steps, self.n_steps)
         warnings = [*cast(list[str], plan.get("warnings", [])), *([too_random(self, at_end)] if is_far else [])]

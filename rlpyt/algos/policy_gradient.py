@@ -19,7 +19,7 @@ from rlpyt.functional import (
     running_return,
 )
 from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import AgentInputs, BatchSpec, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 
@@ -184,7 +184,7 @@ class PolicyGradientAlgo(RlAlgorithm[PolicyAgent]):
 
     def plan(self) -> dict[str, object]:
         """Return what an iteration will do; see `rlpyt.core.Algorithm`."""
-        unused = "reward_clip" in self.chosen() and not self.normalize_reward
+        unused = "reward_clip" in chosen(self) and not self.normalize_reward
         return {**super().plan(), **({"reward_clip": Remark("not used without normalize_reward")} if unused else {})}
 
     def state_dict(self) -> StateDict:

@@ -22,7 +22,7 @@ from rlpyt.algos.replay_thread import ReplayThread
 from rlpyt.core import Agent, ExploringAgent, Metrics, Remark, Replay, rows_consumed
 from rlpyt.functional import sequence_priority
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.settings import Hyper
+from rlpyt.settings import Hyper, chosen
 from rlpyt.types import Places, Run, Samples, StateDict
 from rlpyt.utils.arrays import buffer_to
 from rlpyt.utils.device_copy import CopyToCpu, CopyToDevice
@@ -336,7 +336,7 @@ class ReplayFeed:
         n_updates = max(self.n_updates(algo.hyper(step)) for step in (first, algo.n_steps))
         has_beta = settings.pri_beta is not None
         unused = unused_settings(
-            algo.chosen(),
+            chosen(algo),
             prioritized=prioritized,
             sequences=settings.batch_T is not None,
             has_beta=has_beta,

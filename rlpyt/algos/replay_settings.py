@@ -31,7 +31,7 @@ from rlpyt.replays import (
     UniformIndex,
     mapped_file,
 )
-from rlpyt.settings import Hyper, ScheduledSettings
+from rlpyt.settings import Hyper, Scheduled, Settings
 from rlpyt.spaces import frame_counts
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.arrays import buffer_from_example, buffer_leaves
@@ -43,7 +43,7 @@ _FRAMES = 16  # more than a stack of them has
 
 
 @dataclass(kw_only=True, eq=False)
-class ReplaySettings(ScheduledSettings):
+class ReplaySettings(Settings, Scheduled):
     """Settings of the algorithms with a replay, beside those of `RlAlgorithm`, and how the replay is made of them.
 
     The size of the replay and the lengths of its sequences are fixed for the run, because memory is allocated by them.
@@ -348,7 +348,7 @@ def _check_memory(
     return ways_out
 
 
-def check_count(settings: ScheduledSettings, name: str) -> None:
+def check_count(settings: Settings, name: str) -> None:
     """Refuse a count, whose schedule is rounded, that does not begin with a whole number from 1."""
     settings.check(name, lambda x: x >= 1 and x % 1 == 0, "a whole number from 1")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from types import SimpleNamespace
 from typing import Annotated, get_type_hints
@@ -15,7 +16,7 @@ from rlpyt.cli.arguments import Text
 from rlpyt.cli.values import Values, choices_of, is_plain, kinds_of, metavar_of, pairs_of, text_of, value_of
 from rlpyt.run_records import printable
 from rlpyt.runners import MinibatchRlBase
-from rlpyt.settings import Settings, owner_of, setting_docs
+from rlpyt.settings import Settings, arguments_of, owner_of, setting_docs, settings_by_group
 
 PARTS = ("algo", "agent", "sampler")
 _CONFIG = "YAML or JSON file with more options; what stands on the command line comes before it."
@@ -41,7 +42,7 @@ def options_class(runner: MinibatchRlBase, Base: type, left_out: Collection[str]
     return make_dataclass(
         "Options",
         [
-            *_fields_of(runner, {*own, *left_out, *PARTS} - {"n_steps"}),
+            *_fields_of(runner, lambda name: name == "n_steps" or name not in {*own, *left_out, *PARTS}),
             ("config", Annotated[Text, tyro.conf.arg(help=_CONFIG)], None),
             *[(name, Part, field(default_factory=Part)) for name, Part in parts],
         ],
@@ -54,14 +55,26 @@ def changes_of(options: object, runner: MinibatchRlBase) -> Values:
     """Return the settings that were given, as changes for `update_config`."""
     changes = _given(vars(options), runner.given())
     for name in PARTS:
-        part = vars(runner)[name]
-        if given := _given(vars(vars(options)[name]), part.given()):
+        of_part = vars(vars(options)[name])
+        groups = [vars(group) for group in of_part.values() if isinstance(group, _Group)]
+        if given := _given(ChainMap(of_part, *groups), vars(runner)[name].given()):
             changes[name] = given
     return changes
 
 
+class _Group:
+    """Base of the dataclasses of the settings of a part that have a heading of their own."""
+
+
 def _part_class(name: str, part: Settings) -> type:
-    return make_dataclass(name, _fields_of(part), kw_only=True)
+    """Return a dataclass of the options of a part, in which those of each group are one field."""
+    own, *groups = settings_by_group(type(part)).items()
+    options = _fields_of(part, lambda setting: setting in own[1])
+    for group, settings in groups:
+        made = _fields_of(part, settings.__contains__, f"{name}.")
+        Group = make_dataclass(group, made, bases=(_Group,), kw_only=True)
+        options.append((group.replace(" ", "_"), Group, field(default_factory=Group)))
+    return make_dataclass(name, options, kw_only=True)
 
 
 def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Values:
@@ -75,20 +88,30 @@ def _given(options: Mapping[str, object], settings: Mapping[str, object]) -> Val
     return given
 
 
-def _fields_of(part: Settings, left_out: Collection[str] = ()) -> list[tuple[str, object, object]]:
-    """Return the settings of a part that a command line can carry, as fields of a dataclass."""
+def _fields_of(part: Settings, are_meant: Callable[[str], bool], prefix: str = "") -> list[tuple[str, object, object]]:
+    """Return the settings of a part that a command line can carry, as fields of a dataclass.
+
+    Args:
+        part: its settings are the defaults.
+        are_meant: whether an option is made of a setting, by its name.
+        prefix: of the whole names of the options, where the field that has them says another one.
+    """
     # A seed that the runner has drawn is not given.
-    docs, values = setting_docs(type(part)), {**part.given(), "seed": part.arguments().get("seed")}
+    docs, values = setting_docs(type(part)), {**part.given(), "seed": arguments_of(part).get("seed")}
     found: list[tuple[str, object, object]] = []
     for f in fields(part):  # type: ignore[arg-type]
-        if f.name in left_out or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
+        if not are_meant(f.name) or f.name not in values or f.metadata.get("weights") or "state_dict" in f.name:
             continue
         value, hint = values[f.name], hint_of(type(part), f)
         kinds = kinds_of(hint)
         if not kinds - {type(None)} or not is_plain(value):
             continue
         spec: object = bool if kinds == {bool} else Annotated[object, _spec(hint)]
-        about = tyro.conf.arg(help=" ".join(docs.get(f.name, "").split()))
+        about = tyro.conf.arg(
+            help=" ".join(docs.get(f.name, "").split()),
+            name=f"{prefix}{f.name}" if prefix else None,
+            prefix_name=not prefix,
+        )
         found.append((f.name, Annotated[spec, about], _default(value)))
     return found
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 
 from rlpyt.namedarraytuple import Buffer
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.spaces import EnvSpaces
 from rlpyt.types import AgentInputs, AgentStep, StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings
@@ -67,7 +66,7 @@ class Actor(ABC):
         """Take over what `state_dict` returned."""
 
 
-class Agent(CheckedSubclasses, ABC):
+class Agent(ABC):
     """Networks, a distribution over actions, and the rule by which actions follow from what the networks give."""
 
     kind: ClassVar[str] = ""
@@ -369,12 +368,9 @@ class NoisyTargetAgent(MuAgent):
 
     @abstractmethod
     def smoothed(self, mu: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Return actions of the target policy with clipped noise.
+        """Return actions [..., A] of the target policy, in units of the bounds, with clipped noise.
 
         Args:
-            mu: [..., A] float, actions of the target policy, in units of the bounds.
+            mu: [..., A] float, what the target policy gives.
             noise: [..., A] float, of standard deviation 1.
-
-        Returns:
-            [..., A] float in [-1, 1].
         """

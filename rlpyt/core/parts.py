@@ -18,14 +18,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 
 from rlpyt.core.agent import Agent
 from rlpyt.core.evaluation import EvalResult, EvaluatorBeside
 from rlpyt.functional import CountLike, ScheduleLike, as_schedule
-from rlpyt.old_methods import CheckedSubclasses, check_subclass, tell_old_attribute
 from rlpyt.settings import Hyper
 from rlpyt.types import BatchSpec, Kwargs, Run, Samples, StateDict, TrajInfo
 from rlpyt.utils.replicas import Replicas
@@ -69,7 +68,7 @@ class Remark(str):
     """Entry of a plan that is a caution: what becomes of the setting of that name."""
 
 
-class Algorithm(CheckedSubclasses, ABC, Generic[AgentT]):
+class Algorithm(ABC, Generic[AgentT]):
     """Learner: takes in batches, and updates the networks of an agent."""
 
     bootstrap_value: ClassVar[bool] = False
@@ -244,21 +243,12 @@ class Sampler(ABC):
     """All `run.n_batches` places of the sampler's memory, as numpy; known after `initialize`. With `run.share_memory`
     they go to another process by reference, through `rlpyt.utils.shared_memory.dumps`."""
 
-    own_rows: ClassVar[bool] = False
-    """Whether `obtain_samples` returns rows of its own, and not a place of the sampler's memory."""
     why_not_set_back: str | None = None
     """Why evaluation environments cannot be set back to how they were built; known after `initialize`."""
 
     n_cut_episodes: int = 0
     """Open episodes so far that ended, truncated in the data, where a state was loaded without their environment, or
     their worker was lost and replaced."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        check_subclass(cls)
-
-    if not TYPE_CHECKING:  # to a type checker a sampler has what its class says
-        __getattr__ = tell_old_attribute
 
     @property
     def resets_mid_batch(self) -> bool:

@@ -12,12 +12,12 @@ from gymnasium import spaces
 
 from rlpyt.distributions.base import flatten_action, shape_action
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.utils.arguments import NamedArguments
+from rlpyt.utils.arguments import SuggestsArguments
 
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class ActionUnits(CheckedSubclasses, metaclass=NamedArguments):
+class ActionUnits(CheckedSubclasses, SuggestsArguments):
     """Conversion between actions of an environment, [..., *shape], and units x, [..., A].
 
         action = center + scale * x

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -10,12 +10,12 @@ import torch
 from rlpyt.functional import valid_mean
 from rlpyt.namedarraytuple import NamedArrayTuple
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.utils.arguments import NamedArguments
+from rlpyt.utils.arguments import SuggestsArguments
 
 Info = TypeVar("Info", bound=NamedArrayTuple)
 
 
-class Distribution(CheckedSubclasses, Generic[Info], metaclass=NamedArguments):
+class Distribution(CheckedSubclasses, SuggestsArguments, ABC, Generic[Info]):
     """Distribution over actions, as pure functions of the parameters `dist_info` that a model gives.
 
     The leading dimensions [...] are any. No call changes the object. Randomness is an argument too: the caller draws

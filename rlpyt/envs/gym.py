@@ -13,12 +13,12 @@ from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import as_gymnasium
 from rlpyt.types import Info, InfoDict
-from rlpyt.utils.arguments import NamedArguments
+from rlpyt.utils.arguments import suggesting
 
 serve_old_names(__name__)
 
 
-class GymEnvWrapper(Env, metaclass=NamedArguments):
+class GymEnvWrapper(Env):
     """Environment of gymnasium or old gym in the interface of rlpyt 0.1.
 
     `reset` returns the observation alone, and `step` an `EnvStep`, whose env_info has `timeout` and is read by key or
@@ -32,6 +32,7 @@ class GymEnvWrapper(Env, metaclass=NamedArguments):
         TypeError: if a space is of an unsupported kind.
     """
 
+    @suggesting
     def __init__(self, env: Any, info_example: Info | None = None) -> None:
         self.env = env
         self.spec = getattr(env, "spec", None)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
 from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import NoReturn
@@ -33,8 +35,8 @@ from rlpyt.types import StateDict
 
 _LEAVES = (type(None), bool, int, float, str)
 _BYTES: StateDict = {"bytes": bytes, "bytearray": bytearray, "complex": complex}
-_SEQUENCES: StateDict = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-_MAPPINGS: StateDict = {"dict": dict, "OrderedDict": OrderedDict, "defaultdict": defaultdict, "Counter": Counter}
+_MUTABLE: StateDict = {kind.__name__: kind for kind in (list, deque, dict, OrderedDict, defaultdict, Counter)}
+_CONTAINERS: StateDict = {**_MUTABLE, "tuple": tuple, "set": set, "frozenset": frozenset}
 _OBJECTS = {"object", "own", "pair", "mujoco", "function"}
 # Stay as they are in the fresh environment, which must have the same. Their text is compared.
 _CONSTANTS = (type, ModuleType, np.dtype, np.ufunc, re.Pattern, PurePath, range, slice, logging.Logger)
@@ -47,23 +49,14 @@ _LEFT_OUT = {
     "pygame.time.Clock",
 }
 _LEFT_OUT_NAMES = {"_cached_spec", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
-# Attributes on which the future of an object does not depend, by its class.
+# Attributes on which the future of an object does not depend, by its class: the frames of a video; and views of the
+# data of MuJoCo, buffers that are written before they are read, and what draws.
+_OF_PHYSICS = {"_named", "_warnings", "_warnings_before", "_new_warnings", "_contexts", "_contexts_lock"}
 _LEFT_OUT_OF = {
     "gymnasium.wrappers.rendering.RecordVideo": {"recorded_frames", "render_history"},
-    # Views of the data of MuJoCo, buffers that are written before they are read, and what draws.
-    "dm_control.mujoco.engine.Physics": {
-        "_named",
-        "_warnings",
-        "_warnings_before",
-        "_new_warnings",
-        "_contexts",
-        "_contexts_lock",
-    },
+    "dm_control.mujoco.engine.Physics": _OF_PHYSICS,
 }
-
-
-class _Plain:
-    """Class without a base, to compare the sizes of objects with."""
+_PLAIN_SIZE = type("_Plain", (), {}).__basicsize__  # of an object with attributes only
 
 
 def save_graph(roots: Mapping[str, object], layers: Iterable[object] = ()) -> StateDict:
@@ -95,28 +88,17 @@ def load_graph(state: StateDict, fresh: Mapping[str, object], layers: Iterable[o
     return _Reader(state, writer).load_all()
 
 
-def set_attributes(value: object, new: Mapping[str, object], gone: Iterable[str] = ()) -> None:
-    """Set attributes of an object, and delete others, without a call of its methods."""
-    attributes = vars(value)
-    for name in gone:
-        del attributes[name]
-    for name, part in new.items():
-        attributes[name] = part
-
-
 class _Writer:
     """Graph of objects that becomes a list of nodes; a reference to a node is a list with its number.
 
-    Args:
-        layers: see `save_graph`.
-        reads_own: whether environments with a state of their own, and MuJoCo, are asked for it.
+    With `reads_own`, environments with a state of their own, and MuJoCo, are asked for it.
     """
 
     def __init__(self, layers: Iterable[object], reads_own: bool = True) -> None:
         self.nodes: list[StateDict] = []
         self.held: list[object] = []  # by number: the id of an object that is gone could come again
         self._numbers: dict[int, int] = {}
-        self._places: dict[int, str] = {}  # of objects, whose attributes are read after all else
+        self._objects: list[tuple[int, str]] = []  # with their places; their attributes are read after all else
         self._layers, self._reads_own, self._pairs = list(layers), reads_own, list[str]()
         self._memory: dict[int, str] = {}
 
@@ -124,18 +106,17 @@ class _Writer:
         """Return what stands for some objects, and for all that they lead to."""
         try:
             codes = {name: self.save(root, name) for name, root in roots.items()}
-            while self._places:
-                number = next(iter(self._places))
-                self.nodes[number] = self._object_node(self.held[number], self._places.pop(number))
+            for number, place in self._objects:  # more come while these are read
+                self.nodes[number] = self._object_node(self.held[number], place)
         except RecursionError:
             raise StateError("its attributes are nested too deeply") from None
         for layer, node in zip(self.held, self.nodes, strict=True):
             for part in vars(layer).values() if node["kind"] == "own" else ():
                 held = None if self._is_layer(part) else self._numbers.get(id(part))
                 shared = held is not None and "kept" in self.nodes[held]
-                place = self._memory.get(address(base_array(part))) if type(part) is np.ndarray else None
-                if shared or place is not None:
-                    what = f"{place} is an array" if place else f"a wrapper holds an object ({type(part).__name__})"
+                array = self._memory.get(address(base_array(part))) if type(part) is np.ndarray else None
+                if shared or array is not None:
+                    what = f"{array} is an array" if array else f"a wrapper holds an object ({type(part).__name__})"
                     raise StateError(f"{what} of {type(layer).__name__}, which has its own state")
         return {"roots": codes, "nodes": self.nodes}
 
@@ -150,20 +131,18 @@ class _Writer:
             self.nodes.append({})
             self.nodes[number] = self._data_node(value, place) or self._container_node(value, place) or {}
             if not self.nodes[number]:
-                self._places[number] = place
-        elif not self.nodes[number] and isinstance(value, tuple | frozenset | partial):
-            raise StateError(f"{place} is a {type(value).__name__} that contains itself")
+                self._objects.append((number, place))
         return [number]
 
     def _data_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value)
         if kind in (np.ndarray, torch.Tensor):
-            node = state_data.save_array(value, place, self.save) if kind is np.ndarray else None
-            if node is None or (node["kind"] == "array" and value.base is None):
-                other = self._memory.setdefault(address(value), place) if value.nbytes else place
-                if other != place:
-                    raise StateError(f"{place} shares its memory with {other}, of which one is a tensor")
-            return node or state_data.save_tensor(value, place)
+            node = state_data.save_array(value, place, self.save) if kind is np.ndarray else _tensor_node(value, place)
+            owns = node["kind"] == "tensor" or value.base is None
+            if owns and value.nbytes and self._memory.setdefault(address(value), place) != place:
+                other = self._memory[address(value)]
+                raise StateError(f"{place} shares its memory with {other}, of which one is a tensor")
+            return node
         if kind in GENERATORS:
             return {"kind": "generator", **state_data.save_generator(value, place, self.save)}
         if isinstance(value, np.generic):
@@ -178,19 +157,18 @@ class _Writer:
 
     def _container_node(self, value: Thing, place: str) -> StateDict | None:
         kind = type(value).__name__
-        if type(value) is _SEQUENCES.get(kind):
-            is_set = kind in ("set", "frozenset")
-            if is_set and list(_SEQUENCES[kind](list(value))) != list(value):
+        if type(value) is _CONTAINERS.get(kind):
+            is_set = isinstance(value, set | frozenset)
+            if is_set and list(type(value)(list(value))) != list(value):
                 raise StateError(f"{place} is a set whose order cannot be made again")
-            save = self._save_key if is_set else self.save
-            items = [save(item, f"{place}[{i}]") for i, item in enumerate(value)]
-            return {"kind": kind, "items": items, "maxlen": value.maxlen if kind == "deque" else None}
-        if type(value) is _MAPPINGS.get(kind):
-            pairs = [
-                (self._save_key(k, f"a key of {place}"), self.save(x, f"{place}[{k!r}]")) for k, x in value.items()
-            ]
-            factory = self.save(value.default_factory, place) if kind == "defaultdict" else None
-            return {"kind": kind, "items": pairs, "factory": factory}
+            if isinstance(value, dict):
+                keys = [self._save_key(key, f"a key of {place}") for key in value]
+                items = list(zip(keys, [self.save(x, f"{place}[{key!r}]") for key, x in value.items()], strict=True))
+            else:
+                save = self._save_key if is_set else self.save
+                items = [save(item, f"{place}[{i}]") for i, item in enumerate(value)]
+            factory = self.save(getattr(value, "default_factory", None), place)
+            return {"kind": kind, "items": items, "maxlen": getattr(value, "maxlen", None), "factory": factory}
         if isinstance(value, tuple) and "_fields" in vars(type(value)):
             items = [self.save(item, place) for item in value]
             return {"kind": "named", "class": class_name(type(value)), "items": items}
@@ -202,17 +180,12 @@ class _Writer:
         return None
 
     def _save_key(self, value: Thing, place: str) -> Thing:
-        code = self.save(value, place)
-        if self._has_object(code):  # which would be asked for its hash before it has its attributes
+        if not _is_plain(value):  # it would be asked for its hash before it has its attributes
             raise StateError(f"{place} is an object as a key, or in a set ({type(value).__name__})")
-        return code
-
-    def _has_object(self, code: Thing) -> bool:
-        node = self.nodes[code[0]] if type(code) is list else {"kind": "leaf"}
-        return node.get("kind", "object") in _OBJECTS or any(map(self._has_object, node.get("items", ())))
+        return self.save(value, place)
 
     def _object_node(self, value: Thing, place: str) -> StateDict:
-        """Return the node of what stays the object that it is in the fresh environment."""
+        """Return the node of what stays the object that it is in the fresh environment, or is made anew."""
         name = class_name(type(value))
         if isinstance(value, FunctionType):
             free, cells = value.__code__.co_freevars, [cell.cell_contents for cell in value.__closure__ or ()]
@@ -222,14 +195,14 @@ class _Writer:
         if name in CLASSES:
             model = self.save(value.model, f"{place}.model") if name.endswith("MjData") else None
             return {"kind": "mujoco", "class": name, "model": model, "state": self._reads_own and save_mujoco(value)}
+        node: StateDict = {"kind": "object", "class": name}
         if isinstance(value, Space):
             parts = {key: part for key, part in vars(value).items() if key in ("_np_random", "spaces")}
-            return {"kind": "object", "class": name, "space": _text(value), "attributes": self._values(parts, place)}
-        if self._is_layer(value):
-            node = self._own_node(value, name, place)
-            if node is not None:
-                return node
-        if why := _why_unreadable(type(value)):
+            return {**node, "space": _text(value), "attributes": self._values(parts, place)}
+        own = self._own_state(value, name, place) if self._is_layer(value) else {}
+        if own.get("kind") == "own":
+            return {**node, **own}
+        if not own and (why := _why_unreadable(type(value))):
             if place.startswith(tuple(self._pairs)) and not place.endswith("]"):
                 return {"kind": "left out"}  # it is what a state of its own is given for
             raise StateError(f"{place} is a {name}, which {why}")
@@ -237,33 +210,27 @@ class _Writer:
         # All others are made anew: two environments may hold one object, which is a global of their module.
         kept = self._is_layer(value) or hasattr(type(value), "__del__") or len(attributes) < len(vars(value))
         kept = kept or place.startswith(tuple(self._pairs))
-        return {"kind": "object", "class": name, "kept": kept, "attributes": self._values(attributes, place)}
+        return {**node, "kept": kept, **own, "attributes": self._values(attributes, place)}
 
-    def _own_node(self, value: Thing, name: str, place: str) -> StateDict | None:
-        """Return the state that a layer gives itself; None if it gives none."""
+    def _own_state(self, value: Thing, name: str, place: str) -> StateDict:
+        """Return the state that a layer gives itself; empty if it gives none."""
         if hasattr(type(value), "state_dict"):
             if not hasattr(type(value), "load_state_dict"):
                 raise StateError(f"{place} ({name}) has state_dict, but no load_state_dict")
-            return {"kind": "own", "class": name, "state": self._reads_own and value.state_dict()}
+            return {"kind": "own", "state": self._reads_own and value.state_dict()}
         if not (_takes(value, "get_state") and _takes(value, "set_state", None)):
-            return None
+            return {}
         # Such a state often is that of an emulator, without the counters and generators around it.
         self._pairs.append(f"{place}.")
-        state = self.save(value.get_state(), f"get_state() of {place}")
-        return {
-            "kind": "pair",
-            "class": name,
-            "state": state,
-            "attributes": self._values(self.attributes(value), place),
-        }
+        return {"kind": "pair", "state": self.save(value.get_state(), f"get_state() of {place}")}
 
     def attributes(self, value: object) -> StateDict:
         """Return the attributes on which the future of an object may depend."""
-        names = set().union(*(_LEFT_OUT_OF.get(class_name(base), ()) for base in type(value).__mro__))
-        if not self._is_layer(value):
-            return {key: part for key, part in vars(value).items() if key not in names}
-        names |= _LEFT_OUT_NAMES
-        return {key: part for key, part in vars(value).items() if key not in names and not _is_left_out(part)}
+        is_layer = self._is_layer(value)
+        names = set[str]().union(*(_LEFT_OUT_OF.get(class_name(base), ()) for base in type(value).__mro__))
+        names |= _LEFT_OUT_NAMES if is_layer else set()
+        parts = {key: part for key, part in vars(value).items() if key not in names}
+        return {key: part for key, part in parts.items() if not (is_layer and _is_left_out(part))}
 
     def _is_layer(self, value: object) -> bool:
         return any(value is layer for layer in self._layers)
@@ -273,12 +240,7 @@ class _Writer:
 
 
 class _Reader:
-    """Nodes that become data and objects: first every object is found or made, and at last all get their attributes.
-
-    Args:
-        state: of `save_graph`.
-        fresh: has gone through the fresh environment.
-    """
+    """Nodes that become data and objects: first every object is found or made, and at last all get their attributes."""
 
     def __init__(self, state: StateDict, fresh: _Writer) -> None:
         self._nodes, self._fresh = list[StateDict](state["nodes"]), fresh
@@ -301,38 +263,36 @@ class _Reader:
     def load_all(self) -> StateDict:
         """Return the roots, with all that they lead to; nothing is changed before all is known to fit."""
         roots = {name: self.load(code) for name, code in self._roots.items()}
-        objects = [(self._made[i], node) for i, node in enumerate(self._nodes) if node["kind"] in _OBJECTS]
-        objects.sort(key=lambda one: one[1].get("class") != CLASSES[0])  # models of MuJoCo go before what they simulate
-        own = [commit for one, node in objects if (commit := self._own_state(one, node)) is not None]
-        of_new, of_kept = list[Callable[[], None]](), list[Callable[[], None]]()
-        for one, node in objects:
-            (of_kept if node.get("kept", True) else of_new).extend(self._parts(one, node))
-        for commit in (*of_new, *own, *of_kept):  # a state of its own may have objects, which must be whole
-            commit()
+        # New objects go first, as a state of its own may have some, and models of MuJoCo before what they simulate.
+        changes: tuple[list[Callable[[], None]], ...] = [], [], [], []
+        for one, node in [(x, self._nodes[i]) for i, x in self._made.items() if self._nodes[i]["kind"] in _OBJECTS]:
+            if node["kind"] == "mujoco":
+                changes[1 + (node["class"] != CLASSES[0])].append(load_mujoco(node["state"], one))
+            elif node["kind"] == "own":
+                changes[2].append(partial(one.load_state_dict, node["state"]))
+            elif node["kind"] == "pair":
+                changes[2].append(partial(one.set_state, self.load(node["state"])))
+            changes[3 if node.get("kept", True) else 0].extend(self._parts(one, node))
+        for change in chain(*changes):
+            change()
         return roots
 
-    def _own_state(self, one: Thing, node: StateDict) -> Callable[[], None] | None:
-        if node["kind"] == "mujoco":
-            return load_mujoco(node["state"], one)
-        if node["kind"] == "own":
-            return partial(one.load_state_dict, node["state"])
-        return partial(one.set_state, self.load(node["state"])) if node["kind"] == "pair" else None
-
     def _parts(self, one: Thing, node: StateDict) -> Iterator[Callable[[], None]]:
+        """Give what sets the attributes of an object."""
         if node["kind"] == "function":
             for cell, code in zip(one.__closure__ or (), node["cells"].values(), strict=True):
                 yield partial(setattr, cell, "cell_contents", self.load(code))
             for name, code in zip(("__defaults__", "__kwdefaults__", "__dict__"), node["defaults"], strict=True):
                 yield partial(setattr, one, name, self.load(code))
-        elif "attributes" in node:
-            new = dict[str, Thing]()
-            for key, code in node["attributes"].items():
-                self._place = f"{type(one).__name__}.{key}: "
-                if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":
-                    new[key] = self.load(code)
-            is_whole = node["kind"] == "object" and "space" not in node
-            gone = set(self._fresh.attributes(one)) - set(node["attributes"]) if is_whole else set[str]()
-            yield partial(set_attributes, one, new, gone)
+            return
+        for key, code in node.get("attributes", {}).items():
+            self._place = f"{type(one).__name__}.{key}: "
+            if type(code) is not list or self._nodes[code[0]]["kind"] != "left out":
+                # Not by setattr: an object may have a method for that.
+                yield partial(operator.setitem, vars(one), key, self.load(code))
+        if node["kind"] == "object" and "space" not in node:
+            for key in set(self._fresh.attributes(one)) - set(node["attributes"]):
+                yield partial(operator.delitem, vars(one), key)
 
     def load(self, code: Thing) -> Thing:
         """Return what was saved as this code."""
@@ -340,8 +300,7 @@ class _Reader:
             return code
         if code[0] not in self._made:
             node = self._nodes[code[0]]
-            made = self._data(node, node["kind"]) if "items" not in node else self._container(node, code[0])
-            self._made[code[0]] = made
+            self._made[code[0]] = self._container(node, code[0]) if "items" in node else self._data(node, node["kind"])
         return self._made[code[0]]
 
     def _found(self, node: StateDict) -> Thing:
@@ -366,8 +325,6 @@ class _Reader:
     def _data(self, node: StateDict, kind: str) -> Thing:
         if kind == "tensor":
             return torch.as_tensor(node["data"]).clone()
-        if kind == "view":
-            return state_data.load_view(node, self.load(node["base"]))
         if kind == "generator":
             return state_data.load_generator(node, self.load)
         if kind == "enum":
@@ -381,26 +338,25 @@ class _Reader:
             return self._constants[node["text"]]
         if kind == "method":
             owner = self.load(node["self"])
-            functions = [vars(base).get(node["name"]) for base in type(owner).__mro__]
-            function = next(
-                (f for f in functions if isinstance(f, FunctionType) and _text(f) == node["function"]), None
-            )
-            return MethodType(function, owner) if function else self._refuse(node["function"], "a method of its object")
-        array = state_data.load_array(node)
-        return array if kind == "array" else array[()] if kind == "scalar" else _BYTES[kind](array)
+            for function in (vars(base).get(node["name"]) for base in type(owner).__mro__):
+                if isinstance(function, FunctionType) and _text(function) == node["function"]:
+                    return MethodType(function, owner)
+            self._refuse(node["function"], "a method of its object")
+        array = state_data.load_array(node, self.load(node["base"]) if kind == "view" else None)
+        return array if kind in ("array", "view") else array[()] if kind == "scalar" else _BYTES[kind](array)
 
     def _container(self, node: StateDict, number: int) -> Thing:
         kind = node["kind"]
-        if kind in _MAPPINGS:
-            mapping = self._made[number] = _MAPPINGS[kind]()  # it may contain itself, as a list may
-            if isinstance(mapping, defaultdict):
-                mapping.default_factory = self.load(node["factory"])
+        if kind in _MUTABLE:
+            made: Thing = deque(maxlen=node["maxlen"]) if kind == "deque" else _MUTABLE[kind]()
+            self._made[number] = made  # before its items, as it may contain itself
+            if kind == "defaultdict":
+                made.default_factory = self.load(node["factory"])
+            if not isinstance(made, dict):
+                made.extend(map(self.load, node["items"]))
+                return made
             for key, value in node["items"]:
-                mapping[self.load(key)] = self.load(value)
-            return mapping
-        if kind in ("list", "deque"):
-            made = self._made[number] = deque(maxlen=node["maxlen"]) if kind == "deque" else []
-            made.extend(map(self.load, node["items"]))
+                made[self.load(key)] = self.load(value)
             return made
         items = list(map(self.load, node["items"]))
         if kind == "partial":
@@ -408,7 +364,7 @@ class _Reader:
             if all(type(x) is not partial or _called(x.func) is not called for x in self._fresh.held):
                 self._refuse(f"a partial of {_text(items[0])}", "one that a fresh environment has")
             return partial(items[0], *items[1], **items[2])
-        return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _SEQUENCES[kind](items)
+        return tuple.__new__(self._class(node["class"]), items) if kind == "named" else _CONTAINERS[kind](items)
 
 
 def _key(node: StateDict) -> object:
@@ -434,9 +390,22 @@ def _why_unreadable(kind: type) -> str | None:
     """Return why objects of a class cannot be read; None if it is written in Python, and has no slots."""
     if any(class_name(base).partition(".")[0] in _MODULES_OF_HANDLES for base in kind.__mro__):
         return "stands for something outside of Python"
-    is_plain = kind.__dictoffset__ and kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
+    is_plain = kind.__dictoffset__ and kind.__basicsize__ <= _PLAIN_SIZE and not kind.__itemsize__
     has_slots = any(type(x) is MemberDescriptorType for base in kind.__mro__ for x in vars(base).values())
     return None if is_plain and not has_slots else "cannot be read"
+
+
+def _tensor_node(tensor: torch.Tensor, place: str) -> StateDict:
+    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise StateError(f"{place} is a tensor that needs a gradient, is sparse, or is on another device than the CPU")
+    return {"kind": "tensor", "data": tensor.clone()}
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a key, or an element of a set, is made of data that stays as it is."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_plain, value))
+    return isinstance(value, (*_LEAVES, bytes, complex, np.generic, Enum)) or _is_constant(value)
 
 
 def _is_left_out(value: object) -> bool:

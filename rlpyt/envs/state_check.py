@@ -79,11 +79,8 @@ def why_not_restored(env: EnvAdapter, make_other: Callable[[], EnvAdapter], seed
     except StateError:
         return None  # of a moment in which it cannot be restored; that is said where a state is loaded
     except Exception as error:
-        what = (
-            f"a second one could not be made to try its state out: {error}"
-            if other is None
-            else f"its state was loaded into another one, as a trial, which then failed: {error}"
-        )
+        failed = "its state was loaded into another one, as a trial, which then failed"
+        what = f"{failed if other else 'a second one could not be made to try its state out'}: {error}"
     finally:
         with suppress(Exception):
             if other is not None:
@@ -106,46 +103,39 @@ def _difference(
         StateError: if there is no state, or it cannot be restored.
     """
     rng = np.random.default_rng(seed)
-    actions = [random_value(env.action_space, rng) for _ in range(n_before + 2 * n_steps)]
+    before, after, later = (
+        [random_value(env.action_space, rng) for _ in range(n)] for n in (n_before, n_steps, n_steps)
+    )
     env.reset(seed)
-    ended = [end for *_, end in _rows(env, actions[:n_before])][-1:] == [True]
+    rows = list(_rows(env, before))
+    ended = bool(rows) and any(rows[-1]["end"])
     other.reset(seed + 1)
-    list(_rows(other, actions[-3:]))
+    list(_rows(other, later[-3:]))
     state, why = env.saved_state()
     if why is not None:
         raise StateError(why)
     streams, state, own = global_streams(), carry(state), other.state_dict()
-
-    def play(one: EnvAdapter) -> list[tuple[list[bytes], bytes, tuple[bool, bool], bool]]:
-        after = actions[n_before:]
-        return [*_rows(one, after[:n_steps], ended), *_rows(one, after[n_steps:], ended=True)]
-
-    expected = play(env)
+    expected = [*_rows(env, after, ended), *_rows(env, later, ended=True)]
     try:
         other.load_state_dict(state)
         set_global_streams(streams)
-        got = play(other)
+        got = [*_rows(other, after, ended), *_rows(other, later, ended=True)]
     finally:
         with suppress(Exception):  # its own handles, if the state has any, so that it closes what is its own
             other.load_state_dict(own)
     for t, (one, two) in enumerate(zip(expected, got, strict=False)):
-        for name, x, y in zip(("observation", "reward", "end"), one, two, strict=False):
-            if x != y:
+        for name in one:
+            if one[name] != two.get(name):
                 return f"{name} differs in row {t}"
     return None
 
 
-def _rows(
-    env: EnvAdapter, actions: list[object], ended: bool = False
-) -> Iterator[tuple[list[bytes], bytes, tuple[bool, bool], bool]]:
-    """Take the actions, and give the values of every step and reset: observation, reward, flags, whether it ended."""
+def _rows(env: EnvAdapter, actions: list[object], ended: bool = False) -> Iterator[StateDict]:
+    """Take the actions, and give the values of every step and reset, as bytes."""
     for action in actions:
         if ended:
-            yield _bytes_of(env.reset()[0]), b"", (False, False), False
-        observation, reward, terminated, truncated, _ = env.step(action)
-        ended = terminated or truncated
-        yield _bytes_of(observation), np.float64(reward).tobytes(), (terminated, truncated), ended
-
-
-def _bytes_of(observation: object) -> list[bytes]:
-    return [np.asarray(leaf).tobytes() for leaf in buffer_leaves(observation)]
+            yield {"observation": [np.asarray(leaf).tobytes() for leaf in buffer_leaves(env.reset()[0])]}
+        observation, reward, *end, _ = env.step(action)
+        leaves = [np.asarray(leaf).tobytes() for leaf in buffer_leaves(observation)]
+        yield {"observation": leaves, "reward": np.float64(reward).tobytes(), "end": end}
+        ended = any(end)

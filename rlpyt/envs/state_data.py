@@ -1,4 +1,4 @@
-"""Arrays, tensors and random generators as plain data, with all that a snapshot would change about them."""
+"""Arrays and random generators as plain data, with all that a snapshot would change about them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ _GLOBAL: StateDict = {
     "numpy": np.random.mtrand._rand,
     "torch": torch.default_generator,
 }
-_BITS: StateDict = {
-    kind.__name__: kind
-    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
-}
-_USERS: StateDict = {"Generator": np.random.Generator, "RandomState": np.random.RandomState}
-_LARGEST_POOL = 1024  # words of a seed, 4 by default; time grows with their square, and a file may have any number
-GENERATORS = (*_USERS.values(), *_BITS.values(), random.Random, torch.Generator)
+_BITS = (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+GENERATORS = (np.random.Generator, np.random.RandomState, *_BITS, random.Random, torch.Generator)
 """Classes of random generators whose state can be saved."""
+_CLASSES: StateDict = {kind.__name__: kind for kind in GENERATORS if kind is not torch.Generator}
+_USERS = ("Generator", "RandomState")  # of a bit generator, which two of them may share
+_LARGEST_POOL = 1024  # words of a seed, 4 by default; time grows with their square, and a file may have any number
 
 
 class StateError(ValueError):
@@ -60,6 +58,13 @@ def base_array(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def address(value: np.ndarray | torch.Tensor) -> int:
+    """Return where the memory of a tensor, or of an array, begins."""
+    if isinstance(value, torch.Tensor):
+        return value.untyped_storage().data_ptr()
+    return int(value.__array_interface__["data"][0])
+
+
 def save_array(array: np.ndarray, place: str, save: Save | None = None) -> StateDict:
     """Return an array as its bytes, or as a place in the memory of the array that it is a view of.
 
@@ -75,60 +80,43 @@ def save_array(array: np.ndarray, place: str, save: Save | None = None) -> State
     owner: object = base.base
     if save is not None and owner is not None and not isinstance(owner, bytes):
         raise StateError(f"{place} is an array whose memory belongs to a {class_name(type(owner))}")
-    if save is None or base is array:
-        axes = _axes(array)
-        data = np.frombuffer(array.transpose(axes).tobytes(), np.uint8).copy()
-        return {"kind": "array", **layout, "axes": axes, "data": data}
-    start = address(array) - address(base)
-    return {"kind": "view", **layout, "base": save(base, place), "start": start, "strides": array.strides}
+    if save is not None and base is not array:
+        start = address(array) - address(base)
+        return {"kind": "view", **layout, "base": save(base, place), "start": start, "strides": array.strides}
+    axes = _axes(array)
+    data = np.frombuffer(array.transpose(axes).tobytes(), np.uint8).copy()
+    return {"kind": "array", **layout, "axes": axes, "data": data}
 
 
-def load_array(node: StateDict) -> np.ndarray:
-    """Return the array of its bytes, with its dimensions in the order that they have in memory."""
-    shape, dtype = _shape(node), _dtype(node)
-    dims = range(len(shape))
-    # Earlier versions wrote "C" or "F" for the order of the dimensions in memory.
-    axes: list[int] = list(node["axes"]) if "axes" in node else list(dims if node["order"] == "C" else reversed(dims))
-    data = np.asarray(node["data"], np.uint8).tobytes()
-    dense: np.ndarray = np.ndarray([shape[i] for i in axes], dtype, data)
-    array = dense.transpose(np.argsort(axes)).copy("K")
-    array.flags.writeable = node["writeable"]
-    return array
-
-
-def load_view(node: StateDict, base: np.ndarray) -> np.ndarray:
-    """Return the view at its place in the memory of its base.
+def load_array(node: StateDict, base: np.ndarray | None = None) -> np.ndarray:
+    """Return the array of its bytes, or the view at its place in the memory of its base.
 
     Raises:
-        ValueError: if it is not inside of the base.
+        ValueError: if it is of objects, as bytes of a file would be read as addresses, or not inside of its memory.
     """
-    # numpy does not look where the base is empty, nor when a product of strides and lengths has more than 64 bits.
-    shape, strides, start = _shape(node), tuple(map(operator.index, node["strides"])), operator.index(node["start"])
-    reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
-    first, end = start + sum(x for x in reach if x < 0), start + sum(x for x in reach if x > 0) + _dtype(node).itemsize
-    if 0 not in shape and (first < 0 or end > base.nbytes):
-        raise _invalid(f"a view of the bytes {first} to {end} of an array of {base.nbytes}", "one inside of it")
-    writeable = base.flags.writeable
-    base.flags.writeable = True  # a view that is older than the lock of its base may be written
-    memory = base.transpose(_axes(base)).reshape(-1).view(np.uint8).data
-    view: np.ndarray = np.ndarray(shape, _dtype(node), memory, start, strides)
-    view.flags.writeable, base.flags.writeable = node["writeable"], writeable
-    return view
-
-
-def address(value: np.ndarray | torch.Tensor) -> int:
-    """Return where the memory of a tensor, or of an array, begins."""
-    place: int = (
-        value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else value.__array_interface__["data"][0]
-    )
-    return place
-
-
-def save_tensor(tensor: torch.Tensor, place: str) -> StateDict:
-    """Return a tensor of the CPU that needs no gradient."""
-    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.device.type != "cpu":
-        raise StateError(f"{place} is a tensor that needs a gradient, is sparse, or is on another device than the CPU")
-    return {"kind": "tensor", "data": tensor.clone()}
+    shape, dtype = tuple(map(operator.index, node["shape"])), np.dtype(node["dtype"])
+    if dtype.kind not in _KINDS_OF_NUMBERS or not dtype.itemsize:
+        raise _invalid(f"an array of dtype {dtype}", "plain data")
+    if min(shape, default=0) < 0:  # numpy would take one of -1 for any length
+        raise _invalid(f"an array of shape {shape}", "no length < 0")
+    array: np.ndarray
+    if base is None:
+        # Earlier versions wrote "C" or "F" for the order of the dimensions in memory.
+        axes = node["axes"] if "axes" in node else range(len(shape))[:: 1 if node["order"] == "C" else -1]
+        memory = np.asarray(node["data"], np.uint8).tobytes()
+        array = np.ndarray([shape[i] for i in axes], dtype, memory).transpose(np.argsort(axes)).copy("K")
+        array.flags.writeable = node["writeable"]
+    else:
+        strides, start = tuple(map(operator.index, node["strides"])), operator.index(node["start"])
+        # numpy does not look where the base is empty, nor if a product of strides and lengths has more than 64 bits.
+        reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+        first, end = start + sum(x for x in reach if x < 0), start + sum(x for x in reach if x > 0) + dtype.itemsize
+        if 0 not in shape and (first < 0 or end > base.nbytes):
+            raise _invalid(f"a view of the bytes {first} to {end} of an array of {base.nbytes}", "one inside of it")
+        writeable, base.flags.writeable = base.flags.writeable, True  # a view may be older than the lock of its base
+        array = np.ndarray(shape, dtype, base.transpose(_axes(base)).reshape(-1).view(np.uint8).data, start, strides)
+        array.flags.writeable, base.flags.writeable = node["writeable"], writeable
+    return array
 
 
 def _axes(array: np.ndarray) -> list[int]:
@@ -136,27 +124,11 @@ def _axes(array: np.ndarray) -> list[int]:
     return sorted(range(array.ndim), key=lambda dim: -abs(array.strides[dim]))
 
 
-def _dtype(node: StateDict) -> Thing:
-    """Return the dtype of an array; one of objects is refused, as the bytes of a file would be read as addresses."""
-    dtype = np.dtype(node["dtype"])
-    if dtype.kind not in _KINDS_OF_NUMBERS or not dtype.itemsize:
-        raise _invalid(f"an array of dtype {dtype}", "plain data")
-    return dtype
-
-
-def _shape(node: StateDict) -> tuple[int, ...]:
-    """Return the shape of an array; numpy would take one of -1 for any length."""
-    shape = tuple(map(operator.index, node["shape"]))
-    if min(shape, default=0) < 0:
-        raise _invalid(f"an array of shape {shape}", "no length < 0")
-    return shape
-
-
 # ---- random generators ----
 
 
 def save_generator(value: Thing, place: str, save: Save) -> StateDict:
-    """Return the state of a random generator, one of `GENERATORS`; two of them may share a bit generator."""
+    """Return the state of a random generator, one of `GENERATORS`."""
     name = type(value).__name__
     for owner, one in _GLOBAL.items():
         if value is one:
@@ -180,36 +152,32 @@ def save_generator(value: Thing, place: str, save: Save) -> StateDict:
 def load_generator(node: StateDict, load: Load) -> Thing:
     """Return a generator in the state that `save_generator` returned."""
     name: str = node["name"]
-    made: Thing
     if name == "torch":
-        made = torch.Generator()
-        made.set_state(checked_stream(node["state"]))
-    elif name == "Random":
+        return torch.Generator().set_state(checked_stream(node["state"]))
+    if name == "Random":
         version, words, gauss = node["state"]
         made = random.Random()
         made.setstate((version, tuple(words), gauss))
-    elif name in _USERS:
-        made = _USERS[name](load(node["bits"]))
+        return made
+    if name in _USERS:
+        user = _CLASSES[name](load(node["bits"]))
         if name == "RandomState":
             has_gauss, gauss = node["gauss"]
-            made.set_state({**made.get_state(legacy=False), "has_gauss": has_gauss, "gauss": gauss})
-    else:
-        state = _arrays(node["state"])
-        if name == "MT19937":
-            checked_position(state["state"]["pos"])
-        if name == "Philox":
-            checked_position(state["buffer_pos"], 4)
-        made = _bits(name, node["sequence"])
-        made.state = state
-    return made
-
-
-def _bits(name: str, sequence: StateDict | None) -> Thing:
-    if sequence is None:  # numpy's own, of a RandomState, has none; others draw one
-        return np.random.RandomState(0)._bit_generator if name == "MT19937" else _BITS[name]()
-    if not 0 < sequence["pool_size"] <= _LARGEST_POOL:
+            user.set_state({**user.get_state(legacy=False), "has_gauss": has_gauss, "gauss": gauss})
+        return user
+    state, sequence = _arrays(node["state"]), node["sequence"]
+    if name == "MT19937":
+        checked_position(state["state"]["pos"])
+    if name == "Philox":
+        checked_position(state["buffer_pos"], 4)
+    if sequence and not 0 < sequence["pool_size"] <= _LARGEST_POOL:
         raise _invalid(f"a seed with a pool of {sequence['pool_size']} words", f"up to {_LARGEST_POOL}")
-    return _BITS[name](np.random.SeedSequence(**sequence))
+    if sequence:
+        bits = _CLASSES[name](np.random.SeedSequence(**sequence))
+    else:  # numpy's own, of a RandomState, has none; others draw one
+        bits = np.random.RandomState(0)._bit_generator if name == "MT19937" else _CLASSES[name]()
+    bits.state = state
+    return bits
 
 
 def _arrays(value: Thing) -> Thing:

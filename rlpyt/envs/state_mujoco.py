@@ -39,7 +39,8 @@ def save_mujoco(value: Thing) -> StateDict:
     mujoco = sys.modules["mujoco"]
     integration = np.empty(mujoco.mj_stateSize(value.model, _signature()))
     mujoco.mj_getState(value.model, value, integration, _signature())
-    return {**state, "integration": integration, "flags": {name: bool(getattr(value, name)) for name in _flags(value)}}
+    flags = {name: bool(getattr(value, name)) for name in _FLAGS if hasattr(value, name)}
+    return {**state, "integration": integration, "flags": flags}
 
 
 def load_mujoco(state: StateDict, fresh: Thing) -> Callable[[], None]:
@@ -63,7 +64,8 @@ def load_mujoco(state: StateDict, fresh: Thing) -> Callable[[], None]:
     places = [name for name, x in fields.items() if x.dtype.kind in "iu" and not name.endswith(_NO_PLACES)]
     if not is_data:  # those of the data follow from the rest
         other = [name for name in places if not np.array_equal(saved[name], fields[name])]
-        other += [f"opt.{name}" for name, kind in _CHOICES.items() if not _is_one_of(kind, state["options"][name])]
+        choices = {name: getattr(sys.modules["mujoco"], kind).__members__.values() for name, kind in _CHOICES.items()}
+        other += [f"opt.{name}" for name, all_ in choices.items() if state["options"][name] not in map(int, all_)]
         if other:
             raise StateError(
                 f"loading the state of an environment: got other numbers of {', '.join(sorted(other)[:3])}, "
@@ -80,16 +82,11 @@ def _load(state: StateDict, fresh: Thing, saved: dict[str, np.ndarray], fields: 
     for name, content in saved.items():
         if fields[name].flags.writeable:
             fields[name][...] = content
-    for name in _flags(fresh):
-        setattr(fresh, name, state["flags"].get(name, False))
+    for name in _FLAGS if _is_data(fresh) else ():
+        if hasattr(fresh, name):
+            setattr(fresh, name, state["flags"].get(name, False))
     for name, option in state.get("options", {}).items():
         setattr(fresh.opt, name, option)
-
-
-def _is_one_of(kind: str, number: object) -> bool:
-    """Return whether a number is a member of one of MuJoCo's enumerations."""
-    members: StateDict = getattr(sys.modules["mujoco"], kind).__members__
-    return number in [int(member.value) for member in members.values()]
 
 
 def _fields(value: Thing) -> dict[str, np.ndarray]:
@@ -114,10 +111,6 @@ def _digest(model: Thing) -> str:
 
 def _members(value: Thing) -> StateDict:
     return {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
-
-
-def _flags(value: Thing) -> list[str]:
-    return [name for name in _FLAGS if _is_data(value) and hasattr(value, name)]
 
 
 def _is_data(value: Thing) -> bool:

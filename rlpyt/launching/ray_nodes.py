@@ -77,15 +77,10 @@ class Node:
 
     def __init__(self, connection: RayConnection, node: RayNode, timeout: float) -> None:
         self._ray, self._timeout, self.name, self.n_cores = connection.ray, timeout, node.name, node.n_cores
-        options: dict[str, object] = {
-            "num_cpus": node.n_cores,
-            "num_gpus": node.n_gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-        }
-        options["scheduling_strategy"] = connection.on_node(node.node_id)
-        actor = connection.ray.remote(SlotsActor).options(**options)
-        self._relay = actor.remote(os.environ.get("OMP_NUM_THREADS"), os.getcwd())
+        threads, folder = os.environ.get("OMP_NUM_THREADS"), os.getcwd()
+        self._relay = connection.start(
+            node.node_id, SlotsActor, threads, folder, n_cores=node.n_cores, n_gpus=node.n_gpus
+        )
         self._lost: str | None = None
         self._codes: Codes = {}
         self._pending: Reference[Codes] | None = None

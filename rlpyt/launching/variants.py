@@ -15,7 +15,7 @@ import numpy as np
 
 from rlpyt.logging.files import replace_file
 from rlpyt.run_records import VARIANT_FILE, load_json
-from rlpyt.settings import Settings
+from rlpyt.settings import Settings, arguments_of
 from rlpyt.utils.arguments import argument_names, unknown_argument
 
 Variant: TypeAlias = dict[str, Any]
@@ -256,7 +256,7 @@ def _changed_part(part: Part, variant: Mapping[str, object], place: str) -> Part
             raise TypeError(unknown_argument(f"update_config: {place} ({cls.__name__})", name, argument_names(cls)))
     changes = {name: _changed(given.get(name), new, f"{place}.{name}", is_open=True) for name, new in variant.items()}
     # What was not given is not given to the copy either: it may follow from another setting.
-    held = {name: x for name, x in given.items() if isinstance(x, Settings) or name in part.arguments()}
+    held = {name: x for name, x in given.items() if isinstance(x, Settings) or name in arguments_of(part)}
     fresh = {name: _fresh(x) for name, x in held.items() if name not in changes and isinstance(x, _CHANGEABLE)}
     return part.replace(**fresh, **changes)
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from rlpyt.models.encoders import Encoder, Observation
 from rlpyt.models.recurrent import RecurrentCore, RnnState
-from rlpyt.utils.arguments import NamedArguments
+from rlpyt.utils.arguments import SuggestsArguments
 
 
-class Model(nn.Module, metaclass=NamedArguments):
+class Model(SuggestsArguments, nn.Module):
     """Base of full models.
 
     A model is called with `(observation, prev_action, prev_reward)`. A recurrent model is also given `rnn_state` and

@@ -11,7 +11,6 @@ import torch
 
 from rlpyt.core import Agent, Algorithm, Metrics, Sampler, hyper_parameters, rows_consumed, rows_per_update
 from rlpyt.logging import Logger, ProgBarCounter, plot_progress
-from rlpyt.old_methods import CheckedSubclasses
 from rlpyt.runners.agreement import Agreement, TrainingDiverged
 from rlpyt.runners.checkpointing import RunCheckpoints
 from rlpyt.runners.columns import (
@@ -24,13 +23,13 @@ from rlpyt.runners.columns import (
     merged_numbers,
 )
 from rlpyt.runners.hints import divergence_hints
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Settings
 from rlpyt.types import StateDict, TrajInfo
 from rlpyt.utils.compute import ComputeSettings, compilations
 from rlpyt.utils.replicas import Replicas
 
 
-class LoggedRun(ScheduledSettings, CheckedSubclasses):
+class LoggedRun(Settings):
     """Run of an algorithm, an agent and a sampler, as far as its log is concerned."""
 
     algo: Algorithm[Agent]

@@ -14,7 +14,7 @@ from rlpyt.logging.checkpoint_files import Content
 from rlpyt.logging.run_directory import outcome_of
 from rlpyt.logging.sinks import Row
 from rlpyt.runners.diagnostics import LoggedRun
-from rlpyt.settings import ScheduledSettings
+from rlpyt.settings import Settings
 from rlpyt.types import StateDict
 
 _LETS_GO_ON = re.compile(r"(n_steps|hooks)\b")
@@ -25,7 +25,7 @@ class HookError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Hook(ScheduledSettings):
+class Hook(Settings):
     """Part that is called while a run goes on. A subclass overrides the calls that it needs.
 
     Calls come from replica 0 alone. A call may read all parts of the runner, and end the run by

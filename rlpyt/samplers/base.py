@@ -13,22 +13,20 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside, FreeSampler, Sampler
-from rlpyt.envs import info_recorder
+from rlpyt.envs import info_recorder, makes_vector_env
 from rlpyt.logging import Logger, ProgBarCounter, current_logger
 from rlpyt.logging.space_record import record_spaces
-from rlpyt.samplers.background import BackgroundSampler
+from rlpyt.samplers.background import BackgroundSampler, ProcessSettings
 from rlpyt.samplers.buffer import Rows, allocate_rows, example_of, samples_of
 from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.evaluator import Evaluator
 from rlpyt.samplers.evaluator_process import EvaluatorProcess
 from rlpyt.samplers.fleet import Check
-from rlpyt.samplers.fleet_spec import EvalSize, FleetRole, FleetSpec, Specs, quotas
+from rlpyt.samplers.fleet_spec import NO_LIMIT, FleetRole, FleetSpec, Specs, quotas
 from rlpyt.samplers.free import FreeBackgroundSampler
 from rlpyt.samplers.parts import in_order
-from rlpyt.samplers.sampler_server import ProcessSettings
-from rlpyt.samplers.state_keeper import StateKeeper
+from rlpyt.samplers.states import StateKeeper, TypedTrajStates
 from rlpyt.samplers.stopwatch import ACTIVITIES
-from rlpyt.samplers.traj_state import TypedTrajStates
 from rlpyt.samplers.work import Work
 from rlpyt.samplers.workers import Workers
 from rlpyt.settings import Settings
@@ -141,9 +139,10 @@ class BaseSampler(Settings, Sampler):
             ValueError: if `env_kwargs` changes an argument for which `eval_env_kwargs` has the old value too, so that
                 the agent would be evaluated in another environment than it is trained in.
         """
-        if changes.get("eval_env_kwargs", self.eval_env_kwargs) is not None and "env_kwargs" in changes:
-            _check_evaluation_follows(self, changes["env_kwargs"] or {}, changes.get("eval_env_kwargs"))
-        return super().replace(**changes)
+        part = super().replace(**changes)
+        if "env_kwargs" in changes and self.eval_env_kwargs is not None and part.eval_env_kwargs is not None:
+            _check_evaluation_follows(self, part)
+        return part
 
     def share(self, n_replicas: int) -> Self:
         """Return a sampler for one of some replicas; see `rlpyt.core.Sampler.share`."""
@@ -169,7 +168,7 @@ class BaseSampler(Settings, Sampler):
         """Start a process that evaluates while the run goes on; see `rlpyt.core.Sampler.evaluator_beside`."""
         spec = specs_of(self, replace(run, eval_beside=False, replicas=Replicas()))[FleetRole.EVAL]
         spec = replace(spec, sets_back=self.why_not_set_back is None)
-        return EvaluatorProcess(agent, spec, run, self.process.start_method, self.process.stall_seconds)
+        return EvaluatorProcess(agent, spec, run, self.process)
 
     # ---- set-up ----
 
@@ -183,10 +182,13 @@ class BaseSampler(Settings, Sampler):
             run.progress.beat_from_now()
         self._traj_info_kwargs = dict(run.traj_info_kwargs)
         self._specs, self._evaluates_beside = specs_of(self, run), run.eval_beside
-        self._keeper = StateKeeper(type(self).__name__)
+        train = self._specs[FleetRole.TRAIN]
+        self._keeper = StateKeeper(type(self).__name__, train.env_ranks, train.global_B)
         check = self.start(self._specs, run.affinity)
         self.why_not_set_back = check.why_not_set_back
-        _tell_check(check, self._specs[FleetRole.TRAIN])
+        # Of the process with the most, which steps one after the other.
+        n_envs = self.batch_spec.B if self._workers is None else max(map(len, self._workers.ranks))
+        _tell_check(check, self._specs[FleetRole.TRAIN], n_envs)
         info = check.examples.info
         self._first_statistics = {"GameScore": 0.0} if "game_score" in info else {}
         if any(as_success(info.get(name)) is not None for name in SUCCESS_KEYS):
@@ -242,7 +244,7 @@ class BaseSampler(Settings, Sampler):
     def evaluate_agent(self, itr: int, deterministic: bool = False) -> EvalResult:
         """Run whole episodes in the evaluation environments; see `rlpyt.core.Sampler.evaluate_agent`."""
         work = work_of(self)
-        if not eval_size_of(self).n_envs or self._evaluates_beside:
+        if not self.eval_n_envs or self._evaluates_beside:
             raise RuntimeError(
                 f"{type(self).__name__}: evaluation was asked for, but there are no evaluation environments here; "
                 f"eval_n_envs is {self.eval_n_envs}. Set it above 0, and the runner's eval_beside to False."
@@ -288,34 +290,25 @@ class BaseSampler(Settings, Sampler):
 
         And how many workers were lost: the seeds of the next depend on it.
         """
-        state = self._keeper.saved(work_of(self).state_dict(), self._specs[FleetRole.TRAIN])
+        state = self._keeper.saved(work_of(self).state_dict())
         return state if self._workers is None else {**state, "restarts": self._workers.pool.n_restarts}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned, of any number of workers and any class of sampler."""
-        load = work_of(self).load_state_dict
-        self.n_cut_episodes += self._keeper.load(state_dict, self._specs[FleetRole.TRAIN], load)
+        load, seeds = work_of(self).load_state_dict, self._specs[FleetRole.TRAIN].seeds
+        self.n_cut_episodes += self._keeper.load(state_dict, seeds, load)
         if self._workers is not None:
             self._workers.pool.count_restarts(state_dict.get("restarts", 0))
 
 
 def work_of(sampler: BaseSampler) -> Work:
-    """Return what collects and evaluates for a sampler.
-
-    Raises:
-        RuntimeError: if it is not running.
-    """
+    """Return what collects and evaluates for a sampler, which must be running."""
     if not sampler.running or sampler._work is None:
         raise RuntimeError(
             f"{type(sampler).__name__}: it was asked for work, but it is not running; call initialize first, and "
             "shutdown last."
         )
     return sampler._work
-
-
-def count_cut(sampler: BaseSampler, n: int) -> None:
-    """Count open episodes that have ended with the loss of a worker."""
-    sampler.n_cut_episodes += n
 
 
 def whole_setting(sampler: BaseSampler, name: str, least: int = 1, expected: str | None = None) -> int:
@@ -325,9 +318,8 @@ def whole_setting(sampler: BaseSampler, name: str, least: int = 1, expected: str
 
 def threads_of(sampler: BaseSampler) -> int | None:
     """Return the torch threads while collecting; None leaves them as the run has set them."""
-    return (
-        sampler.default_acting_threads if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
-    )
+    given = None if sampler.acting_threads is None else whole_setting(sampler, "acting_threads")
+    return given or sampler.default_acting_threads
 
 
 def _check_settings(sampler: BaseSampler) -> None:
@@ -338,8 +330,7 @@ def _check_settings(sampler: BaseSampler) -> None:
         if not holds(value := getattr(sampler, setting)):
             raise TypeError(f"{name}: {setting} is {value!r:.100}; expected {expected}.")
 
-    if not callable(sampler.EnvCls):
-        raise TypeError(f"{name}: EnvCls is {sampler.EnvCls!r}; expected a callable that returns an environment.")
+    check_kind("EnvCls", callable, "a callable that returns an environment")
     check_kind("TrajInfoCls", callable, "a class, or another callable that returns a TrajInfo")
     for loop in ("CollectorCls", "eval_CollectorCls"):
         check_kind(loop, lambda x: x is None or isinstance(x, type), "a class, or None for the usual one")
@@ -351,41 +342,32 @@ def _check_settings(sampler: BaseSampler) -> None:
             f"{sampler.eval_env_overrides!r:.100}; expected one of them: all arguments of evaluation environments, or "
             "those that differ from training. Set the other to None."
         )
-    whole_setting(sampler, "batch_T")
-    whole_setting(sampler, "batch_B")
     whole_setting(sampler, "max_decorrelation_steps", 0)
     eval_size_of(sampler)
-    if sampler.acting_threads is not None:
-        whole_setting(sampler, "acting_threads")
+    threads_of(sampler)
 
 
-def _check_evaluation_follows(sampler: BaseSampler, env_kwargs: Kwargs, eval_env_kwargs: Kwargs | None) -> None:
-    """Refuse a change of the training environments that those of evaluation would not follow."""
-    old, evaluation = sampler.env_kwargs or {}, sampler.eval_env_kwargs or {}
-    asked = evaluation if eval_env_kwargs is None else eval_env_kwargs
+def _check_evaluation_follows(sampler: BaseSampler, changed: BaseSampler) -> None:
+    """Refuse a change of the training environments that those of evaluation do not follow."""
+    both = [(one.env_kwargs or {}, one.eval_env_kwargs or {}) for one in (sampler, changed)]
     # By their texts: a value may be an array, which has no one answer to ==. A large one is to be written whole.
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
-        changed = [key for key, x in old.items() if key not in env_kwargs or repr(env_kwargs[key]) != repr(x)]
-        left = [
-            key
-            for key in changed
-            if key in evaluation and repr(old[key]) == repr(evaluation[key]) == repr(asked.get(key))
-        ]
+        (old, old_eval), (new, new_eval) = [[{k: repr(x) for k, x in kwargs.items()} for kwargs in one] for one in both]
+    left = [k for k, x in old.items() if new.get(k) != x and x == old_eval.get(k) == new_eval.get(k)]
     if left:
         raise ValueError(
             f"{type(sampler).__name__}: env_kwargs changes {', '.join(left)} of the training environments, and "
-            f"eval_env_kwargs has {', '.join(f'{key}={old[key]!r:.60}' for key in left)} as before, so that the agent "
+            f"eval_env_kwargs has {', '.join(f'{key}={old[key]:.60}' for key in left)} as before, so that the agent "
             "would be evaluated in another environment than it is trained in; expected both to change. Change "
             "eval_env_kwargs too; or set it to None, and name in eval_env_overrides what evaluation has of its own: "
             "all else follows training."
         )
 
 
-def eval_size_of(sampler: BaseSampler) -> EvalSize:
-    """Return how much an evaluation runs.
+def eval_size_of(sampler: BaseSampler) -> tuple[int, list[int | None], int]:
+    """Return how much an evaluation runs: environments, the quota of episodes of each, and its steps at most.
 
-    Raises:
-        ValueError: if it has no end, or no step for every environment.
+    An environment without an episode to run is left out.
     """
     name = type(sampler).__name__
     n_envs, max_steps, max_trajectories = whole_setting(sampler, "eval_n_envs", 0), None, None
@@ -394,60 +376,59 @@ def eval_size_of(sampler: BaseSampler) -> EvalSize:
         max_trajectories = whole_setting(sampler, "eval_max_trajectories", 1, expected)
     if sampler.eval_max_steps is not None:
         max_steps = whole_setting(sampler, "eval_max_steps", 0, "a whole number of steps, or None for no limit")
-    if n_envs > 0 and not max_steps and max_trajectories is None:
+    if n_envs == 0:
+        return 0, [], NO_LIMIT
+    if not max_steps and max_trajectories is None:
         raise ValueError(
             f"{name}: eval_n_envs is {n_envs}, but neither eval_max_trajectories nor eval_max_steps says when an "
             "evaluation ends. Give eval_max_trajectories, for example 100."
         )
-    least = min(n_envs, max_trajectories or n_envs)
-    if n_envs > 0 and max_steps and max_steps < least:
+    n_envs = min(n_envs, max_trajectories or n_envs)
+    if max_steps and max_steps < n_envs:
         raise ValueError(
-            f"{name}: eval_max_steps is {max_steps}, shared by {least} evaluation environments; expected at least "
+            f"{name}: eval_max_steps is {max_steps}, shared by {n_envs} evaluation environments; expected at least "
             "one step for each, and better enough for whole episodes. Raise it, or lower eval_n_envs."
         )
-    return EvalSize(least, max_steps, max_trajectories)
+    return n_envs, quotas(n_envs, max_trajectories), max_steps // n_envs if max_steps else NO_LIMIT
 
 
 def specs_of(sampler: BaseSampler, run: Run) -> Specs:
     """Return the fleets of a sampler in one replica of a run."""
-    B, size = sampler.batch_spec.B, eval_size_of(sampler)
-    train = FleetSpec(
-        role=FleetRole.TRAIN,
-        EnvCls=sampler.EnvCls,
-        env_kwargs=sampler.env_kwargs,
-        env_ranks=list(range(run.rank * B, (run.rank + 1) * B)),
-        global_B=B * run.world_size,
-        seed=run.seed,
-        LoopCls=sampler.CollectorCls or Collector,
-        TrajInfoCls=sampler.TrajInfoCls,
-        traj_info_kwargs=dict(run.traj_info_kwargs),
-        env_info_keys=sampler.env_info_keys,
-        max_decorrelation_steps=whole_setting(sampler, "max_decorrelation_steps", 0),
-        mid_batch_reset=sampler.resets_mid_batch,
-        saves_state=run.saves_state,
-        evaluates=size.n_envs > 0,
-    )
-    if not size.n_envs or run.eval_beside:
-        return {FleetRole.TRAIN: train}
+    B, (n_envs, env_quotas, max_T) = sampler.batch_spec.B, eval_size_of(sampler)
     evaluation = FleetSpec(
         role=FleetRole.EVAL,
         EnvCls=sampler.EnvCls,
         env_kwargs=sampler.evaluation_kwargs,
-        env_ranks=list(range(size.n_envs)),  # of all replicas
-        global_B=size.n_envs,
+        env_ranks=list(range(n_envs)),  # of all replicas
+        global_B=n_envs,
         seed=run.seed,
         LoopCls=sampler.eval_CollectorCls or Evaluator,
         TrajInfoCls=sampler.TrajInfoCls,
         traj_info_kwargs=dict(run.traj_info_kwargs),
-        quotas=quotas(size.n_envs, size.max_trajectories),
-        max_T=size.max_T,
+        quotas=env_quotas,
+        max_T=max_T,
+    )
+    train = replace(
+        evaluation,
+        role=FleetRole.TRAIN,
+        env_kwargs=sampler.env_kwargs,
+        env_ranks=list(range(run.rank * B, (run.rank + 1) * B)),
+        global_B=B * run.world_size,
+        LoopCls=sampler.CollectorCls or Collector,
+        quotas=(),
+        max_T=NO_LIMIT,
+        env_info_keys=sampler.env_info_keys,
+        max_decorrelation_steps=whole_setting(sampler, "max_decorrelation_steps", 0),
+        mid_batch_reset=sampler.resets_mid_batch,
+        saves_state=run.saves_state,
+        evaluates=n_envs > 0,
     )
     share = evaluation.deal(run.world_size)[run.rank]
-    return {FleetRole.TRAIN: train, **({FleetRole.EVAL: share} if share.env_ranks else {})}
+    return {FleetRole.TRAIN: train} | ({FleetRole.EVAL: share} if share.env_ranks and not run.eval_beside else {})
 
 
-def _tell_check(check: Check, spec: FleetSpec) -> None:
-    """Log what the check has found, and how long the random steps before the first batch take, if it is long."""
+def _tell_check(check: Check, spec: FleetSpec, n_envs: int) -> None:
+    """Log what the check has found, and how long the random steps of n environments in one process take, if long."""
     logger = current_logger()
     for text in check.examples.advice.values():
         _advise(logger, text)
@@ -458,9 +439,8 @@ def _tell_check(check: Check, spec: FleetSpec) -> None:
             "wrapper, goes on from one evaluation to the next, and begins anew where the run is resumed."
         )
     most = spec.max_decorrelation_steps
-    # One after the other in a process, with as many steps as are drawn for each; a vector environment steps all.
-    n_envs = check.most_in_a_process or len(spec.env_ranks)
-    n_steps = most if check.steps_all else n_envs * most / 2
+    # As many steps as are drawn for each; a vector environment steps all at once.
+    n_steps = most if makes_vector_env(spec.EnvCls) else n_envs * most / 2
     if (seconds := n_steps * check.examples.step_seconds) > _LONG_SECONDS:
         logger.log(
             f"Before the first batch every environment takes 1 to {most} random steps (max_decorrelation_steps), "

@@ -16,7 +16,7 @@ from rlpyt.namedarraytuple import Buffer, NamedArrayTuple
 from rlpyt.old_names import serve_old_names
 from rlpyt.spaces import EnvSpaces, null_action, null_value
 from rlpyt.types import AgentInputs, AgentSamples, EnvSamples, Samples
-from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.arrays import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer
 
 serve_old_names(__name__)
 
@@ -45,32 +45,8 @@ class RowMemory(NamedArrayTuple):
     """[1, 1, B] int64, the place of the last whole batch. A new worker reads here where a lost one stopped."""
 
 
-class Place:
-    """Views of one batch, in which row t of every field belongs to row t.
-
-    Args:
-        memory: of one place, leading dimensions [T or T + 1, B].
-    """
-
-    def __init__(self, memory: RowMemory) -> None:
-        inputs = memory.inputs
-        self.inputs: AgentInputs = inputs
-        """[T + 1, B], what the agent sees at every row and after the last."""
-        self.observation, self.next_observation = inputs.observation[:-1], inputs.observation[1:]
-        self.prev_action, self.action = inputs.prev_action[:-1], inputs.prev_action[1:]
-        self.prev_reward, self.reward = inputs.prev_reward[:-1], inputs.prev_reward[1:]
-        self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
-        self.env_info, self.agent_info = memory.env_info, memory.agent_info
-        self.bootstrap_value, self.bootstrap_inputs = memory.bootstrap_value, memory.bootstrap_inputs
-        self.first: AgentInputs = inputs[0]
-        """[B], what the agent sees at the first row."""
-        self.after: AgentInputs = inputs[-1]
-        """[B], what it sees at the row after the batch."""
-        self._first_leaves, self._after_leaves = buffer_leaves(self.first), buffer_leaves(self.after)
-
-
-class Rows(Place):
-    """Rows of the batch at hand: the views of its place, made once for every place.
+class Rows:
+    """Views of the batch at hand, in which row t of every field belongs to row t.
 
     Args:
         memory: all rows, or some columns of them.
@@ -83,21 +59,26 @@ class Rows(Place):
         """[B] bool, True while an environment is not stepped: its rows are null and not valid."""
         self._last_place = memory.last_place[0, 0]
         of_places = memory._replace(resting=None, last_place=None)
-        self.places = [Place(of_places[i]) for i in range(n_places)]
+        self.places: list[RowMemory] = [of_places[i] for i in range(n_places)]
+        """Memory of every place, leading dimensions [T or T + 1, B]."""
         self.turn_to(int(self._last_place.max(initial=0)))
 
     def turn_to(self, itr: int) -> None:
         """Show the rows of the batch of an iteration."""
         self.place = itr % len(self.places)
-        at = self.places[self.place]
-        self.inputs, self.first, self.after = at.inputs, at.first, at.after
-        self.observation, self.next_observation = at.observation, at.next_observation
-        self.prev_action, self.action = at.prev_action, at.action
-        self.prev_reward, self.reward = at.prev_reward, at.reward
-        self.terminated, self.truncated, self.valid = at.terminated, at.truncated, at.valid
-        self.env_info, self.agent_info = at.env_info, at.agent_info
-        self.bootstrap_value, self.bootstrap_inputs = at.bootstrap_value, at.bootstrap_inputs
-        self._first_leaves, self._after_leaves = at._first_leaves, at._after_leaves
+        memory = self.places[self.place]
+        self.inputs: AgentInputs = memory.inputs
+        """[T + 1, B], what the agent sees at every row and after the last."""
+        self.first: AgentInputs = memory.inputs[0]
+        """[B], what the agent sees at the first row."""
+        self.after: AgentInputs = memory.inputs[-1]
+        """[B], what it sees at the row after the batch."""
+        self.observation, self.next_observation = memory.inputs.observation[:-1], memory.inputs.observation[1:]
+        self.action, self.reward = memory.inputs.prev_action[1:], memory.inputs.prev_reward[1:]
+        self.terminated, self.truncated, self.valid = memory.terminated, memory.truncated, memory.valid
+        self.env_info, self.agent_info = memory.env_info, memory.agent_info
+        self.bootstrap_value, self.bootstrap_inputs = memory.bootstrap_value, memory.bootstrap_inputs
+        self._first_leaves, self._after_leaves = buffer_leaves(self.first), buffer_leaves(self.after)
 
     def begin(self, itr: int = 0) -> None:
         """Turn the row after the last batch into the first of that of an iteration."""
@@ -216,29 +197,24 @@ def _first_row(agent: Agent, name: str, buffer: Buffer) -> Buffer:
     return buffer_func(buffer, lambda x: x[0])
 
 
-def samples_of(rows: Place) -> Samples:
-    """Return the batch of a place as the algorithm sees it, as numpy views of the rows."""
+def samples_of(memory: RowMemory) -> Samples:
+    """Return the batch of a place as the algorithm sees it, as numpy views."""
+    before, after = memory.inputs[:-1], memory.inputs[1:]
     return Samples(
         agent=AgentSamples(
-            action=rows.action,
-            prev_action=rows.prev_action,
-            agent_info=rows.agent_info,
-            bootstrap_value=rows.bootstrap_value,
-            bootstrap_inputs=rows.bootstrap_inputs,
+            action=after.prev_action,
+            prev_action=before.prev_action,
+            agent_info=memory.agent_info,
+            bootstrap_value=memory.bootstrap_value,
+            bootstrap_inputs=memory.bootstrap_inputs,
         ),
         env=EnvSamples(
-            observation=rows.observation,
-            reward=rows.reward,
-            prev_reward=rows.prev_reward,
-            terminated=rows.terminated,
-            truncated=rows.truncated,
-            valid=rows.valid,
-            env_info=rows.env_info,
+            observation=before.observation,
+            reward=after.prev_reward,
+            prev_reward=before.prev_reward,
+            terminated=memory.terminated,
+            truncated=memory.truncated,
+            valid=memory.valid,
+            env_info=memory.env_info,
         ),
     )
-
-
-def agent_inputs_of(rows: Place) -> list[AgentInputs]:
-    """Return the agent's inputs at every row and after the last as torch views, made once so that a step makes none."""
-    inputs = torchify_buffer(rows.inputs)
-    return [inputs[t] for t in range(len(inputs.prev_reward))]

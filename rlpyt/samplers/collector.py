@@ -14,23 +14,22 @@ import torch
 from rlpyt.core import Actor, Agent
 from rlpyt.namedarraytuple import Buffer
 from rlpyt.old_methods import CheckedSubclasses
-from rlpyt.samplers.buffer import Place, agent_inputs_of
-from rlpyt.samplers.dealt_states import Loaded, dealt, joined, piece
-from rlpyt.samplers.fleet_spec import FleetSpec
+from rlpyt.samplers.buffer import RowMemory
 from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.states import Loaded, dealt, joined, piece
 from rlpyt.samplers.stopwatch import Stopwatch
-from rlpyt.types import StateDict
+from rlpyt.types import AgentInputs, StateDict
 from rlpyt.utils.arrays import buffer_leaves, torchify_buffer
 
 
 class _TorchRows:
     """Torch views of the rows of a place, by t: a torch index costs more than an environment step of CartPole."""
 
-    def __init__(self, rows: Place) -> None:
-        self.inputs = agent_inputs_of(rows)
-        action, agent_info = (buffer_leaves(torchify_buffer(x)) for x in (rows.action, rows.agent_info))
-        self.action = [[leaf[t] for leaf in action] for t in range(len(rows.valid))]
-        self.agent_info = [[leaf[t] for leaf in agent_info] for t in range(len(rows.valid))]
+    def __init__(self, memory: RowMemory) -> None:
+        inputs, agent_info, T = torchify_buffer(memory.inputs), torchify_buffer(memory.agent_info), len(memory.valid)
+        self.inputs: list[AgentInputs] = [inputs[t] for t in range(T + 1)]
+        self.action = [buffer_leaves(inputs.prev_action[t + 1]) for t in range(T)]
+        self.agent_info = [buffer_leaves(None if agent_info is None else agent_info[t]) for t in range(T)]
 
 
 class ActingPart:
@@ -48,22 +47,24 @@ class ActingPart:
         self._places = [_TorchRows(place) for place in self.rows.places]
         self._torch_rows = self._places[self.rows.place]
 
-    def begin(self, itr: int) -> None:
-        """Turn the row after the last batch into the first of the next, and let all environments be stepped."""
-        self.envs.ready()
-        self.stopwatch.lap(self.envs.waits_for)
+    def begin(self, itr: int, first_t: int | None) -> None:
+        """Turn to the batch of an iteration; see `Collector.collect_batch`.
+
+        Where it begins, the row after the last batch is its first, and all environments are stepped.
+        """
         rows, resting = self.rows, self.rows.resting
-        rows.begin(itr)
+        self.actor.begin(itr)
+        if first_t is not None:
+            rows.turn_to(itr)
+        else:
+            self.envs.ready()
+            self.stopwatch.lap(self.envs.waits_for)
+            rows.begin(itr)
         self._torch_rows = self._places[rows.place]
-        if resting.any():
+        if first_t is None and resting.any():
             rows.first.prev_action[resting], rows.first.prev_reward[resting] = self.envs.null_action, 0.0
             self._forget(resting)
             resting[:] = False
-
-    def resume(self, itr: int) -> None:
-        """Go on with the batch of an iteration."""
-        self.rows.turn_to(itr)
-        self._torch_rows = self._places[self.rows.place]
 
     def act(self, t: int) -> None:
         """Select the actions of row t."""
@@ -145,11 +146,7 @@ class Collector(CheckedSubclasses):
         self.stopwatch.start()
         with self.agent.compute.autocast(self.agent.device):
             for part in self.parts:
-                part.actor.begin(itr)
-                if first_t is None:
-                    part.begin(itr)
-                else:
-                    part.resume(itr)
+                part.begin(itr, first_t)
             start = first_t or 0
             for t in range(start, self.T):
                 for part in self.parts:
@@ -197,14 +194,6 @@ class WaitResetCollector(Collector):
 CpuResetCollector = GpuResetCollector = DbCpuResetCollector = DbGpuResetCollector = Collector
 CpuWaitResetCollector = GpuWaitResetCollector = DbCpuWaitResetCollector = DbGpuWaitResetCollector = WaitResetCollector
 """Their names in rlpyt 0.1, which had one loop for every sampler."""
-
-
-def start_collector(spec: FleetSpec, agent: Agent, parts: Sequence[Part], overlap: bool = True) -> Collector:
-    """Return the collector of a fleet over parts that stand at their first rows."""
-    actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in parts]
-    for actor in actors:
-        actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
-    return spec.LoopCls(agent, list(zip(parts, actors, strict=True)), overlap)
 
 
 def _copy_leaves(out: list[torch.Tensor], buffer: Buffer) -> None:

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from rlpyt.core import Agent, EvalResult, EvaluatorBeside
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import allocate_rows
 from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import FleetServer
@@ -31,12 +32,7 @@ class _RunIsOver(Exception):
 class EvaluatorServer(FleetServer):
     """Server of the process that evaluates: all evaluation environments, and a copy of the agent that acts in them.
 
-    Args:
-        rank: of the process.
-        progress: where the work at hand is noted for the master.
-        spec: of the evaluation environments.
-        cpus: cores to run on; None leaves that to the system.
-        run_is_over: bool [1] in shared memory, set by the master when it waits for no result.
+    The array `run_is_over`, bool [1] in shared memory, is set by the master when it waits for no result.
     """
 
     stream = Role.EVALUATOR
@@ -81,26 +77,23 @@ class EvaluatorProcess(EvaluatorBeside):
         agent: initialised; it is sent with the first evaluation, when the runner has placed it.
         spec: of all evaluation environments.
         run: with the example of a row.
-        start_method: "forkserver", "spawn" or "fork".
-        timeout: seconds that the process may go without finishing a step or reset before it counts as lost.
+        settings: of the process.
 
     Raises:
         WorkerError: if an environment cannot be built.
         EnvError: if it has other spaces than those of training.
     """
 
-    def __init__(
-        self, agent: Agent, spec: FleetSpec, run: Run, start_method: str = "forkserver", timeout: float = 300.0
-    ) -> None:
+    def __init__(self, agent: Agent, spec: FleetSpec, run: Run, settings: ProcessSettings) -> None:
         assert run.example is not None, "the sampler is initialised before"
-        self._agent, self._timeout = agent, timeout
+        self._agent, self._timeout = agent, settings.stall_seconds
         self._example = run.example._replace(env=run.example.env._replace(env_info=None))
         self._weights: WeightStore | None = None
         self._watch: Watch | None = None  # over the evaluation under way
         self._run_is_over = shared_array(1, np.bool_)
         reserve_descriptors(_FILES)
         args = (spec, evaluator_cpus(run.affinity), self._run_is_over)
-        self._workers = [Worker(run.rank, EvaluatorServer, args, start_method, role="Evaluator")]
+        self._workers = [Worker(run.rank, EvaluatorServer, args, settings.start_method, role="Evaluator")]
         try:
             for one in self._ask(call(EvaluatorServer.build), _START_SECONDS):
                 one.check_spaces(agent.env_spaces)
@@ -156,7 +149,6 @@ def evaluator_cpus(affinity: Kwargs) -> list[int] | None:
     for name in ("evaluator_cpus", "workers_cpus"):
         named = [cpus for part in parts for cpus in part.get(name) or ()]
         if named:
-            cpus = sorted({cpu for some in named for cpu in ([some] if isinstance(some, int) else some)})
-            return allowed_cpus(cpus, f"affinity's {name}") or None
+            return allowed_cpus(np.unique(np.hstack(named)).tolist(), f"affinity's {name}") or None
     # The process would inherit the cores of the master.
     return available_cpus() if any(part.get("master_cpus") for part in parts) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,17 +26,16 @@ from rlpyt.envs.state_check import why_not_restored
 from rlpyt.envs.state_data import GENERATORS
 from rlpyt.envs.vector_check import examine_vector_env
 from rlpyt.logging import current_logger
-from rlpyt.samplers.as_built import AsBuilt
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, streams_of
+from rlpyt.samplers.collector import Collector
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, Specs
-from rlpyt.samplers.native_part import NativePart
-from rlpyt.samplers.parts import ListPart, LocalPart
+from rlpyt.samplers.parts import ListPart, LocalPart, NativePart, Part
+from rlpyt.samplers.states import AsBuilt, Loaded, joined, piece
 from rlpyt.spaces import EnvSpaces, same_rows
-from rlpyt.types import StateDict, traj_info_maker
+from rlpyt.types import StateDict
 from rlpyt.utils.calls import CallServer
 from rlpyt.utils.progress import Progress
-from rlpyt.utils.seeds import Role, numpy_generator, set_seed, stream_seed
+from rlpyt.utils.seeds import Role, global_streams, numpy_generator, set_global_streams, set_seed, stream_seed
 from rlpyt.utils.stops import is_end_of_run
 
 
@@ -64,10 +63,6 @@ class Check(NamedTuple):
     examples: EnvExamples
     can_reset_some: bool = True
     """Whether a vector environment can reset a part of itself."""
-    steps_all: bool = False
-    """Whether it is a vector environment: a step is one of all environments of a process."""
-    most_in_a_process: int | None = None
-    """Training environments in the process with the most of them; None where all are in one."""
     why_lost: str | None = None
     """Why environments cannot be restored although their state can be read, as a trial has found."""
     why_not_set_back: str | None = None
@@ -90,22 +85,17 @@ def check_one(spec: FleetSpec) -> Check:
     """
     seed, env_seed = stream_seed(spec.seed, Role.ENV_CHECK), stream_seed(spec.seed, Role.ENV_CHECK, 1)
     env_kwargs = spec.env_kwargs or {}
-    with _torch_as_it_was():
+    with _torch_as_it_was(), ExitStack() as stack:
         if makes_vector_env(spec.EnvCls):
             vector_env = make_vector_env(spec.EnvCls, env_kwargs, spec.env_ranks, env_seed=env_seed)
-            try:
-                examples = examine_vector_env(vector_env, seed)
-                why = vector_env.why_no_state()
-                return Check(examples, vector_env.can_reset_some, steps_all=True, why_not_set_back=why)
-            finally:
-                close_env(vector_env)
+            stack.callback(close_env, vector_env)
+            examples = examine_vector_env(vector_env, seed)
+            return Check(examples, vector_env.can_reset_some, why_not_set_back=vector_env.why_no_state())
         env = make_env(spec.EnvCls, env_kwargs, spec.env_ranks[0], env_seed=env_seed)
-        try:
-            check = _checked(spec, env, seed, env_seed)
-        finally:
-            close_env(env)
-    _advise_on_alike(spec, env, check)
-    return check
+        stack.callback(close_env, env)
+        check = _checked(spec, env, seed, env_seed)
+        _advise_on_alike(spec, env, check)
+        return check
 
 
 def _advise_on_alike(spec: FleetSpec, env: EnvAdapter, check: Check) -> None:
@@ -142,11 +132,7 @@ def _checked(spec: FleetSpec, env: EnvAdapter, seed: int, env_seed: int) -> Chec
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """Refuse an environment that changes what torch makes of the agent's networks.
-
-    Raises:
-        EnvError: if it sets torch's default dtype, or switches gradients off.
-    """
+    """Refuse an environment that changes what torch makes of the agent's networks."""
     dtype, grad = torch.get_default_dtype(), torch.is_grad_enabled()
     yield
     changed = []
@@ -180,13 +166,12 @@ class Fleet:
         self._envs: list[EnvAdapter] = []
         try:
             self.built = self._build()
-        except BaseException as error:
+        except EnvError as error:
+            advice = self._advice(error.__cause__, was_checked)
             self.close()
-            if was_checked and isinstance(error, EnvError) and not isinstance(error.__cause__, TypeError):
-                raise EnvError(
-                    f"{error}\nAn environment was built, checked and closed before. One that writes a file or takes a "
-                    "port of its own, and refuses what is there, needs another name or number each time."
-                ) from error.__cause__
+            raise EnvError(f"{error}{advice}") from error.__cause__
+        except BaseException:
+            self.close()
             raise
 
     def _build(self) -> Built:
@@ -196,29 +181,30 @@ class Fleet:
             self._vector_env = make_vector_env(spec.EnvCls, env_kwargs, ranks, env_seed=env_seeds[0])
             return Built(self._vector_env.name, noun, ranks, self._vector_env.spaces)
         for rank, env_seed in zip(ranks, env_seeds, strict=True):
-            try:
-                env = make_env(spec.EnvCls, env_kwargs, rank, env_seed=env_seed)
-            except EnvError as error:
-                raise self._with_advice(error) from error.__cause__
-            self._envs.append(env)
+            self._envs.append(env := make_env(spec.EnvCls, env_kwargs, rank, env_seed=env_seed))
             Built(env.name, noun, [rank], env.spaces).check_spaces(self._envs[0].spaces)
         return Built(self._envs[0].name, noun, ranks, self._envs[0].spaces)
 
-    def _with_advice(self, error: EnvError) -> EnvError:
-        """Return the error of an environment beside others, with what to do if a process can hold only one."""
-        is_evaluation = self.spec.role is FleetRole.EVAL
-        if not (self._envs or is_evaluation) or not isinstance(error.__cause__, RuntimeError | OSError):
-            return error
-        advice = (
-            "eval_n_envs=1 and eval_beside=True evaluate in a process of its own (--sampler.eval-n-envs 1 "
-            "--eval-beside; rlpyt eval has --n-envs 1)"
-            if is_evaluation
-            else "CpuSampler and GpuSampler give each environment a process of its own, with n_workers=batch_B"
-        )
-        return EnvError(
-            f"{error}\nThe {self.spec.role.noun} was made beside others in this process. If that can hold only one, as "
-            f"with some emulators: {advice}."
-        )
+    def _advice(self, cause: BaseException | None, was_checked: bool) -> str:
+        """Return what to do if a process can hold only one environment, or two are in each other's way."""
+        text, is_evaluation = "", self.spec.role is FleetRole.EVAL
+        if (self._envs or is_evaluation) and isinstance(cause, RuntimeError | OSError):
+            alone = (
+                "eval_n_envs=1 and eval_beside=True evaluate in a process of its own (--sampler.eval-n-envs 1 "
+                "--eval-beside; rlpyt eval has --n-envs 1)"
+                if is_evaluation
+                else "CpuSampler and GpuSampler give each environment a process of its own, with n_workers=batch_B"
+            )
+            text = (
+                f"\nThe {self.spec.role.noun} was made beside others in this process. If that can hold only one, as "
+                f"with some emulators: {alone}."
+            )
+        if was_checked and not isinstance(cause, TypeError):
+            text += (
+                "\nAn environment was built, checked and closed before. One that writes a file or takes a port of its "
+                "own, and refuses what is there, needs another name or number each time."
+            )
+        return text
 
     def part(self, rows: Rows, check: Check | None = None, progress: Progress | None = None) -> LocalPart:
         """Return the environments as a part that fills these rows.
@@ -229,21 +215,14 @@ class Fleet:
             progress: where the part notes what it is at.
         """
         spec = self.spec
-        keys, wait_reset = list(spec.env_info_keys), not spec.mid_batch_reset
-        new_traj_info = traj_info_maker(spec.TrajInfoCls, spec.traj_info_kwargs)
-        recorder = info_recorder(spec.env_info_keys, check.examples.info if check and keys else {})
-        if self._vector_env is None:
-            record = recorder.record if keys else None
-            part = ListPart(self._envs, rows, record, new_traj_info, progress, wait_reset)
+        recorder = info_recorder(spec.env_info_keys, check.examples.info if check else {})
+        if self._vector_env is not None:
             if check is not None:
-                part.why_lost = check.why_lost
-            if spec.sets_back or (spec.role is FleetRole.EVAL and check is not None and not check.why_not_set_back):
-                part.as_built = [AsBuilt(env) for env in self._envs]
-            return part
-        if check is not None:
-            self._vector_env.can_reset_some = check.can_reset_some
-        nulls = {key: recorder.example[key] for key in keys}
-        return NativePart(self._vector_env, rows, nulls, new_traj_info, progress, wait_reset)
+                self._vector_env.can_reset_some = check.can_reset_some
+            return NativePart(spec, self._vector_env, rows, recorder, progress)
+        sets_back = spec.sets_back or (spec.role is FleetRole.EVAL and check is not None and not check.why_not_set_back)
+        as_built = [AsBuilt(env) for env in self._envs] if sets_back else []
+        return ListPart(spec, self._envs, rows, recorder, progress, check and check.why_lost, as_built)
 
     def started_part(self, rows: Rows, check: Check, progress: Progress | None = None) -> LocalPart:
         """Return the environments as a part that stands at its first row.
@@ -279,24 +258,18 @@ def close_env(env: EnvAdapter | VectorEnvAdapter) -> None:
 
 
 class Builds(CallServer):
-    """Server of a worker with environments."""
+    """Server of a worker with environments, and the calls that do not depend on which process acts."""
 
     process: ClassVar[str] = "worker"
     """Kind of the worker, by which the state of its global generators is known again."""
     own_generators: bool = True
-    """Whether it has the global generators to itself."""
+    """Whether it has the global generators to itself; see `rlpyt.utils.worker_pool.WorkerKind`."""
     specs: Specs
-
-    def with_streams(self, state: StateDict) -> StateDict:
-        """Return the state of the training environments with that of the global generators, where it has its own."""
-        own = [streams_of(self.process, self.specs[FleetRole.TRAIN].env_ranks)] if self.own_generators else []
-        return joined([state, *own])
-
-    def loaded(self, loaded: Loaded, state: StateDict) -> Loaded:
-        """Let the global generators go on, after all else was loaded; return the report of both."""
-        if not self.own_generators:
-            return loaded
-        return Loaded.merge([loaded, go_on_with_streams(self.process, self.specs[FleetRole.TRAIN].env_ranks, state)])
+    """Say what to build."""
+    progress: Progress
+    """Where the work at hand is noted for the master."""
+    training: Collector | Part
+    """What steps the training environments; known once the work has started."""
 
     @abstractmethod
     def check(self) -> Check:
@@ -306,16 +279,38 @@ class Builds(CallServer):
     def build(self) -> list[Built]:
         """Build all environments; return what each fleet is like."""
 
+    def wake(self) -> None:
+        """Reset the environments that rest."""
+        self.training.wake()
+
+    def state_dict(self) -> StateDict:
+        """Return where the training environments and this process's generators stand."""
+        state, ranks = self.training.state_dict(), self.specs[FleetRole.TRAIN].env_ranks
+        if not self.own_generators:
+            return state
+        own = {"process": self.process, "generators": global_streams()}
+        return joined([state, {"streams": [piece(ranks, own)]}])
+
+    def load_state_dict(self, state_dict: StateDict) -> Loaded:
+        """Take over what `state_dict` returned."""
+        loaded = self.training.load_state_dict(state_dict) or Loaded()
+        if not self.own_generators:
+            return loaded
+        ranks = self.specs[FleetRole.TRAIN].env_ranks
+        for one in state_dict["streams"]:
+            if one["state"]["process"] == self.process and list(one["ranks"]) == list(ranks):
+                set_global_streams(one["state"]["generators"])  # last, as all else that is loaded may draw
+                return loaded._replace(n_streams=loaded.n_streams + 1)
+        return loaded._replace(n_without_stream=loaded.n_without_stream + 1)
+
 
 class FleetServer(Builds):
-    """Environments of one worker, and the calls that all samplers make.
+    """Server of a worker that has the environments itself.
 
     Args:
         rank: of the worker.
-        progress: where the work at hand is noted for the master.
-        specs: say what to build.
+        progress, specs, own_generators: see `Builds`.
         cpus: cores to run on; None leaves that to the system.
-        own_generators: whether the global generators are this worker's alone; see `rlpyt.utils.worker_pool.WorkerKind`.
     """
 
     stream: ClassVar[Role] = Role.WORKER
@@ -327,10 +322,10 @@ class FleetServer(Builds):
         if cpus is not None:
             psutil.Process().cpu_affinity(cpus)
         self.specs, self.progress, self.own_generators = specs, progress, own_generators
-        progress.env_rank = next(iter(specs.values())).env_ranks[0]
+        spec = next(iter(specs.values()))
+        progress.env_rank = spec.env_ranks[0]
         self._fleets: dict[FleetRole, Fleet] = {}
         # Environments may draw from the global generators, which start alike in workers that were forked from one.
-        spec = next(iter(specs.values()))
         if own_generators:
             set_seed(stream_seed(spec.seed, self.stream, progress.env_rank, spec.restarts))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,20 +14,6 @@ from rlpyt.utils.seeds import Role, stream_seed
 
 NO_LIMIT = 2**62
 """Steps an evaluation takes at most where no limit was set."""
-
-
-class EvalSize(NamedTuple):
-    """Amount of one evaluation."""
-
-    n_envs: int
-    """Environments; those without an episode to run are left out."""
-    max_steps: int | None
-    max_trajectories: int | None
-
-    @property
-    def max_T(self) -> int:
-        """Steps of each environment at most."""
-        return self.max_steps // self.n_envs if self.max_steps else NO_LIMIT
 
 
 class FleetRole(Enum):
@@ -124,17 +110,6 @@ class FleetSpec:
 
 Specs = Mapping[FleetRole, FleetSpec]
 """The fleets of one process: that of training, and that of evaluation where there is one."""
-
-
-def by_process(dealt: Mapping[FleetRole, Sequence[FleetSpec]]) -> list[Specs]:
-    """Return the fleets of every process from those of every role; a fleet without environments is left out."""
-    n = len(dealt[FleetRole.TRAIN])
-    return [{role: specs[i] for role, specs in dealt.items() if specs[i].env_ranks} for i in range(n)]
-
-
-def restarted(specs: Specs, restarts: int) -> Specs:
-    """Return the fleets of a worker after a restart."""
-    return {role: replace(spec, restarts=restarts) for role, spec in specs.items()}
 
 
 def quotas(n_envs: int, max_trajectories: int | None) -> list[int | None]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from rlpyt.core import Agent
-from rlpyt.samplers.base import count_cut
 from rlpyt.samplers.cpu import CpuSampler
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
-from rlpyt.samplers.ray_host import Layout, start_of_layouts
 from rlpyt.samplers.ray_workers import RayWorkers
 from rlpyt.samplers.remote_collectors import RemoteCollectors
 from rlpyt.samplers.work import Collects
 from rlpyt.samplers.workers import Workers, check_n_workers
 from rlpyt.types import Kwargs
-from rlpyt.utils.calls import AnyCall, call
+from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import START_METHODS
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection
@@ -34,13 +31,11 @@ class RayCollectors(RemoteCollectors):
 
     def _publish(self) -> None:
         super()._publish()
-        self._kind.share_weights(self._weights)
+        self._kind.publish(self._weights)
 
     def _begin(self, copy: Agent) -> None:
-        self._kind.share_agent(copy)
-        self._kind.rows = {rank: rows[FleetRole.TRAIN] for rank, rows in enumerate(self._rows)}
-        layouts = [{role: Layout.of(some) for role, some in rows.items()} for rows in self._rows]
-        self._workers.begin([call(start_of_layouts, self._check, some) for some in layouts])
+        self._kind.share(copy, [rows[FleetRole.TRAIN] for rows in self._rows])
+        super()._begin(copy)
 
     @staticmethod
     def on_loss(progress: Progress, request: AnyCall[Collects]) -> AnyCall[Collects]:
@@ -57,14 +52,13 @@ class RaySampler(CpuSampler):
     """
 
     collectors: ClassVar[type[RemoteCollectors]] = RayCollectors
-    shares_memory: ClassVar[bool] = False
 
     ray_address: str = "auto"
     """The cluster, as `ray.init` takes it: "auto" is the one that runs on this machine, "local" starts one with this
-    machine alone, which ends with the run, and listens on all network interfaces as every cluster of Ray does. Not used
-    where the process is connected to a cluster."""
+    machine alone, which ends with the run and listens on its loopback interface, while other clusters listen on all
+    network interfaces. Not used where the process is connected to a cluster."""
     node_timeout: float = 30.0
-    """Seconds that a node with a worker at work may go without an answer before it counts as lost; it answers twice a
+    """Seconds that a node with a worker at work may go without an answer before it counts as lost; it is asked twice a
     second. Ray itself sees the end of a process within two seconds or so."""
 
     def __post_init__(self) -> None:
@@ -73,19 +67,20 @@ class RaySampler(CpuSampler):
         if not self.node_timeout > 1:
             raise ValueError(
                 f"{type(self).__name__}: node_timeout is {self.node_timeout}; expected a number of seconds above 1, as "
-                "a node answers twice a second."
+                "a node is asked twice a second."
             )
         for name in ("worker_kind", "start_method"):
             if getattr(self, name) not in (None, *START_METHODS):
                 raise ValueError(
                     f"{type(self).__name__}: {name} is {getattr(self, name)!r:.100}; expected its default: the workers "
-                    "are processes on the nodes of the cluster. Give it to CpuSampler, whose rows are the same."
+                    "are actors on the nodes of the cluster. Give it to CpuSampler, whose rows are the same."
                 )
         self._kind: RayWorkers | None = None
 
     def start(self, specs: Specs, affinity: Kwargs) -> Check:
         """Connect to the cluster, and start the workers; return the result of the check."""
         connection = RayConnection(type(self).__name__, self.ray_address)
+        self._kind = kind = RayWorkers(connection, self.server, self.node_timeout)
         try:
             n_cores = sum(node.n_cores for node in connection.nodes().values())
             n_workers = self.n_workers or max(1, min(n_cores, self.batch_spec.B))
@@ -95,13 +90,10 @@ class RaySampler(CpuSampler):
                     "Ray cluster: every worker takes one. Lower it, add nodes, or start them with a higher --num-cpus."
                 )
             check_n_workers(self, n_workers, self.batch_spec.B, "n_workers is")
-            kind = RayWorkers(connection, self.server, self.start_method, n_workers, self.node_timeout)
-            self._kind, on_cut = kind, partial(count_cut, self)
-            args_of = lambda rank, some: (some, None)  # noqa: E731  # cores are those that Ray gives its host
-            self._workers = Workers(self, kind, specs, n_workers, args_of, self.collectors.on_loss, on_cut)
+            kind.deal(n_workers)
+            no_cores = (None,)  # Ray deals them
+            self._workers = Workers(self, kind, specs, [no_cores] * n_workers, self.collectors.on_loss)
         except BaseException:
-            if self._kind is None:
-                connection.close()
             self.shutdown()
             raise
         return self._workers.check_and_build()

@@ -1,201 +1,301 @@
-"""Workers on the nodes of a Ray cluster, on the master's side: a twin of each, and the hosts that start them."""
+"""Workers that are actors of Ray, on the nodes of a cluster, and what the master knows of them.
+
+An actor holds the server of a worker. It works in its main thread, as environments may need that one. Weights come in,
+and rows go out, as arrays. Beside the workers of a node a watch holds their progress in shared memory: so the master
+sees a worker that stands still, even one that holds Python's lock, and a node that does not answer.
+"""
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
 
 from rlpyt.core import Agent
-from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.ray_host import Answer, Columns, First, RayHost, last_place
+from rlpyt.samplers.buffer import RowMemory, Rows
+from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects
+from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.calls import AnyCall
 from rlpyt.utils.processes import WorkerError
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.ray_cluster import RayConnection, RayNode
-from rlpyt.utils.shared_memory import dumps_by_value, unsendable
+from rlpyt.utils.shared_memory import dumps, dumps_by_value, shared_array, unsendable
 from rlpyt.utils.watched import Picklable, receive_asking
+from rlpyt.utils.worker_main import Failure, keep_to_one_thread, leave_stop_signals_to_master
+from rlpyt.utils.workers_here import Server
 
 _CLOSE_SECONDS = 5.0  # for the environments of a worker to close in order
 START_SECONDS = 300.0
-"""Longest time until a host gives its first answer: Ray waits without end for cores that others have."""
-_LOOK_SECONDS = 0.5  # between two looks at what the workers are at
+"""Longest time until an actor has started: Ray waits without end for cores that others have."""
+
+Columns: TypeAlias = tuple[int, bool, list[np.ndarray]]
+"""Place in the ring, whether all of it is there or only the row after its batch, and the arrays."""
 
 
-class Host:
-    """Twin of a `RayHost` on a node.
-
-    Args:
-        connection: to the cluster.
-        node: on which it is.
-        n_workers: workers that it begins with, one core of Ray's each.
-        max_workers: workers that it may have at once.
-        start_method: of the workers.
-    """
-
-    def __init__(
-        self, connection: RayConnection, node: RayNode, n_workers: int, max_workers: int, start_method: str
-    ) -> None:
-        self.node_id, self.name = node.node_id, node.name
-        self.places = n_workers
-        self.is_lost = self.has_answered = False
-        strategy = connection.on_node(node.node_id)
-        options = {"num_cpus": n_workers, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
-        # A call for every worker, and one that still waits for a worker that was replaced.
-        options["max_concurrency"] = 2 * max_workers + 2
-        self.actor = connection.ray.remote(RayHost).options(**options).remote(start_method)
+def columns_of(memory: RowMemory, is_whole: bool) -> Columns:
+    """Return views of the last whole batch, or only of the row after it."""
+    place = int(memory.last_place.max(initial=0))
+    return place, is_whole, _leaves(memory, place, is_whole)
 
 
-class RayWorker:
-    """Twin of a worker on another machine.
+def write_columns(memory: RowMemory, columns: Columns) -> None:
+    """Write what `columns_of` returned of the same columns on another machine."""
+    place, is_whole, arrays = columns
+    for mine, received in zip(_leaves(memory, place, is_whole), arrays, strict=True):
+        mine[...] = received
+
+
+def _leaves(memory: RowMemory, place: int, is_whole: bool) -> list[np.ndarray]:
+    at = memory._replace(resting=None, last_place=None)[place]
+    batch = buffer_leaves(at) if is_whole else [leaf[-1:] for leaf in buffer_leaves(at.inputs)]
+    return [*batch, memory.resting, memory.last_place]
+
+
+class RayServer:
+    """Actor that is a worker.
 
     Args:
         rank: of the worker.
-        key: which no other worker of the run has.
-        host: that starts it.
         server: pickled: what makes its server, and the arguments.
-        cluster: the workers that it is one of.
     """
 
-    def __init__(self, rank: int, key: int, host: Host, server: bytes, cluster: RayWorkers) -> None:
-        self.rank, self.key, self.host = rank, key, host
-        self.progress = Progress()
-        self._server, self._cluster = server, cluster
-        self._itr: int | None = None  # of the batch at hand
-        self._has_rows = False
-        self._answer: Answer | None = None
-        self._error: WorkerError | None = None
-        self.pending: object = None
-        self.heard = time.monotonic()
+    def __init__(self, rank: int, server: bytes) -> None:
+        leave_stop_signals_to_master(obeys_sigterm=True)
+        keep_to_one_thread()
+        self._progress = Progress()
+        self._rank, self._made_by = rank, server
+        self._server: Server | None = None
+        self._weights: WeightStore | None = None
+        self._memory: RowMemory | None = None
 
-    @property
-    def pid(self) -> None:
-        """Process number, which means nothing on this machine."""
-        return
+    def note(self, progress: bytes) -> None:
+        """Note the progress from now on where the watch reads it."""
+        self._progress = pickle.loads(progress)
+
+    def answer(
+        self, data: bytes, agent: bytes | None, weights: Sequence[np.ndarray] | None
+    ) -> tuple[list[int], bytes, Columns | None]:
+        """Answer a request; return the progress, the pickled reply or `Failure`, and what was written into the rows.
+
+        Args:
+            data: the pickled request; that to start has layouts of rows, and their columns, in place of the rows.
+            agent: pickled: the worker's copy, where the request is to start.
+            weights: published by the agent of the master; None before there is one.
+        """
+        try:
+            request: AnyCall[Collects] = pickle.loads(data)
+            if (server := self._server) is None:
+                serve, args = pickle.loads(self._made_by)
+                server = self._server = serve(self._rank, self._progress, *args)
+            if agent is not None:
+                request = self._with_own_memory(request, pickle.loads(agent))
+            if self._weights is not None and weights is not None:
+                self._weights.receive(weights)
+            reply = dumps_by_value(server(request))
+        except BaseException as error:  # also an environment that exits
+            failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+            return self._progress.numbers(), dumps(failure), None
+        is_whole = request.is_of(Collects.collect)
+        return self._progress.numbers(), reply, None if self._memory is None else columns_of(self._memory, is_whole)
+
+    def _with_own_memory(self, request: AnyCall[Collects], agent: Agent) -> AnyCall[Collects]:
+        check, layouts, columns = request.args
+        memory = {role: buffer_func(layout, lambda make: make()) for role, layout in layouts.items()}
+        self._memory, self._weights = memory[FleetRole.TRAIN], WeightStore(agent)
+        write_columns(self._memory, columns)
+        return request._replace(args=(check, agent, self._weights, {role: Rows(of) for role, of in memory.items()}))
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._server is not None:
+            self._server.close()
+
+
+class RayWatch:
+    """Actor that holds what the workers on its node note, also when they have ended."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, Progress] = {}
+
+    def allot(self, rank: int) -> bytes:
+        """Return where a new worker notes its progress."""
+        self._progress[rank] = Progress(shared_array(Progress.SIZE, np.int64))
+        return dumps(self._progress[rank])
+
+    def look(self) -> dict[int, list[int]]:
+        """Return the numbers of every worker's progress, by rank."""
+        return {rank: progress.numbers() for rank, progress in self._progress.items()}
+
+
+class Node:
+    """Node with workers of the run, as the master knows it.
+
+    Args:
+        connection: to the cluster.
+        node: which it is.
+    """
+
+    def __init__(self, connection: RayConnection, node: RayNode) -> None:
+        self._ray, self.node_id, self.name, self.n_cores = connection.ray, node.node_id, node.name, node.n_cores
+        self.lost = ""
+        """How it was lost; empty while it lives."""
+        self.watch = connection.start(node.node_id, RayWatch)
+        self._look: object = None  # that has no answer yet
+        self._asked, self._has_answered = 0.0, False
+
+    def look(self, workers: Sequence[RayWorker], timeout: float, wait: float = 0.0) -> None:
+        """Note what workers here are at, as far as that is known by now, and whether the node is lost.
+
+        Args:
+            workers: on this node.
+            timeout: seconds that the node may go without an answer, once it has given the first.
+            wait: seconds to wait for one.
+        """
+        if self._look is None:
+            self._look, self._asked = self.watch.look.remote(), time.monotonic()
+        try:
+            numbers = self._ray.get(self._look, timeout=wait)
+        except self._ray.exceptions.GetTimeoutError:
+            patience = timeout if self._has_answered else START_SECONDS
+            if time.monotonic() - self._asked > patience:
+                self.lost = (
+                    f"was lost: its node has not answered for {patience:g} s. If its network may be silent for "
+                    "that long, raise the sampler's node_timeout."
+                )
+        except self._ray.exceptions.RayError:
+            self.lost = "was lost with its node."
+        else:
+            self._look, self._has_answered = None, True
+            for worker in workers:
+                worker.progress.array[:] = numbers.get(worker.rank, worker.progress.array)
+
+
+class RayWorker:
+    """Worker on another machine, as the master knows it.
+
+    Args:
+        rank: of the worker.
+        node: on which it is started.
+        n_cores: of Ray's that it takes.
+        server: pickled: what makes its server, and the arguments.
+        kind: the workers that it is one of.
+    """
+
+    pid = None  # which means nothing on this machine
+
+    def __init__(self, rank: int, node: Node, n_cores: int, server: bytes, kind: RayWorkers) -> None:
+        self.rank, self.node, self.progress, self._kind = rank, node, Progress(), kind
+        self.remote = kind.connection.start(node.node_id, RayServer, rank, server, n_cores=n_cores)
+        self._start, self._asked = self.remote.note.remote(node.watch.allot.remote(rank)), time.monotonic()
+        self.pending: object = None
 
     def seen_at(self) -> str:
         """Return the name of the worker and where it was last seen, for messages."""
         at = self.progress
         seen = f", last seen at environment {at.env_rank}, step {at.step}," if any(at.numbers()) else ""
-        return f"Worker {self.rank} on {self.host.name}{seen}"
+        return f"Worker {self.rank} on {self.node.name}{seen}"
 
     def send_bytes(self, data: bytes, timeout: float = 300.0) -> None:
-        """Send a pickled request, with what the worker lacks."""
-        cluster, first, agent = self._cluster, None, None
-        rows = cluster.rows.get(self.rank)
-        if not self._has_rows:
-            boundary = None if rows is None else Columns.of(rows, last_place(rows), is_whole=False)
-            first = First(self._server, boundary)
-            agent = cluster.agent_sent
+        """Send a pickled request, and the weights."""
+        kind, agent = self._kind, None
         request: AnyCall[Collects] = pickle.loads(data)
-        self._itr = request.args[0] if request.is_of(Collects.collect) else None
-        self._answer, self._error, self.heard = None, None, time.monotonic()
-        self.pending = self.host.actor.ask.remote(
-            self.key, self.rank, data, first, agent, cluster.version, cluster.weights
-        )
+        if request.is_of(Collects.start):
+            check, _, _, rows = request.args
+            layouts = {role: buffer_func(of.memory, _zeros_like) for role, of in rows.items()}
+            columns = columns_of(rows[FleetRole.TRAIN].memory, is_whole=False)
+            request, agent = request._replace(args=(check, layouts, columns)), kind.agent
+        self.pending = self.remote.answer.remote(dumps_by_value(request), agent, kind.weights)
 
-    def fetch(self) -> bool:
-        """Take the answer that has arrived; return whether it can be received as reply or error."""
-        ray = self._cluster.ray
-        try:
-            answer: Answer = ray.get(self.pending, timeout=self._cluster.node_timeout)
-        except ray.exceptions.RayTaskError as error:
-            self._error = WorkerError(f"{self.seen_at()}: its host raised {error}", self.rank)
-            return True
-        except ray.exceptions.RayError as error:
-            self.lose(f"was lost with its node or its host: {type(error).__name__}: {str(error).splitlines()[0]}")
-            return True
-        self.heard, self.host.has_answered = time.monotonic(), True
-        self.progress.array[:] = answer.progress
-        if answer.error is not None:
-            self._error = WorkerError(f"On {self.host.name}: {answer.error}", self.rank)
-        elif answer.reply is None:
-            self.pending = self.host.actor.wait.remote(self.key, self._itr)
-            return False
-        self._answer = answer
-        return True
-
-    def lose(self, how: str) -> None:
-        """Give up the host, which no worker is started on any more, and note the error."""
-        self._error = WorkerError(f"{self.seen_at()} {how}", self.rank)
-        self._cluster.give_up(self.host)
+    def why_lost(self) -> str:
+        """Return why no answer will come; empty if one may."""
+        late = time.monotonic() - self._asked > START_SECONDS
+        if late and not self._kind.connection.ray.wait([self._start], timeout=0)[0]:
+            return (
+                f"cannot start: Ray has not started it for {START_SECONDS:g} s. Its cores may be taken: `ray status` "
+                "shows by how much work. End that, lower n_workers, or add nodes."
+            )
+        return self.node.lost
 
     def receive(self, timeout: float = 300.0) -> Picklable:
         """Return the reply that has arrived, after its rows were copied; or raise the error in its place."""
-        if self._error is not None:
-            raise self._error
-        answer, self._answer = self._answer, None
-        assert answer is not None, "fetch comes first"
-        assert answer.reply is not None, "an answer without a reply is not kept"
-        if answer.columns is not None:
-            self._has_rows = True
-            answer.columns.copy_to(self._cluster.rows[self.rank])
-        return pickle.loads(answer.reply)
+        connection = self._kind.connection
+        if not connection.ray.wait([self.pending], timeout=0)[0]:
+            raise WorkerError(f"{self.seen_at()} {self.why_lost()}", self.rank)
+        try:
+            numbers, data, columns = connection.ray.get(self.pending)
+        except connection.ray.exceptions.RayError as error:
+            self.node.look([self], self._kind.node_timeout, wait=1.0)
+            how = f"was lost with its process or its node: {type(error).__name__}: {' '.join(str(error).split())}"
+            # The first is what Ray raises where the node has not told it within a second how the process ended.
+            unknown = isinstance(error, connection.ray.exceptions.ActorUnavailableError)
+            if unknown or self.node.node_id not in connection.nodes():
+                self.node.lost = how
+            raise WorkerError(f"{self.seen_at()} {how}", self.rank) from None
+        self.progress.array[:] = numbers
+        if columns is not None:
+            write_columns(self._kind.rows[self.rank].memory, columns)
+        reply = pickle.loads(data)
+        if isinstance(reply, Failure):
+            text = f"{self.seen_at()} raised {reply.error}\n\nIts traceback:\n{reply.traceback}"
+            raise WorkerError(text, self.rank)
+        return reply
+
+
+def _zeros_like(array: np.ndarray) -> Callable[[], np.ndarray]:
+    return partial(np.zeros, array.shape, array.dtype)
 
 
 class RayWorkers:
     """Workers on the nodes of a cluster, with what all of them are sent: the agent and its weights.
 
-    Every node that has workers has one host for all of them. A host stays, so a lost worker is replaced within the time
-    that its environments take, also where its node is lost: on the host with the fewest workers for its cores.
-
     Args:
         connection: to the cluster.
         serve: makes the server in a worker; called with rank, progress and the worker's arguments.
-        start_method: of the workers, on their nodes.
-        n_workers: number of workers.
         node_timeout: seconds that a node may go without an answer.
     """
 
     own_generators = True
 
-    def __init__(
-        self,
-        connection: RayConnection,
-        serve: Callable[..., object],
-        start_method: str,
-        n_workers: int,
-        node_timeout: float,
-    ) -> None:
-        self.ray, self._connection, self.node_timeout = connection.ray, connection, node_timeout
-        self._serve, self._start_method, self._n_workers = serve, start_method, n_workers
-        self.rows: Mapping[int, Rows] = {}
+    def __init__(self, connection: RayConnection, serve: Callable[..., object], node_timeout: float) -> None:
+        self.connection, self._serve, self.node_timeout = connection, serve, node_timeout
+        self.rows: Sequence[Rows] = []
         """Every worker's columns of the batch."""
-        self.agent_sent: object = None
+        self.agent: object = None
         self.weights: object = None
-        self.version = 0
-        self._keys = itertools.count()
-        self._load: dict[int, Host] = {}  # host of every worker
-        self.hosts = self._start_hosts()
+        self._nodes: list[Node] = []
+        self._node_of: list[Node] = []
+        self._moved: set[int] = set()
 
-    def _start_hosts(self) -> list[Host]:
-        nodes, free = self._connection.nodes(), self._connection.free_cores()
-        n_of = dict.fromkeys(nodes, 0)
+    def deal(self, n_workers: int) -> None:
+        """Deal workers to the nodes, each to the one with the most cores left, first of those that nobody has taken."""
+        nodes, free, dealt = self.connection.nodes(), self.connection.free_cores(), list[str]()
 
-        def room(node_id: str) -> tuple[bool, int]:  # first where another run has left a core
-            return free.get(node_id, 0) > n_of[node_id], nodes[node_id].n_cores - n_of[node_id]
+        def room(node_id: str) -> tuple[bool, int]:
+            n_here = dealt.count(node_id)
+            return free.get(node_id, 0) > n_here, nodes[node_id].n_cores - n_here
 
-        for _ in range(self._n_workers):
-            n_of[max(nodes, key=room)] += 1
-        return [self._start_host(node_id, n) for node_id, n in n_of.items() if n]
+        for _ in range(n_workers):
+            dealt.append(max(nodes, key=room))
+        twins = {node_id: Node(self.connection, nodes[node_id]) for node_id in set(dealt)}
+        self._nodes, self._node_of = list(twins.values()), [twins[node_id] for node_id in dealt]
 
-    def _start_host(self, node_id: str, n: int) -> Host:
-        return Host(self._connection, self._connection.nodes()[node_id], n, self._n_workers, self._start_method)
+    def share(self, copy: Agent, rows: Sequence[Rows]) -> None:
+        """Let workers that start from now on have a worker's copy of the agent, and fill these rows."""
+        self.agent, self.rows = self.connection.ray.put(dumps_by_value(copy)), rows
 
-    def share_agent(self, copy: Agent) -> None:
-        """Let workers that start from now on have a worker's copy of the agent."""
-        self.agent_sent = self.ray.put(dumps_by_value(copy))
-
-    def share_weights(self, weights: WeightStore) -> None:
+    def publish(self, weights: WeightStore) -> None:
         """Let the workers act by the weights that were published, from their next request on."""
-        self.weights, self.version = self.ray.put(weights.arrays), self.version + 1
+        self.weights = self.connection.ray.put(weights.arrays)
 
     def start(self, rank: int, args: tuple[object, ...]) -> RayWorker:
-        """Start a worker with its first request, on the host with the most cores for a worker."""
+        """Start a worker, on the node that it had; if that is lost, on another, whose cores it shares."""
         try:
             server = dumps_by_value((self._serve, args))
         except Exception as error:
@@ -203,30 +303,21 @@ class RayWorkers:
                 f"Starting worker {rank}: {unsendable(args)} cannot be sent to another machine: {error}. Let the class "
                 "that has it make it there (open the file, connect, take the lock) from plain arguments."
             ) from error
-        self._load.pop(rank, None)
-        host = min(self._living_hosts(rank), key=lambda host: (self._n_on(host) + 1) / host.places)
-        self._load[rank] = host
-        return RayWorker(rank, next(self._keys), host, server, self)
+        if self._node_of[rank].lost:
+            self._node_of[rank] = self._another(rank)
+            self._moved.add(rank)
+        return RayWorker(rank, self._node_of[rank], int(rank not in self._moved), server, self)
 
-    def _n_on(self, host: Host) -> int:
-        return sum(other is host for other in self._load.values())
-
-    def _living_hosts(self, rank: int) -> list[Host]:
-        living = [host for host in self.hosts if not host.is_lost]
-        if living:
-            return living
-        nodes = self._connection.nodes()
-        if not nodes:
-            raise WorkerError(f"Starting worker {rank}: the Ray cluster has no living node left.", rank)
-        self.hosts.append(self._start_host(max(nodes, key=lambda node_id: nodes[node_id].n_cores), 1))
-        return self.hosts[-1:]
-
-    def give_up(self, host: Host) -> None:
-        """Start no worker on a host any more, and end it where it still runs."""
-        if not host.is_lost:
-            host.is_lost = True
-            with suppress(self.ray.exceptions.RayError):
-                self.ray.kill(host.actor)
+    def _another(self, rank: int) -> Node:
+        """Return the living node of the run with the fewest workers for its cores; without any, another one."""
+        living = [node for node in self._nodes if not node.lost]
+        if not living:
+            others = self.connection.nodes().values()
+            if not others:
+                raise WorkerError(f"Starting worker {rank}: the Ray cluster has no living node left.", rank)
+            living = [Node(self.connection, max(others, key=lambda node: node.n_cores))]
+            self._nodes += living
+        return min(living, key=lambda node: self._node_of.count(node) / node.n_cores)
 
     def receive(
         self,
@@ -240,47 +331,25 @@ class RayWorkers:
 
     def _ready(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
         worker_of = {worker.pending: worker for worker in workers}
-        done, _ = self.ray.wait(list(worker_of), num_returns=1, timeout=seconds)
-        ready = [worker_of[ref] for ref in done if worker_of[ref].fetch()]
-        return ready or [worker for worker in workers if self._is_lost(worker)]
-
-    def _is_lost(self, worker: RayWorker) -> bool:
-        """Return whether the host of a worker has been silent for too long; if so, note the error."""
-        silent = time.monotonic() - worker.heard
-        if not worker.host.has_answered and silent > START_SECONDS:
-            worker.lose(
-                f"cannot start: Ray has not started its host for {START_SECONDS:g} s. Its cores may be taken: "
-                "`ray status` shows by how much work. End that, lower n_workers, or add nodes."
-            )
-            return True
-        if worker.host.has_answered and silent > self.node_timeout:
-            worker.lose(
-                f"was lost: its node has not answered for {self.node_timeout:g} s. If its network may be silent for "
-                "that long, raise the sampler's node_timeout."
-            )
-            return True
-        return False
+        done, _ = self.connection.ray.wait(list(worker_of), num_returns=1, timeout=seconds)
+        if done:
+            return [worker_of[ref] for ref in done]
+        for node in {worker.node for worker in workers}:
+            node.look([worker for worker in workers if worker.node is node], self.node_timeout)
+        return [worker for worker in workers if worker.why_lost()]
 
     def stop(self, workers: Sequence[RayWorker], seconds: float | None = None) -> None:
-        """Stop workers, and give up hosts that do not answer."""
-        seconds = _CLOSE_SECONDS if seconds is None else seconds
-        keys: dict[Host, list[int]] = {}
+        """Let workers close their environments, and end them."""
+        ray = self.connection.ray
+        closing = [worker.remote.close.remote() for worker in workers if not worker.node.lost]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_SECONDS if seconds is None else seconds)
         for worker in workers:
-            if not worker.host.is_lost:
-                keys.setdefault(worker.host, []).append(worker.key)
-        calls = {host.actor.stop.remote(some, seconds): host for host, some in keys.items()}
-        if not calls:
-            return
-        done, late = self.ray.wait(list(calls), num_returns=len(calls), timeout=seconds + _LOOK_SECONDS + 1.0)
-        for ref in done:
-            with suppress(self.ray.exceptions.RayError):
-                self.ray.get(ref)
-        for ref in late:
-            self.give_up(calls[ref])
+            ray.kill(worker.remote)
 
     def close(self) -> None:
-        """End the hosts, and disconnect."""
-        for host in self.hosts:
-            self.give_up(host)
-        self.agent_sent = self.weights = None
-        self._connection.close()
+        """End what is left on the nodes, and disconnect."""
+        for node in self._nodes:
+            self.connection.ray.kill(node.watch)
+        self.agent = self.weights = None
+        self.connection.close()

@@ -7,10 +7,10 @@ from time import perf_counter
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.dealt_states import Loaded, joined, selected
 from rlpyt.samplers.fleet import Check
 from rlpyt.samplers.fleet_spec import FleetRole
 from rlpyt.samplers.parts import CompletedTraj
+from rlpyt.samplers.states import Loaded, joined, selected
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.samplers.work import Collects, Work
@@ -24,12 +24,7 @@ from rlpyt.utils.worker_pool import Message
 class RemoteCollectors(Work):
     """Collectors and evaluators in the processes of a pool, each of which fills its columns of the rows.
 
-    Args:
-        workers: the processes; their environments are built.
-        agent: each process gets a copy of it.
-        check: result of the check at the start.
-        rows: of all fleets.
-        wake: whether a process lets environments that rest be reset only when it is told to.
+    With `wake` a process lets environments that rest be reset only when it is told to.
     """
 
     def __init__(
@@ -43,7 +38,7 @@ class RemoteCollectors(Work):
     def collect(self, itr: int, first_t: int | None = None) -> list[CompletedTraj]:
         """Let the processes fill their columns of the batch; return the completed trajectories."""
         start = perf_counter()
-        self._share_agent()
+        self._start(publish=True)
         for worker in self._pool.workers:
             worker.progress.row = None
         completed = self._workers.ask_all(call(Collects.collect, itr, first_t=first_t))
@@ -54,7 +49,7 @@ class RemoteCollectors(Work):
 
     def evaluate(self, itr: int, on_progress: Callable[[int], None], deterministic: bool) -> EvalResult:
         """Let the processes run their shares of the quota."""
-        self._share_agent()
+        self._start(publish=True)
         workers = self._pool.workers
         for worker in workers:
             worker.progress.episodes = 0
@@ -73,11 +68,6 @@ class RemoteCollectors(Work):
         states = [selected(state_dict, some) for some in self._workers.ranks]
         return Loaded.merge(self._pool.ask({rank: call(Collects.load_state_dict, s) for rank, s in enumerate(states)}))
 
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        self._start()
-        return next(filter(None, self._workers.ask_all(call(Collects.why_no_state))), None)
-
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call, as the mean over the processes."""
         self._start()
@@ -91,24 +81,19 @@ class RemoteCollectors(Work):
             return request.but(first_t=progress.row)
         return request.but(after_loss=True) if request.is_of(Collects.evaluate) else request
 
-    def _share_agent(self) -> None:
-        """Let the processes act by the agent's weights as they are now."""
-        if not self._start():
-            self._publish()
-
-    def _start(self) -> bool:
-        """Send the agent, with its weights, unless that was done; return whether it was not.
+    def _start(self, publish: bool = False) -> None:
+        """Send the agent, with its weights, unless that was done; else publish those of now where that is asked for.
 
         Not earlier: only for the first call has the runner placed the model, in its precision and memory format.
         """
-        if self._started:
-            return False
-        copy = self._agent.acting_copy()
-        self._weights = WeightStore(copy)
-        self._publish()
-        self._begin(copy)
-        self._started = True
-        return True
+        if not self._started:
+            copy = self._agent.acting_copy()
+            self._weights = WeightStore(copy)
+            self._publish()
+            self._begin(copy)
+            self._started = True
+        elif publish:
+            self._publish()
 
     def _publish(self) -> None:
         """Write the weights of now to where the processes take them."""

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rlpyt.core import Agent, EvalResult
 from rlpyt.samplers.buffer import Rows
-from rlpyt.samplers.collector import start_collector
-from rlpyt.samplers.dealt_states import Loaded
-from rlpyt.samplers.evaluator import start_evaluator
+from rlpyt.samplers.collector import Collector
+from rlpyt.samplers.evaluator import Evaluator, start_evaluator
 from rlpyt.samplers.fleet import Builds, Check
 from rlpyt.samplers.fleet_spec import FleetRole, Specs
 from rlpyt.samplers.parts import CompletedTraj, Part
+from rlpyt.samplers.states import Loaded, why_no_state
 from rlpyt.samplers.stopwatch import mean_of
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import StateDict
 from rlpyt.utils.compute import torch_threads
-from rlpyt.utils.progress import Progress
 
 
 class Work(ABC):
@@ -37,15 +36,15 @@ class Work(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return the states of training environments and their actors, as pieces (see `dealt_states`)."""
+        """Return the states of training environments and their actors, as pieces (see `states`)."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: StateDict) -> Loaded:
         """Take over pieces, dealt to these environments."""
 
-    @abstractmethod
     def why_no_state(self) -> str | None:
         """Return why an environment has no state; None if all have one."""
+        return why_no_state(self.state_dict())
 
 
 class WorkHere(Work):
@@ -72,9 +71,13 @@ class WorkHere(Work):
         times_of_others: Callable[[], Sequence[dict[str, float]]] = list,
     ) -> None:
         self._specs, self._n_threads, self._times_of_others = specs, n_threads, times_of_others
-        self.collector = start_collector(specs[FleetRole.TRAIN], agent, parts[FleetRole.TRAIN], overlap)
-        self._wakes = wakes and not specs[FleetRole.TRAIN].mid_batch_reset
-        self.evaluator = None
+        spec, ours = specs[FleetRole.TRAIN], parts[FleetRole.TRAIN]
+        actors = [agent.actor(part.ranks, spec.global_B, spec.seed, restarts=spec.restarts) for part in ours]
+        for actor in actors:
+            actor.reset()  # an own agent that keeps state of its own begins with `reset`, and then `sample_mode`
+        self.collector: Collector = spec.LoopCls(agent, list(zip(ours, actors, strict=True)), overlap)
+        self._wakes = wakes and not spec.mid_batch_reset
+        self.evaluator: Evaluator | None = None
         if FleetRole.EVAL in parts:
             [part] = parts[FleetRole.EVAL]
             self.evaluator = start_evaluator(specs[FleetRole.EVAL], agent, part)
@@ -122,7 +125,6 @@ class WorkHere(Work):
 class Collects(Builds):
     """Server of a process that collects and evaluates."""
 
-    progress: Progress
     _agent: Agent
     _weights: WeightStore
     _rows: Rows
@@ -133,43 +135,22 @@ class Collects(Builds):
         """Return collector and evaluator over the environments of this process; see `BaseSampler.build`."""
 
     def start(self, check: Check, agent: Agent, weights: WeightStore, rows: Mapping[FleetRole, Rows]) -> None:
-        """Put agent, environments and rows together.
-
-        Args:
-            check: result of the check at the start.
-            agent: copy that acts here.
-            weights: those that it acts by, taken before every batch and evaluation.
-            rows: those of the environments here, in shared memory.
-        """
+        """Put a copy of the agent, the weights that it acts by, environments and their shared rows together."""
         weights.take(agent)
         self._agent, self._weights, self._rows = agent, weights, rows[FleetRole.TRAIN]
         self._work = self.work(agent, check, rows)
+        self.training = self._work.collector
 
     def collect(self, itr: int, first_t: int | None) -> list[CompletedTraj]:
-        """Fill the rows of a batch; return the completed trajectories.
-
-        Args:
-            itr: iteration of the batch.
-            first_t: row to go on from, in place of a process that was lost there; None begins the batch.
-        """
+        """Fill the rows of a batch with the weights of now; `first_t` is the row where another process was lost."""
         self._weights.take(self._agent)
         if first_t is not None:
             self._rows.turn_to(itr)
             self._rows.truncate(first_t)
         return self._work.collect(itr, first_t)
 
-    def wake(self) -> None:
-        """Reset the environments that rest."""
-        self._work.collector.wake()
-
     def evaluate(self, itr: int, deterministic: bool, after_loss: bool) -> EvalResult:
-        """Run this process's quota of episodes.
-
-        Args:
-            itr: iteration of the run.
-            deterministic: whether the agent acts by its best actions.
-            after_loss: whether a process was lost in this evaluation, perhaps by its seeds: others are taken.
-        """
+        """Run this process's quota of episodes; after the loss of a process, perhaps by its seeds, with others."""
 
         def note(done: int) -> None:
             self.progress.episodes = done
@@ -180,15 +161,3 @@ class Collects(Builds):
     def times(self) -> dict[str, float]:
         """Return the seconds of every activity since the last call."""
         return self._work.times()
-
-    def state_dict(self) -> StateDict:
-        """Return where the training environments and this process's generators stand."""
-        return self.with_streams(self._work.state_dict())
-
-    def load_state_dict(self, state_dict: StateDict) -> Loaded:
-        """Take over what `state_dict` returned."""
-        return self.loaded(self._work.load_state_dict(state_dict), state_dict)
-
-    def why_no_state(self) -> str | None:
-        """Return why an environment has no state; None if all have one."""
-        return self._work.why_no_state()

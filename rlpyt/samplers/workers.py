@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 
+from rlpyt.core import Sampler
 from rlpyt.logging import current_logger
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.samplers.buffer import Rows
 from rlpyt.samplers.fleet import Builds, Built, Check
-from rlpyt.samplers.fleet_spec import FleetRole, Specs, by_process, restarted
-from rlpyt.samplers.sampler_server import ProcessSettings
+from rlpyt.samplers.fleet_spec import FleetRole, Specs
+from rlpyt.settings import Settings
 from rlpyt.types import Kwargs
 from rlpyt.utils.calls import AnyCall, Call, R, S, call
-from rlpyt.utils.checks import whole_number
+from rlpyt.utils.checks import share_of, whole_number
 from rlpyt.utils.processes import WorkerError, allowed_cpus, available_cores, available_cpus
 from rlpyt.utils.progress import Progress
 from rlpyt.utils.worker_pool import HERE, AnyKind, AnyPool, WorkerPool, local_workers
 from rlpyt.utils.workers_here import Server
 
-Cpus = Sequence[list[int] | None]
-"""Cores of every worker, None where it is not pinned."""
-
 
 @dataclass(kw_only=True, eq=False)
-class WorkerSettings:
+class WorkerSettings(Settings, Sampler):
     """Settings of the samplers with workers."""
 
     least_workers: ClassVar[int] = 1
+    n_parts: ClassVar[int] = 1
+    """Shares of the workers; while one steps, the other gets its actions."""
+    overlap: ClassVar[bool] = True
+    """Whether two of them may step at the same time."""
     acts_here: ClassVar[bool] = True
     """Whether the process of the sampler runs the network, and not workers alone."""
     server: ClassVar[Callable[..., Any]]
@@ -55,44 +58,44 @@ class WorkerSettings:
     `rlpyt.utils.worker_pool.WorkerKind`. None is processes of this machine. `start_method` then counts for other
     processes of the run alone."""
 
+    def __post_init__(self) -> None:
+        """Refuse workers without an environment, and times that are none."""
+        super().__post_init__()
+        name, B = type(self).__name__, self.batch_spec.B
+        if self.n_workers is not None:
+            expected = f"{self.least_workers} to batch_B, {B}: every worker needs an environment"
+            n_workers = whole_number(name, "n_workers", self.n_workers, 1, expected)
+            check_n_workers(self, n_workers, B, "n_workers is")
+        if not self.worker_timeout > 0:
+            raise ValueError(f"{name}: worker_timeout is {self.worker_timeout}; expected a number of seconds above 0.")
+        whole_number(name, "restart_workers", self.restart_workers, 0)
+        if self.restart_seconds is not None and not self.restart_seconds > 0:
+            raise ValueError(
+                f"{name}: restart_seconds is {self.restart_seconds}; expected a number of seconds above 0, or None to "
+                "count the losses of the whole run."
+            )
+        kind = self.worker_kind
+        if not (kind is None or callable(kind)):
+            raise TypeError(
+                f"{name}: worker_kind is {kind!r:.100}; expected a class of workers, or None for processes."
+            )
+        if kind is not None and self.start_method == HERE:
+            raise ValueError(
+                f"{name}: worker_kind is {kind!r:.100} and start_method is {HERE!r}; expected one of them, as both say "
+                "where the workers are."
+            )
+
     @property
     def process(self) -> ProcessSettings:
         """How a process with this sampler is started and watched: as the workers are, if these have processes."""
         start_method = "forkserver" if self.start_method == HERE else self.start_method
         return ProcessSettings(start_method, self.worker_timeout, self.acts_here)
 
-
-def kind_of_workers(settings: WorkerSettings) -> AnyKind:
-    """Return the way to run workers."""
-    if settings.worker_kind is not None:
-        return settings.worker_kind(settings.server)
-    return local_workers(settings.server, settings.start_method)
-
-
-def check_workers(settings: WorkerSettings, B: int) -> None:
-    """Refuse workers without an environment, and times that are none."""
-    name = type(settings).__name__
-    if settings.n_workers is not None:
-        expected = f"{settings.least_workers} to batch_B, {B}: every worker needs an environment"
-        n_workers = whole_number(name, "n_workers", settings.n_workers, 1, expected)
-        check_n_workers(settings, n_workers, B, "n_workers is")
-    if not settings.worker_timeout > 0:
-        raise ValueError(f"{name}: worker_timeout is {settings.worker_timeout}; expected a number of seconds above 0.")
-    whole_number(name, "restart_workers", settings.restart_workers, 0)
-    if settings.restart_seconds is not None and not settings.restart_seconds > 0:
-        raise ValueError(
-            f"{name}: restart_seconds is {settings.restart_seconds}; expected a number of seconds above 0, or None to "
-            "count the losses of the whole run."
-        )
-    if not (settings.worker_kind is None or callable(settings.worker_kind)):
-        raise TypeError(
-            f"{name}: worker_kind is {settings.worker_kind!r:.100}; expected a class of workers, or None for processes."
-        )
-    if settings.worker_kind is not None and settings.start_method == HERE:
-        raise ValueError(
-            f"{name}: worker_kind is {settings.worker_kind!r:.100} and start_method is {HERE!r}; expected one of them, "
-            "as both say where the workers are."
-        )
+    def share(self, n_replicas: int) -> Self:
+        """Return a sampler for one of some replicas, with its share of the workers, too."""
+        batch_B = share_of(type(self).__name__, "batch_B", self.batch_spec.B, n_replicas)
+        n_workers = self.n_workers and max(self.least_workers, self.n_workers // n_replicas)
+        return self.replace(batch_B=batch_B, n_workers=n_workers)
 
 
 def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str) -> None:
@@ -104,19 +107,12 @@ def check_n_workers(settings: WorkerSettings, n_workers: int, B: int, what: str)
         )
 
 
-def workers_of_share(settings: WorkerSettings, n_replicas: int) -> int | None:
-    """Return how many workers one of some replicas has."""
-    return settings.n_workers and max(settings.least_workers, settings.n_workers // n_replicas)
-
-
-def worker_cpus(settings: WorkerSettings, B: int, affinity: Kwargs) -> list[list[int] | None]:
+def worker_cpus(settings: WorkerSettings, affinity: Kwargs) -> list[list[int] | None]:
     """Return the cores of every worker, None where it is not pinned; cores that are not allowed are left out.
 
-    Args:
-        settings: say how many workers there are; where they do not, `affinity` does.
-        B: environments.
-        affinity: of the run; see `rlpyt.utils.affinity`.
+    The affinity of the run says how many workers there are, where the settings do not.
     """
+    B = settings.batch_spec.B
     pinned: list[Any] = list(affinity.get("workers_cpus", []))
     given = None if settings.n_workers is None else int(settings.n_workers)
     n_workers = given or len(pinned) or max(settings.least_workers, min(available_cores(), B))
@@ -135,13 +131,12 @@ class Workers(Generic[S]):
     """Running workers of a sampler.
 
     Args:
-        settings: of the workers; they say how long one may be silent, and how many are replaced.
+        sampler: says how long a worker may be silent, and how many are replaced; the episodes that a loss cuts are
+            counted there.
         kind: starts, hears and stops them.
         specs: the fleets to deal to them, as evenly as they go.
-        n: their number.
-        args_of: `args_of(rank, specs)` returns the arguments of a worker's server, of its share of the fleets.
+        args: for each worker, the arguments of its server after rank, progress and its share of the fleets.
         on_loss: see `WorkerPool`.
-        on_cut: told how many episodes a loss has cut.
         n_parts: shares of the workers, each of which gets a share of the training environments.
         role: noun of the workers in messages.
         on_wait: called from time to time while they are waited for.
@@ -149,36 +144,43 @@ class Workers(Generic[S]):
 
     def __init__(
         self,
-        settings: WorkerSettings,
+        sampler: WorkerSettings,
         kind: AnyKind,
         specs: Specs,
-        n: int,
-        args_of: Callable[[int, Specs], tuple[object, ...]],
+        args: Sequence[tuple[object, ...]],
         on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
-        on_cut: Callable[[int], None],
         n_parts: int = 1,
         role: str = "Worker",
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         def tell(error: WorkerError, restarts_left: int) -> None:
             lost = self.ranks[error.rank]
-            on_cut(len(lost))
+            sampler.n_cut_episodes += len(lost)
             current_logger().warn(
                 f"{error}\n{role} {error.rank} was replaced ({restarts_left} restarts left); its environments "
                 f"{', '.join(map(str, lost))} begin new episodes, and the lost ones are truncated where they stood."
             )
 
+        n, before = len(args), specs[FleetRole.TRAIN].restarts
+        dealt = {role: spec.deal(n) for role, spec in specs.items()}
         train = zip(specs[FleetRole.TRAIN].deal(n_parts), np.array_split(np.arange(n), n_parts), strict=True)
-        dealt = {kind_of: spec.deal(n) for kind_of, spec in specs.items()}
         dealt[FleetRole.TRAIN] = [one for part, some in train for one in part.deal(len(some))]
-        self.specs = of_each = by_process(dealt)
-        self.kind, self._settings, before = kind, settings, specs[FleetRole.TRAIN].restarts
+        # A worker without environments of a role has no fleet of it.
+        self.specs: list[Specs] = [
+            {role: of_role[rank] for role, of_role in dealt.items() if of_role[rank].env_ranks} for rank in range(n)
+        ]
+        self.kind, self._sampler, of_each = kind, sampler, self.specs
+
+        def args_of(rank: int, restarts: int) -> tuple[object, ...]:
+            mine = {role: replace(spec, restarts=before + restarts) for role, spec in of_each[rank].items()}
+            return mine, *args[rank]
+
         self.pool: AnyPool = WorkerPool(
             kind,
-            lambda rank, restarts: args_of(rank, restarted(of_each[rank], before + restarts)),
+            args_of,
             n,
-            int(settings.restart_workers),
-            math.inf if settings.restart_seconds is None else settings.restart_seconds,
+            int(sampler.restart_workers),
+            math.inf if sampler.restart_seconds is None else sampler.restart_seconds,
             on_loss,
             tell,
             on_wait,
@@ -197,8 +199,7 @@ class Workers(Generic[S]):
 
     def check(self) -> Check:
         """Let the first worker build, try and close one environment; return what it is like."""
-        check = self.pool.ask({0: call(Builds.check)})[0]
-        return check._replace(most_in_a_process=max(map(len, self.ranks)))
+        return self.pool.ask({0: call(Builds.check)})[0]
 
     def build(self, accept: Callable[[list[Built]], None] = lambda built: None) -> list[Built]:
         """Let all build their environments; return what each fleet is like, each accepted, of later workers too."""
@@ -208,7 +209,7 @@ class Workers(Generic[S]):
     def begin(self, requests: Sequence[AnyCall[S]]) -> None:
         """Give the workers what they work on; from now on they may take as long as a step or a reset may."""
         self.pool.set_up(dict(enumerate(requests)))
-        self.pool.timeout = self._settings.worker_timeout
+        self.pool.timeout = self._sampler.worker_timeout
 
     def ask_all(self, request: Call[S, R]) -> list[R]:
         """Send all the same call, and return the replies."""
@@ -226,8 +227,24 @@ class Workers(Generic[S]):
 
     def columns(self) -> dict[str, int]:
         """Return what is to be logged of the workers, by column."""
-        return {"WorkerRestarts": self.pool.n_restarts} if self._settings.restart_workers else {}
+        return {"WorkerRestarts": self.pool.n_restarts} if self._sampler.restart_workers else {}
 
     def close(self) -> None:
         """Stop the workers, which close their environments."""
         self.pool.stop()
+
+
+def env_workers(
+    sampler: WorkerSettings,
+    specs: Specs,
+    affinity: Kwargs,
+    on_loss: Callable[[Progress, AnyCall[S]], AnyCall[S]],
+    on_wait: Callable[[], None] = lambda: None,
+) -> Workers[S]:
+    """Start the workers that have the environments of a sampler, on the cores that the affinity of the run names."""
+    if sampler.worker_kind is not None:
+        kind = sampler.worker_kind(sampler.server)
+    else:
+        kind = local_workers(sampler.server, sampler.start_method)
+    args = [(cpus, kind.own_generators) for cpus in worker_cpus(sampler, affinity)]
+    return Workers(sampler, kind, specs, args, on_loss, sampler.n_parts, on_wait=on_wait)

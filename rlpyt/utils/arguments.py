@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from abc import ABCMeta
 from collections.abc import Callable, Collection
 from difflib import SequenceMatcher
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from rlpyt.old_names import PAGE, SETTINGS
 
 P = ParamSpec("P")
 R = TypeVar("R")
-if TYPE_CHECKING:
-    _Meta = ABCMeta
-else:  # a class has one metaclass, derived from those of all its bases: a user's may be a Protocol
-    _Meta = type(Protocol)
 
 ELSEWHERE = {
     "gamma": "discount",
@@ -46,40 +41,66 @@ _CLOSE = 0.8
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class NamedArguments(_Meta):
-    """Metaclass of classes that suggest close names for an unknown argument of their constructor.
+class SuggestsArguments:
+    """Base of classes that suggest close names for an unknown argument of their constructors."""
 
-    Constructors may take some of their `**kwargs` and pass the others on. Python itself says which name none of them
-    knew.
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
+
+
+def suggesting(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that suggests close names for an unknown argument.
+
+    It may take some of its `**kwargs` and pass the others on. Python itself says which name none of the bases knew.
     """
 
-    noun = "argument"
-    """What the arguments are called."""
-    # Those of a Protocol are slow, and rely on what only a Protocol has.
-    __instancecheck__ = ABCMeta.__instancecheck__
-    __subclasscheck__ = ABCMeta.__subclasscheck__
+    @wraps(init)
+    def called(self: Any, *args: Any, **kwargs: Any) -> None:
+        cls = type(self)
+        try:
+            init(self, *args, **kwargs)
+        except TypeError as error:
+            if (text := _given_twice(error, cls)) is not None:
+                raise TypeError(text) from error
+            name = refused_argument(error, cls)
+            if name not in kwargs:
+                raise
+            noun = getattr(cls, "noun", "argument")
+            raise TypeError(unknown_argument(cls.__name__, name, argument_names(cls), noun)) from None
 
-    if not TYPE_CHECKING:  # to a type checker an instance is what `__init__` says
+    return called
 
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Return an instance; raise TypeError with close names for an unknown argument."""
-            try:
-                return super().__call__(*args, **kwargs)
-            except TypeError as error:
-                if cls.__abstractmethods__:
-                    raise TypeError(_undefined(cls)) from None
-                if (text := _given_twice(error, cls)) is not None:
-                    raise TypeError(text) from error
-                name = refused_argument(error, cls)
-                if name not in kwargs:
-                    raise
-                raise TypeError(unknown_argument(cls.__name__, name, argument_names(cls), cls.noun)) from None
 
-        @property
-        def __signature__(cls) -> inspect.Signature:
-            """Signature of the constructor, which `__call__` would hide."""
-            signature = inspect.signature(cls.__init__)
-            return signature.replace(parameters=list(signature.parameters.values())[1:])
+def check_arguments(cls: type, args: Collection[Any], kwargs: Collection[str], noun: str) -> None:
+    """Refuse arguments that a constructor does not take; one that passes some on is asked itself.
+
+    Raises:
+        TypeError: with close names for an unknown one.
+    """
+    parameters = list(_signature(cls).parameters.values())[1:]
+    if args and all(p.kind is p.KEYWORD_ONLY for p in parameters):
+        raise TypeError(
+            f"{cls.__name__}: got {len(args)} {noun}s without a name, {next(iter(args))!r} first; expected each by its "
+            f"name, such as {cls.__name__}({parameters[0].name}=...)."
+        )
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        known = {p.name for p in parameters}
+        unknown = next((name for name in kwargs if name not in known), None)
+        if unknown is not None:
+            raise TypeError(unknown_argument(cls.__name__, unknown, argument_names(cls), noun))
+
+
+def check_defined(cls: type) -> None:
+    """Refuse a class that lacks methods, and say what each of them does."""
+    if getattr(cls, "__abstractmethods__", None):
+        raise TypeError(_undefined(cls))
+
+
+@cache
+def _signature(cls: type) -> inspect.Signature:
+    return inspect.signature(cls.__init__)  # type: ignore[misc]
 
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:

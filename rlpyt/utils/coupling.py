@@ -9,7 +9,7 @@ from time import perf_counter
 
 
 class Coupling:
-    """Sums of what happened between two rows of the log: who waited, how old the data were, what was dropped.
+    """Sums of what happened between two rows of the log: who waited, and how old the data were.
 
     A version of the weights is the number of iterations that they have learned from. The age of a batch is the version
     of the learner when it takes the batch in, less the version that collected it.
@@ -25,14 +25,8 @@ class Coupling:
         """Seconds in which the sampler was not allowed to begin the next batch."""
         self.hand_over = 0.0
         """Seconds of both sides for copying weights, and rows where they are copied."""
-        self.rows_dropped = 0
-        """Rows collected that no one will learn from."""
         self.ages: list[int] = []
         """Of the batches that the learner has taken in."""
-
-    def note_age(self, age: int) -> None:
-        """Note the age of a batch that the learner takes in."""
-        self.ages.append(age)
 
     @contextmanager
     def optimizer_waits(self) -> Iterator[None]:
@@ -59,7 +53,7 @@ class Coupling:
             "DataAgeMin": float(min(ages, default=nan)),
             "DataAgeMean": sum(ages) / len(ages) if ages else nan,
             "DataAgeMax": float(max(ages, default=nan)),
-            "RowsDropped": self.rows_dropped,
+            "RowsDropped": 0,  # that no one will learn from: every batch is learned from
         }
         self._begin()
         return columns

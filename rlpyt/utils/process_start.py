@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import multiprocessing.process
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -66,19 +65,6 @@ def continue_forkserver() -> None:
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-
-
-def stop_forkserver() -> None:
-    """End the forkserver of this process and remove its socket, where the process may be killed at any moment.
-
-    The next start begins another one.
-    """
-    continue_forkserver()
-    with suppress(FileNotFoundError):  # the forkserver has removed its socket by itself
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]  # Python has no other way
-    config = multiprocessing.process.current_process()._config  # type: ignore[attr-defined]  # where Python keeps it
-    if (folder := config.pop("tempdir", None)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def forget_process(process: BaseProcess) -> None:

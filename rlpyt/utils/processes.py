@@ -279,7 +279,8 @@ def receive_ready(workers: Sequence[Worker], timeout: float, wait: bool) -> list
     Raises:
         WorkerError: as soon as any of them has raised, died or stood still.
     """
-    ready = [worker for worker in workers if worker._has_reply.poll(0)]  # a tenth of the time of a watch
+    # A tenth of the time of a watch.
+    ready = reply_soon(workers) if wait else [worker for worker in workers if worker._has_reply.poll(0)]
     if wait and not ready:
         watch = Watch(workers, timeout)
         while not (ready := watch.wait()):

@@ -14,7 +14,7 @@ from rlpyt.utils.processes import available_cores
 from rlpyt.utils.worker_main import STOP_SIGNALS
 
 Ray: TypeAlias = Any
-"""The module, which has no types where it is not installed."""
+"""The module, or an actor of it, which has no types where it is not installed."""
 _LONGEST_TEMPORARY = 39
 
 
@@ -72,16 +72,22 @@ class RayConnection:
         self._is_own = not self.ray.is_initialized()
         if not self._is_own:
             return
-        options = own_cluster() if address == "local" else {}
+        is_here = address == "local"
+        # By this switch Ray's processes listen on the loopback interface alone, as they do on macOS and Windows.
+        constants = self.ray._private.ray_constants
+        before = constants.ENABLE_RAY_CLUSTER
+        constants.ENABLE_RAY_CLUSTER = before and not is_here
         try:
             with _kept_handlers():
-                self.ray.init(address=address, logging_level="WARNING", **options)
+                self.ray.init(address=address, logging_level="WARNING", **(own_cluster() if is_here else {}))
         except ConnectionError as error:
             raise RuntimeError(
                 f"{owner}: connecting to a Ray cluster at {address!r}: {error}. Start one with `ray start --head` "
                 "on this machine and `ray start --address=...` on the others, give its ray_address, or give "
                 'ray_address="local" for one of this machine alone that ends with the run.'
             ) from error
+        finally:
+            constants.ENABLE_RAY_CLUSTER = before
 
     def nodes(self) -> dict[str, RayNode]:
         """Return every living node, by its identifier."""
@@ -93,9 +99,11 @@ class RayConnection:
         per_node = self.ray._private.state.available_resources_per_node()  # Ray's public call has the total alone
         return {node_id: resources.get("CPU", 0.0) for node_id, resources in per_node.items()}
 
-    def on_node(self, node_id: str) -> object:
-        """Return the strategy that starts an actor on this node and on no other."""
-        return self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+    def start(self, node_id: str, Actor: type, *args: object, n_cores: int = 0, n_gpus: float = 0.0) -> Ray:
+        """Start an actor on this node and on no other; it takes so many cores and GPUs of those that Ray deals."""
+        strategy = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+        resources = {"num_cpus": n_cores, "num_gpus": n_gpus, "scheduling_strategy": strategy}
+        return self.ray.remote(Actor).options(**resources, max_restarts=0, max_task_retries=0).remote(*args)
 
     def close(self) -> None:
         """Disconnect, if the connection was made here."""

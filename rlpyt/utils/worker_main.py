@@ -73,12 +73,12 @@ def worker_main(
         obeys_sigterm: whether SIGTERM and SIGUSR1 end this process, unless its server handles them.
         cores: RLPYT_CORES of the master, which may have changed since its forkserver began; None where it is not set.
     """
-    _leave_stop_signals_to_master(obeys_sigterm)
+    leave_stop_signals_to_master(obeys_sigterm)
     for end in inherited:
         end.close()
     outlive_terminal()
     _die_with_master(lifeline, parent_stays)
-    _keep_to_one_thread()
+    keep_to_one_thread()
     if cores is None:
         os.environ.pop(CORES, None)
     else:
@@ -99,7 +99,7 @@ def worker_main(
             server.close()
 
 
-def _leave_stop_signals_to_master(obeys_sigterm: bool) -> None:
+def leave_stop_signals_to_master(obeys_sigterm: bool) -> None:
     """Let the signals that stop a run do nothing here, and receive them again; they were blocked since the start.
 
     A program that an environment starts inherits a signal that is ignored. This is wanted for SIGHUP and SIGUSR1: a
@@ -120,7 +120,7 @@ def _do_nothing(signum: int, frame: FrameType | None) -> None:
     pass
 
 
-def _keep_to_one_thread() -> None:
+def keep_to_one_thread() -> None:
     """Limit every pool of threads to one thread, also those of libraries that are loaded later."""
     os.environ.update(ONE_THREAD)
     torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from rlpyt.envs import make_env, restores_exactly
 from rlpyt.envs.state_data import StateError
 from rlpyt.logging.snapshots import load_snapshot, save_snapshot
-from rlpyt.samplers.traj_state import restore_info, saved_info
+from rlpyt.samplers.states import restore_info, saved_info
 from rlpyt.types import TrajInfo
 
 LIMIT, CHANGE = 8, 2

@@ -15,6 +15,7 @@ from rlpyt.launching import VariantLevel, load_variant, make_variants, save_vari
 from rlpyt.launching.variants import Variant, check_grid
 from rlpyt.runners import MinibatchRl
 from rlpyt.samplers import SerialSampler
+from rlpyt.settings import arguments_of
 
 LR = VariantLevel([("algo", "learning_rate")], [(1e-3,), (3e-4,)], ["lr_1e-3", "lr_3e-4"])
 SHAPE = VariantLevel([("sampler", "batch_T"), ("sampler", "batch_B")], [(8, 4), (16, 2)], ["T8_B4", "T16_B2"])
@@ -178,7 +179,7 @@ def test_a_dictionary_of_a_part_is_not_replaced_by_another_kind():
 
 def test_what_is_not_set_keeps_following_from_what_is():
     algo = PPO(learning_rate=1e-3)
-    assert update_config(algo, {"epochs": 3}).arguments() == {"learning_rate": 1e-3, "epochs": 3}
+    assert arguments_of(update_config(algo, {"epochs": 3})) == {"learning_rate": 1e-3, "epochs": 3}
 
 
 def test_an_unknown_setting_of_a_part_is_refused_with_close_names():

@@ -86,7 +86,7 @@ def test_a_run_ends_without_hanging_and_goes_on_from_its_newest_checkpoint(clust
     run = start(tmp_path / "run.py", RUN, tmp_path, address=cluster.address)
     try:
         wait_until(lambda: list(tmp_path.glob("run_0/checkpoints/*/manifest.json")), run)
-        hosts = below("RayHost")
+        hosts = below("RayServer") | below("RayWatch")
         assert len(hosts) >= 2
         die(cluster)
         assert run.wait(PATIENCE) == 1

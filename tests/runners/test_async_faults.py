@@ -20,7 +20,7 @@ from rlpyt.algos import PPO
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval
 from rlpyt.samplers import SerialSampler
-from rlpyt.samplers.sampler_server import ProcessSettings
+from rlpyt.samplers.background import ProcessSettings
 from rlpyt.utils.processes import WorkerError
 from tests.runners.runner_kit import is_alive, make_algo, make_sampler, nightly, rows_of, run, status_of
 from tests.runners.test_faults import (  # noqa: F401  # fixtures

@@ -10,7 +10,8 @@ import torch
 
 from rlpyt import samplers
 from rlpyt.runners import AsyncRl
-from rlpyt.samplers import sampler_server
+from rlpyt.samplers import background
+from rlpyt.samplers.background import ProcessSettings, acting_device
 from rlpyt.types import Run
 from rlpyt.utils.affinity import Affinity, optimizer_parts, sampler_part
 from rlpyt.utils.processes import available_cpus
@@ -72,9 +73,9 @@ def test_an_affinity_of_rlpyt_0_1_is_understood():
     one = {"optimizer": {"master_cpus": [1]}, "sampler": [{"cuda_idx": 1, "workers_cpus": [0]}]}
     assert optimizer_parts(one) == [{"master_cpus": [1]}]
     assert sampler_part(one) == {"cuda_idx": 1, "workers_cpus": [0]}
-    background = make_sampler().in_background(1, sampler_part(OLD))
-    background.remote.agent = SimpleNamespace(device="cuda:0")
-    assert background.remote._device() == "cpu"
+    agent: Any = SimpleNamespace(device="cuda:0")
+    assert acting_device(agent, ProcessSettings(), sampler_part(OLD)) == "cpu"
+    assert acting_device(agent, ProcessSettings(), {}) == "cuda:0"
     servers = [{"cuda_idx": 1}, {"cuda_idx": 2}]
     assert sampler_part({"optimizer": [{}], "sampler": servers}) == {"sampler": servers}
 
@@ -126,8 +127,8 @@ def test_batch_sizes_are_divided_where_they_are_those_of_all(batch_sizes, batch_
 
 def test_the_processes_of_two_samplers_have_global_streams_of_their_own(monkeypatch):
     seeds: list[int] = []
-    monkeypatch.setattr(sampler_server, "set_seed", seeds.append)
-    server: Any = sampler_server.SamplerServer.__new__(sampler_server.SamplerServer)
+    monkeypatch.setattr(background, "set_seed", seeds.append)
+    server: Any = background.SamplerServer.__new__(background.SamplerServer)
     server._sampler, server._agent = None, None
     for rank in (0, 1):
         with pytest.raises(AttributeError):  # there is no sampler

@@ -116,7 +116,7 @@ def test_ages_that_fall_again_are_all_seen():
     coupling = Coupling()
     for _ in range(2):
         for age in (2, 4, 0, 3, 1):
-            coupling.note_age(age)
+            coupling.ages.append(age)
         columns = coupling.take()
         assert [columns[f"DataAge{name}"] for name in ("Min", "Mean", "Max")] == [0, 2, 4]
     assert isnan(coupling.take()["DataAgeMin"])

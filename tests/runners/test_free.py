@@ -28,8 +28,8 @@ from rlpyt.core import rows_per_update
 from rlpyt.logging import load_snapshot
 from rlpyt.runners import AsyncRl, AsyncRlEval, MinibatchRl
 from rlpyt.samplers import BaseSampler, SerialSampler
-from rlpyt.samplers.copier import CopierServer
-from rlpyt.samplers.sampler_server import ProcessSettings
+from rlpyt.samplers.background import Batch, ProcessSettings
+from rlpyt.samplers.free import CopierServer
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
 from rlpyt.utils.bell import Bell
@@ -110,30 +110,6 @@ def test_every_batch_is_in_the_replay_once_and_in_order(case, kind, tmp_path):
     assert float(rows[-1]["Diagnostics/RowsDropped"]) == 0
     synchronous = rows_of(tmp_path / "sync")
     assert rows[-1]["Diagnostics/CumCompletedTrajs"] == synchronous[-1]["Diagnostics/CumCompletedTrajs"]
-
-
-class OwnRows(SerialSampler):
-    """Sampler that returns rows of its own, with other rewards."""
-
-    own_rows = True
-
-    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
-        samples, traj_infos = super().obtain_samples(itr)
-        own = buffer_func(samples, torch.clone)
-        return own._replace(env=own.env._replace(reward=2 * own.env.reward)), traj_infos
-
-
-def test_rows_that_a_sampler_makes_itself_are_those_in_the_replay(tmp_path):
-    """And the agent, whose recurrent state depends on the reward before, goes on to see those of the environment."""
-    arrays = {}
-    for name, Runner in (("free", free), ("sync", MinibatchRl)):
-        algo, agent = CASES["R2D1"]()
-        parts = algo.replace(learning_rate=0.0, eps_schedule=1.0, replay_size=3000), agent.replace(eps_final=0.5)
-        torch.manual_seed(0)
-        sampler = OwnRows(CountingEnv, env_kwargs={}, batch_T=5, batch_B=4, max_decorrelation_steps=0)
-        arrays[name] = arrays_of(run(tmp_path / name, parts, sampler, Runner, n_steps=400))
-    for name, expected in arrays["sync"].items():
-        np.testing.assert_array_equal(arrays["free"][name], expected, name)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +222,14 @@ def test_the_ratio_is_kept_whichever_side_is_slow(ratio, slow, tmp_path):
     assert (waits[0] > waits[1]) == (slow == "sampler")
 
 
-def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
+def test_as_many_batches_are_asked_for_as_band_and_places_allow():
     sampler: Any = make_sampler().running_freely()
-    monkeypatch.setattr(sampler.remote, "send", lambda *request: None)
     asked: list[Any] = []
-    sampler._copier, sampler.batches, sampler.remote.n_itr = SimpleNamespace(send=asked.append), [None] * 9, 20
+    sampler._process, sampler._copier = SimpleNamespace(send=lambda *request: None), SimpleNamespace(send=asked.append)
+    sampler.run = Run(batch_spec=sampler.batch_spec, n_itr=20)
 
     def ask(itr: int, band: int, n_handed_over: int) -> int:
-        sampler.remote.itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
+        sampler.itr, sampler.band, sampler._n_handed_over = itr, band, n_handed_over
         sampler._ask_ahead()
         return len(asked)
 
@@ -266,13 +242,13 @@ def test_as_many_batches_are_asked_for_as_band_and_places_allow(monkeypatch):
 
 def test_a_batch_is_handed_over_once_it_is_in_the_replay():
     sampler: Any = make_sampler().running_freely()
-    sampler.remote.torch_batches = [SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))]
-    sampler.remote.agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
-    sampler.remote.itr, sampler._n_appended = 5, 1  # learns from version 5
-    sampler._waiting += [(0, SimpleNamespace(version=2)), (1, SimpleNamespace(version=3))]
-    assert sampler._n_ready == 1
-    sampler._hand_over(1)
-    assert sampler._n_handed_over == sampler._n_ready == 1
+    sampler.agent = SimpleNamespace(update_obs_rms=lambda *rows: None)
+    sampler.run = Run(batch_spec=sampler.batch_spec)
+    rows = SimpleNamespace(env=SimpleNamespace(observation=None, valid=None))
+    sampler.itr, sampler.n_arrived, sampler.n_collected = 5, 2, 1  # learns from version 5
+    sampler.arrived += [Batch(rows, [], 0.0, 0.0, version) for version in (2, 3)]
+    sampler._hand_over()
+    assert (sampler._n_handed_over, len(sampler.arrived)) == (1, 1)
     assert sampler.coupling.take()["DataAgeMax"] == 5 - 2
 
 
@@ -304,8 +280,7 @@ def test_speed_and_ratio_count_the_rows_in_the_replay():
 @pytest.mark.parametrize(("n_before", "ratio_band", "band"), [(1, 0.1, 1), (20, 0.2, 4), (10_000, 0.1, 8)])
 def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, ratio_band, band, monkeypatch):
     sampler: Any = make_sampler().running_freely()
-    sampler.batches = []
-    monkeypatch.setattr(sampler.remote, "ask", lambda *request: None)
+    sampler.batches, sampler.run = [], Run(batch_spec=sampler.batch_spec)
     monkeypatch.setattr("rlpyt.samplers.free.CopierProcess", lambda *args: None)
     sampler.append_by(None, n_before - 1, ratio_band)
     assert sampler.band == band
@@ -314,12 +289,18 @@ def test_the_band_is_a_part_of_the_batches_before_the_first_update(n_before, rat
 # ---- refusals ----
 
 
-def test_rows_that_a_sampler_makes_itself_without_saying_so_are_refused(tmp_path):
-    class Silent(OwnRows):
-        own_rows = False
+class OwnRows(SerialSampler):
+    """Sampler that returns rows of its own."""
 
-    with pytest.raises(WorkerError, match=r"Silent.obtain_samples returned rows of its own.*Write own_rows = True"):
-        run(tmp_path, "dqn", Silent(CountingEnv, env_kwargs={}, batch_T=5, batch_B=4), free, n_steps=400)
+    def obtain_samples(self, itr: int) -> tuple[Samples, list[TrajInfo]]:
+        samples, traj_infos = super().obtain_samples(itr)
+        return buffer_func(samples, torch.clone), traj_infos
+
+
+def test_rows_that_a_sampler_makes_itself_are_refused(tmp_path):
+    sampler = OwnRows(CountingEnv, env_kwargs={}, batch_T=5, batch_B=4)
+    with pytest.raises(WorkerError, match=r"OwnRows.obtain_samples returned rows of its own.*Give the runner lag=1"):
+        run(tmp_path, "dqn", sampler, free, n_steps=400)
 
 
 def test_algorithms_that_need_their_batches_themselves_are_refused():

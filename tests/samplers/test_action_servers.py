@@ -23,7 +23,7 @@ from rlpyt.agents import CategoricalPgAgent
 from rlpyt.envs import EnvError
 from rlpyt.runners import AsyncRl
 from rlpyt.samplers import AlternatingSampler, GpuSampler
-from rlpyt.samplers.action_server import ActionServer
+from rlpyt.samplers.gpu import ActionServer
 from rlpyt.types import Run
 from rlpyt.utils import processes
 from rlpyt.utils.affinity import Affinity

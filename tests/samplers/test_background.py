@@ -19,8 +19,7 @@ from torch import nn
 from rlpyt.agents import CategoricalPgAgent, DqnAgent
 from rlpyt.core import EvalResult
 from rlpyt.logging import current_logger, logger_context
-from rlpyt.samplers import SerialSampler, WaitResetCollector
-from rlpyt.samplers.sampler_server import Batch
+from rlpyt.samplers import SerialSampler, WaitResetCollector, background
 from rlpyt.samplers.weight_store import WeightStore
 from rlpyt.types import Run, Samples, TrajInfo
 from rlpyt.utils.arrays import buffer_func, buffer_leaves
@@ -104,8 +103,8 @@ def test_batches_are_those_of_the_weights_of_lag_iterations_ago(kind, lag, agent
         assert_equal_batches(batches, expected, rtol=0 if kind == "serial" else 1e-4)
         result = sampler.evaluate_agent(3)
         assert in_order(result.traj_infos) == in_order(evaluated.traj_infos)
-        assert not sampler.remote.asked, "batches are collected that nobody learns from"
-        assert not sampler._arrived
+        assert sampler.next == N_ITR, "batches are collected that nobody learns from"
+        assert not sampler.arrived
         columns = sampler.diagnostics()
     ages = [min(itr, lag) for itr in range(N_ITR)]
     assert [columns[f"DataAge{k}"] for k in ("Min", "Mean", "Max")] == [0, pytest.approx(np.mean(ages)), lag]
@@ -354,17 +353,15 @@ def test_precision_and_memory_format_reach_the_process():
 
 
 def test_the_times_of_a_batch_are_counted_where_they_belong(monkeypatch):
+    def timed(answer: Any) -> Any:
+        return answer[0]._replace(waited=200.0, hand_over=3000.0)
+
     sampler: Any = make("serial", CountingEnv, 2, 3, **OPTIONS).in_background(0)
     with started(sampler, random_agent()):
-        receive = sampler.remote.receive
-
-        def timed(doing: str, timeout: float | None = None) -> Any:
-            answer = receive(doing, timeout)
-            is_batch = isinstance(answer.value, Batch)
-            return answer._replace(value=answer.value._replace(waited=200.0, hand_over=3000.0)) if is_batch else answer
-
-        monkeypatch.setattr(sampler.remote, "receive", timed)
         sampler.obtain_samples(0)
+        sampler.coupling.take()
+        monkeypatch.setattr(background, "logged", timed)
+        sampler.obtain_samples(1)
         columns = sampler.coupling.take()
     assert columns["SamplerWaitTime"] == 200
     assert 3000 <= columns["HandOverTime"] < 3100

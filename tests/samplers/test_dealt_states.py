@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 import torch
 
 from rlpyt.logging import load_snapshot, save_snapshot
-from rlpyt.samplers.dealt_states import Loaded, go_on_with_streams, joined, piece, streams_of
+from rlpyt.samplers.fleet import FleetServer
 from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec
-from rlpyt.samplers.state_keeper import StateKeeper
+from rlpyt.samplers.states import Loaded, StateKeeper, joined, piece
 from rlpyt.types import Run, TrajInfo
 from rlpyt.utils.arrays import buffer_leaves
+from rlpyt.utils.progress import Progress
 from rlpyt.utils.replicas import Replicas
 from tests.runners.runner_kit import nightly
 from tests.samplers.sampler_kit import assert_equal_batches, collect, make, random_agent, running
@@ -263,15 +265,22 @@ def test_workers_lost_before_are_counted(kind):
         assert sampler.diagnostics()["WorkerRestarts"] == 2
 
 
+SPEC = FleetSpec(
+    role=FleetRole.TRAIN, EnvCls=object, env_kwargs=None, env_ranks=[0, 1], global_B=2, seed=3, LoopCls=object
+)
+
+
 def test_environments_that_begin_anew_have_other_seeds_at_every_resume():
-    spec = FleetSpec(
-        role=FleetRole.TRAIN, EnvCls=object, env_kwargs=None, env_ranks=[0, 1], global_B=2, seed=3, LoopCls=object
-    )
     pieces = {"parts": [piece([0, 1], {})], "actors": [], "streams": []}
-    seeds = []
+    seeds: list[dict[int, int]] = []
+
+    def load(state: Any) -> Loaded:
+        seeds.append(state["new_seeds"])
+        return Loaded()
+
     for itr in (0, 1, 2, 9):
-        keeper = StateKeeper("sampler")
-        seeds.append(keeper._to_load({**pieces, "global_B": 2, "itr": itr}, spec)["new_seeds"])
+        keeper = StateKeeper("sampler", [0, 1], 2)
+        assert keeper.load({**pieces, "global_B": 2, "itr": itr}, SPEC.seeds, load) == 0
         assert keeper.next_itr == itr
     # A run that was stopped before its first batch takes the seeds of iteration 1.
     assert seeds[0] == seeds[1]
@@ -279,9 +288,14 @@ def test_environments_that_begin_anew_have_other_seeds_at_every_resume():
 
 
 def test_global_generators_go_on_in_the_same_kind_of_process_only():
-    state = streams_of("worker", [0, 1])
+    class OtherServer(FleetServer):
+        process = "server"
+
+    worker, other = (cls(0, Progress(), {FleetRole.TRAIN: SPEC}, None) for cls in (FleetServer, OtherServer))
+    worker.training = other.training = mock.Mock(state_dict=dict, load_state_dict=lambda state: None)
+    state = worker.state_dict()
     expected = random.random()
-    assert go_on_with_streams("server", [0, 1], state) == Loaded(n_without_stream=1)
+    assert other.load_state_dict(state) == Loaded(n_without_stream=1)
     assert random.random() != expected
-    assert go_on_with_streams("worker", [0, 1], state) == Loaded(n_streams=1)
+    assert worker.load_state_dict(state) == Loaded(n_streams=1)
     assert random.random() == expected

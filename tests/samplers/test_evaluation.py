@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, make_env
+from rlpyt.envs import AtariEnv, EnvAdapter, EnvError, info_recorder, make_env
 from rlpyt.logging import logger_context
-from rlpyt.samplers import CpuSampler, SerialSampler, evaluate, evaluator
-from rlpyt.samplers.as_built import AsBuilt
+from rlpyt.samplers import CpuSampler, Evaluator, SerialSampler, evaluate, evaluator
 from rlpyt.samplers.base import specs_of, work_of
 from rlpyt.samplers.buffer import allocate_rows, example_of
-from rlpyt.samplers.fleet_spec import FleetRole, quotas
+from rlpyt.samplers.fleet_spec import FleetRole, FleetSpec, quotas
 from rlpyt.samplers.parts import ListPart
+from rlpyt.samplers.states import AsBuilt
 from rlpyt.spaces import null_value
 from rlpyt.types import BatchSpec, Run
 from rlpyt.utils.compute import torch_threads
@@ -179,7 +179,8 @@ def test_an_evaluation_of_a_game_cut_off_at_a_lost_life_is_followed_by_one_with_
     example = example_of(agent, make_env(CountingEnv, {}).spaces, None)
     observation = null_value(env.observation_space)
     rows = allocate_rows(example._replace(env=example.env._replace(observation=observation)), 1, 1)
-    envs = ListPart([env], rows)
+    spec = FleetSpec(role=FleetRole.EVAL, EnvCls=AtariEnv, env_kwargs={}, env_ranks=[0], global_B=1, LoopCls=Evaluator)
+    envs = ListPart(spec, [env], rows, info_recorder((), {}))
     envs.reset([SEED])
     while not rows.terminated[0, 0]:  # the ball is lost soon, as nobody moves
         rows.action[0] = 0

@@ -42,7 +42,7 @@ def test_the_sampler_of_the_page_gives_the_rows_of_all_samplers(options):
     assert len([line for line in code.splitlines() if line.strip()]) <= 60
     with running("serial", random_agent(True), B=5, **EVALUATION, **options) as sampler:
         expected, result = collect(sampler, 4), sampler.evaluate_agent(1)
-    options |= dict(max_decorrelation_steps=0, n_parts=3, **EVALUATION)
+    options = options | dict(max_decorrelation_steps=0, n_parts=3, **EVALUATION)
     sampler = names["ThreadSampler"](CountingEnv, {}, batch_T=5, batch_B=5, **options)
     sampler.initialize(random_agent(True), Run(batch_spec=sampler.batch_spec, seed=7))
     try:

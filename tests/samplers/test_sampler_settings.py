@@ -117,5 +117,6 @@ def test_the_parts_and_an_evaluation_are_checked_by_the_same_words():
 def test_whole_numbers_of_other_types_are_taken():
     sampler = make(batch_T=4.0, batch_B=np.int64(3), eval_n_envs=4.0, eval_max_trajectories=3.0, eval_max_steps=5e3)
     assert sampler.batch_spec == (4, 3)
-    assert eval_size_of(sampler) == (3, 5000, 3)
-    assert {type(value) for value in (*sampler.batch_spec, *eval_size_of(sampler))} == {int}
+    n_envs, quotas, max_T = eval_size_of(sampler)
+    assert (n_envs, quotas, max_T) == (3, [1, 1, 1], 1666)
+    assert {type(value) for value in (*sampler.batch_spec, n_envs, *quotas, max_T)} == {int}

@@ -431,12 +431,12 @@ def test_arguments_that_cannot_be_sent_leave_no_worker_behind():
 def test_workers_are_pinned_to_allowed_cores_only():
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3)
     with pytest.warns(UserWarning, match=r"workers_cpus: this process may run on none of the cores \[9999\]"):
-        assert worker_cpus(sampler, 3, {"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
-    assert worker_cpus(sampler, 3, {"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
+        assert worker_cpus(sampler, {"workers_cpus": [0, [0, 9999], 9999]}) == [[0], [0], None]
+    assert worker_cpus(sampler, {"workers_cpus": [0, 0], "set_affinity": False}) == [None, None]
     two = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=3, n_workers=2)
-    assert worker_cpus(two, 3, {"workers_cpus": [0]}) == [[0], [0]]
+    assert worker_cpus(two, {"workers_cpus": [0]}) == [[0], [0]]
     with pytest.raises(ValueError, match="affinity names cores for workers, in number 4; expected 1 to batch_B, 3"):
-        worker_cpus(sampler, 3, {"workers_cpus": [0, 1, 2, 3]})
+        worker_cpus(sampler, {"workers_cpus": [0, 1, 2, 3]})
 
 
 def test_a_worker_runs_on_its_cores():
@@ -455,7 +455,7 @@ def test_there_are_no_more_workers_than_the_quota_of_a_container_has_cores_for(m
     monkeypatch.setattr(processes, "cpu_quota", lambda: 2.0)
     monkeypatch.setattr(workers, "available_cpus", processes.available_cpus)
     sampler = CpuSampler(CountingEnv, {}, batch_T=1, batch_B=8)
-    assert len(worker_cpus(sampler, 8, {})) == 2
+    assert len(worker_cpus(sampler, {})) == 2
 
 
 def test_the_plan_says_how_many_workers_there_are():

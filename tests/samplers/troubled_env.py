@@ -1,19 +1,25 @@
-"""Environment that gets into trouble at a step of the episodes with given seeds, in any process."""
+"""Environments that get into trouble at a step of the episodes with given seeds, or need much of their process."""
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import torch
 
 from tests.toy_envs import CountingEnv
 
 
 class TroubledEnv(CountingEnv):
-    """Raises or stands still at its ninth step.
+    """Raises, stands still or ends its process at its ninth step.
 
     Args:
-        trouble_of: "raise" or "stand", by the seed of the episode.
+        trouble_of: "raise", "stand" or "die", by the seed of the episode.
     """
 
     def __init__(self, trouble_of: Mapping[int, str]) -> None:
@@ -28,5 +34,26 @@ class TroubledEnv(CountingEnv):
         if self.trouble and self.t == 8:
             if self.trouble == "raise":
                 raise OSError("no display")
+            if self.trouble == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000)
         return super().step(action)
+
+
+class NeedyEnv(CountingEnv):
+    """Needs the main thread, for a handler of a signal.
+
+    Args:
+        draws: whether it draws its rewards from the global generators.
+    """
+
+    def __init__(self, draws: bool = True) -> None:
+        super().__init__()
+        self.draws = draws
+        signal.signal(signal.SIGALRM, lambda *_: None)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        if self.draws:
+            reward = random.random() + np.random.rand() + torch.rand(()).item()
+        return observation, reward, *rest
