@@ -31,12 +31,8 @@ class DDPG(QpgAlgo[MuAgent]):
     agent_kind: ClassVar[str] = "deterministic policy"
 
     batch_size: CountLike = 64
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 64.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
 
     @torch.no_grad()
     def q_target(self, batch: Buffer, outputs: Outputs, hyper: Hyper) -> torch.Tensor:
@@ -65,16 +61,11 @@ class TD3(QpgAlgo[NoisyTargetAgent]):
     random_target: ClassVar[bool] = True
 
     batch_size: CountLike = 100
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 100.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration. Warm-up rows count, and
-    so do the final rows of episodes among those collected."""
     learning_rate: ScheduleLike = 1e-3
     """Of the policy."""
     target_update_tau: ScheduleLike = 0.005
-    """Fraction by which the targets move at every target update; 1 copies."""
     target_update_interval: CountLike = 2
     """Updates of the action values between target updates."""
     policy_update_interval: CountLike = 2

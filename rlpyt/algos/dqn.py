@@ -86,7 +86,6 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
     learning_rate: ScheduleLike = 2.5e-4
     """Of the optimiser."""
     clip_grad_norm: ScheduleLike = 10.0
-    """Largest L2 norm of the gradient of all parameters."""
     optim_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further arguments of the optimiser. Adam gets an eps of 0.01 / rows of an update, 3.1e-4 with batch size 32,
     unless one is given; where rewards are far below 1 in size, give a smaller one."""
@@ -131,7 +130,8 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
             )
         check_run(self, agent, run)
         super().initialize(agent, run)
-        agent.explore_by(partial(annealed, self))  # before the replay is built: it lets go of an earlier start's
+        self.exploration = partial(annealed, self)
+        agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.new_errors = NewErrors(self) if has_input_priorities(self) else None
         self.feed: ReplayFeed = ReplayFeed(self, run, self.new_errors)
         self.target: Target | None = Target(self.feed)
@@ -142,13 +142,6 @@ class DQN(ReplaySettings, RlAlgorithm[QAgent]):
         rows = draws_of(self, self.hyper(0)) * rows_of_draw(self) * self.replicas.world_size
         adam = self.OptimCls is torch.optim.Adam
         self.descents.add("model", self.agent.parameters(), defaults={"eps": 0.01 / rows} if adam else {})
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        if "agent" in state:
-            self.agent.explore_by(partial(annealed, self))
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `eps_schedule` a line over `eps_steps`."""

@@ -87,7 +87,8 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
             )
         check_run(self, agent, run)
         super().initialize(agent, run)
-        agent.explore_by(partial(begun, self))  # before the replay is built: it lets go of an earlier start's
+        self.exploration = partial(begun, self)
+        agent.explore_by(self.exploration)  # before the replay is built: it lets go of an earlier start's
         self.feed: ReplayFeed = ReplayFeed(self, run)
         self.target: Target | None = Target(self.feed)
 
@@ -95,13 +96,6 @@ class QpgAlgo(ReplaySettings, RlAlgorithm[QpgT]):
         """Build the optimisers, one for the policy and one for the action values."""
         self.descents.add("pi", self.agent.pi_parameters())
         self.descents.add("q", self.agent.q_parameters(), rate="q_learning_rate")
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        if "agent" in state:
-            self.agent.explore_by(partial(begun, self))
 
     def update(self, batch: Buffer, hyper: Hyper) -> Numbers:
         """Take one step of the action values, and where they are due of the policy and the targets."""

@@ -392,12 +392,12 @@ class Target:
     """
 
     def __init__(self, feed: ReplayFeed) -> None:
-        self._feed = feed
+        self.feed = feed
 
     def after_update(self, hyper: Hyper) -> None:
         """Move the targets where that is due after an update."""
-        if self._feed.is_due("target", hyper.target_update_interval):
-            self._feed.agent.update_target(hyper.target_update_tau)
+        if self.feed.is_due("target", hyper.target_update_interval):
+            self.feed.agent.update_target(hyper.target_update_tau)
 
 
 class ReplayAppender:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -172,6 +172,13 @@ class ReplaySettings(Settings, Scheduled):
         unused = [n for n in ("default_priority", "unique_draws") if getattr(self, n)]
         parts = {name: getattr(self, name) for name in ("ReplayCls", "IndexCls", "ReadingCls")}
         check_parts(type(self).__name__, parts, unused)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over the attributes of a copy, whose agent explores by it: an agent's copy has no schedule."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        if "exploration" in state:
+            state["agent"].explore_by(state["exploration"])
 
     def schedule_of(self, name: str) -> ScheduleLike | None:
         """Return what was given, or where there is no `pri_beta` the line from `pri_beta_init` to `pri_beta_final`."""

@@ -22,64 +22,59 @@ def part_of(algo: object, method: str, returned: Any, Kind: type[Any]) -> Any:
     return returned
 
 
-def loss_and_metrics(algo: object, returned: Any) -> tuple[torch.Tensor, Numbers]:
-    """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave.
+def tensors_and_metrics(
+    algo: object, method: str, returned: Any, n: int, expected: str, needs_metrics: bool = False
+) -> tuple[list[torch.Tensor], Numbers]:
+    """Return the n tensors, and the metrics after them, that a loss gave.
+
+    Args:
+        algo: whose loss it is.
+        method: its name.
+        returned: what it gave.
+        n: tensors that it is to give.
+        expected: these, in words.
+        needs_metrics: whether metrics have to follow.
 
     Raises:
         TypeError: if it gave something else.
     """
-    parts = _parts(returned)
-    if len(parts) != 2 or not isinstance(parts[0], torch.Tensor) or not isinstance(parts[1], Mapping):
-        _refuse(algo, "loss", returned, "the loss, a tensor, and a dictionary of metrics by name")
-    return parts[0], dict(parts[1])
+    parts = list(returned) if isinstance(returned, tuple | list) else []
+    own = parts[n] if len(parts) == n + 1 else {}
+    lengths = (n + 1,) if needs_metrics else (n, n + 1)
+    tensors = parts[:n]
+    if len(parts) not in lengths or not isinstance(own, Mapping) or not all(map(torch.is_tensor, tensors)):
+        _refuse(algo, method, returned, expected)
+    return tensors, dict(own)
+
+
+def loss_and_metrics(algo: object, returned: Any) -> tuple[torch.Tensor, Numbers]:
+    """Return the loss and the metrics that `loss` of a policy-gradient algorithm gave; see `tensors_and_metrics`."""
+    expected = "the loss, a tensor, and a dictionary of metrics by name"
+    (loss,), metrics = tensors_and_metrics(algo, "loss", returned, 1, expected, needs_metrics=True)
+    return loss, metrics
 
 
 def loss_and_errors(algo: object, method: str, returned: Any) -> tuple[torch.Tensor, torch.Tensor, Numbers]:
-    """Return the loss, absolute TD errors and further metrics that `loss` or `td_loss` of Q-learning gave.
-
-    Raises:
-        TypeError: if it gave something else.
-    """
-    parts = _parts(returned)
-    own = parts[2] if len(parts) == 3 else {}
-    if len(parts) not in (2, 3) or not isinstance(own, Mapping) or not _all_tensors(parts[:2]):
-        _refuse(algo, method, returned, "the loss and absolute TD errors, tensors, and a dictionary of metrics if any")
-    loss, errors = parts[:2]
+    """Return loss, absolute TD errors and further metrics that `loss` or `td_loss` gave; see `tensors_and_metrics`."""
+    expected = "the loss and absolute TD errors, tensors, and a dictionary of metrics if any"
+    (loss, errors), own = tensors_and_metrics(algo, method, returned, 2, expected)
     if method == "td_loss" and loss.shape != errors.shape:
         _refuse(algo, method, returned, "a loss and an absolute TD error of every row, of the same shape")
-    return loss, errors, dict(own)
+    return loss, errors, own
 
 
 def losses_and_values(algo: object, returned: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Numbers]:
-    """Return the losses, action values, targets and further metrics that `q_losses` gave.
-
-    Raises:
-        TypeError: if it gave something else.
-    """
-    parts = _parts(returned)
-    own = parts[3] if len(parts) == 4 else {}
-    if len(parts) not in (3, 4) or not isinstance(own, Mapping) or not _all_tensors(parts[:3]):
-        _refuse(algo, "q_losses", returned, "losses, action values and targets, tensors, and a dictionary if any")
-    return parts[0], parts[1], parts[2], dict(own)
+    """Return losses, action values, targets and further metrics that `q_losses` gave; see `tensors_and_metrics`."""
+    expected = "losses, action values and targets, tensors, and a dictionary of metrics if any"
+    (losses, q, y), own = tensors_and_metrics(algo, "q_losses", returned, 3, expected)
+    return losses, q, y, own
 
 
 def update_metrics(algo: object, method: str, returned: Any) -> Numbers:
-    """Return the metrics that a step of a policy or of action values gave.
-
-    Raises:
-        TypeError: if it gave something else.
-    """
+    """Return the metrics that a step of a policy gave; refuse something else with a TypeError."""
     if not isinstance(returned, Mapping):
         _refuse(algo, method, returned, "a dictionary of metrics by name")
     return dict(returned)
-
-
-def _parts(returned: Any) -> list[Any]:
-    return list(returned) if isinstance(returned, tuple | list) else []
-
-
-def _all_tensors(parts: list[Any]) -> bool:
-    return all(isinstance(part, torch.Tensor) for part in parts)
 
 
 def _refuse(algo: object, method: str, returned: Any, expected: str) -> NoReturn:

@@ -51,11 +51,8 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     _auto_entropy = 0.0  # until the action space is known
 
     batch_size: CountLike = 256
-    """Transitions an update. Not used with sequences: an update takes batch_B of them."""
     min_steps_learn: int = int(1e4)
-    """Steps, all environments counted, that the first update waits for."""
     replay_ratio: ScheduleLike = 256.0
-    """Rows consumed by updates for every row collected, rounded to whole updates an iteration; warm-up rows count."""
     learning_rate: ScheduleLike = 3e-4
     """Of the policy."""
     q_learning_rate: ScheduleLike = 3e-4
@@ -63,7 +60,6 @@ class SAC(QpgAlgo[QpgPolicyAgent]):
     alpha_learning_rate: ScheduleLike = 3e-4
     """Of log alpha."""
     target_update_tau: ScheduleLike = 0.005
-    """Fraction by which the targets move at every target update; 1 copies."""
     fixed_alpha: ScheduleLike | None = None
     """Weight of the entropy, from 0; None learns it. A run that begins with a number or a schedule keeps to one."""
     target_entropy: ScheduleLike = "auto"
